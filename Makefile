@@ -17,7 +17,6 @@ lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/ruff format --check
 	$(RUN)/mypy
 	$(RUN)/lint-imports
-	$(RUN)/nbstripout --verify notebooks/*.ipynb
 	$(RUN)/python -m tests.size --check
 
 size: .venv/installed ## how many lines, modules and import circles, room by room
@@ -32,9 +31,9 @@ reference: .venv/installed-dev ## every public name with its docstring: build/re
 bench: .venv-bench/installed ## all benchmarks, in less than 20 minutes: tests/benchmarks/RESULTS.md, and a picture
 	.venv-bench/bin/python -m tests.benchmarks
 
-pictures: demo ## README's pictures, from sample data
-	cp demo/balances-tUSD.png notebooks/balances.png
+pictures: .venv/installed ## README's pictures, and those that are kept in the notebooks, made anew
 	$(RUN)/python notebooks/gallery.py
+	$(RUN)/python -m tests.notebooks
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -1,12 +1,14 @@
 from . import cluster
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
-from .analysis.concentration import concentration, share, top_movers
+from .analysis.comparison import top_movers
+from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
+from .analysis.naming import labelled
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
-from .analysis.summary import active_accounts, summarize_accounts
+from .analysis.summary import active_accounts, summarize_accounts, summarize_parties
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
@@ -110,9 +112,11 @@ __all__ = [
     "drawdown",
     "export",
     "flows",
+    "holders",
     "import_segments",
     "iter_balance_changes",
     "iter_pages",
+    "labelled",
     "load_balance_changes",
     "load_network_limits",
     "load_opening_balances",
@@ -136,6 +140,7 @@ __all__ = [
     "repair",
     "share",
     "summarize_accounts",
+    "summarize_parties",
     "time_weighted_average",
     "to_integers",
     "to_table",

@@ -25,17 +25,25 @@ if TYPE_CHECKING:
 
 
 KINDS: Final = {
-    "levels": "at series summarize totals time_weighted_average ohlc drawdown",
+    "levels": "at series summarize summarize_parties totals time_weighted_average ohlc drawdown",
     "changes": "deltas flows active_accounts top_movers",
     "cuts": "between",
-    "shares": "share concentration",
+    "shares": "holders share concentration",
     "numbers": "to_units to_integers",
+    "names": "labelled",
     "checks": "check check_conservation reconcile to_table",
     "pictures": "plot plot_activity plot_averages plot_balances plot_concentration plot_drawdown "
     "plot_flows plot_totals",
     "files": "write_parquet write_report write_table",
 }
 """The methods, by what they are about."""
+
+_SHOWN: Final[dict[str, Any]] = {
+    "max_rows": 10,
+    "show_dimensions": False,
+    "formatters": {"timestamp": "{:%Y-%m-%d %H:%M:%S}".format},
+}
+"""How rows are shown: the first and the last, in 80 characters if amounts have 24 digits."""
 
 _SHORT: Final = {
     "at": "balance_at",
@@ -98,10 +106,17 @@ class BalancesAccessor:
         return [*super().__dir__(), *METHODS]
 
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *(f"{name}: {value}" for name, value in self._facts())])
+        facts = (f"{name}: {value}" for name, value in self._facts())
+        rows = self._named().to_string(**_SHOWN, max_colwidth=24)
+        return "\n".join([self._title(), *facts, "", rows])
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts())
+        rows: str = self._named().to_html(**_SHOWN)
+        return facts_html(self._title(), self._facts()) + rows
+
+    def _named(self) -> pd.DataFrame:
+        named: pd.DataFrame = self.labelled()
+        return named[["symbol", "label", "timestamp", "balance"]]
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))

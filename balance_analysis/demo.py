@@ -175,7 +175,7 @@ def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
             ax=ax,
             assets=assets,
             end=end,
-            title=f"What the busiest traders held in {about.symbol}",
+            title=f"What the busiest traders held in {about.symbol}, without market makers",
         )
         path = out / f"balances-{about.symbol}.png"
         with replacing(path) as temporary:

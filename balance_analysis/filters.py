@@ -202,6 +202,12 @@ def takes_filters(function: F) -> F:
     return checked
 
 
+_HINTS: Final = {
+    "units": "; to_units(result, assets) gives whole units",
+    "figsize": "; give it to plt.subplots, and its Axes as ax=",
+}
+
+
 def with_keywords(function: F, names: Collection[str]) -> F:
     """Return a function that tells a keyword which is none of `names` in its own name."""
 
@@ -211,9 +217,8 @@ def with_keywords(function: F, names: Collection[str]) -> F:
             near = "".join(
                 f"; did you mean {x}?" for x in difflib.get_close_matches(unknown, names, 1)
             )
-            if unknown == "units":
-                near = "; to_units(result, assets) gives whole units"
-            raise TypeError(f"{function.__name__}() has no keyword {unknown!r}{near}")
+            hint = _HINTS.get(unknown, near)
+            raise TypeError(f"{function.__name__}() has no keyword {unknown!r}{hint}")
         return function(*args, **given)
 
     return cast("F", checked)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import os
 
     import pandas as pd
+    from numpy.typing import NDArray
 
 Named: TypeAlias = "str | tuple[str, ...]"
 """The id of a party or a market, or an account: its ids in the order of `ACCOUNT_KEY`."""
@@ -267,21 +268,28 @@ def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) 
     >>> account_labels(accounts[["market_id"]]).tolist()
     ['market bda439…82ef', 'no market']
     """
-    names = [name for name in ACCOUNT_KEY if name in accounts]
-    if not names:
+    told, places = told_of(accounts, names_of(accounts, labels=labels))
+    return told["label"].iloc[places].set_axis(accounts.index)
+
+
+def told_of(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray[Any]]:
+    """Return each account with its `symbol` and `label`, and which one each row is of."""
+    columns = [name for name in ACCOUNT_KEY if name in accounts]
+    if not columns:
         raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
-    own = names_of(accounts, labels=labels).labels
-    keys = accounts[names].astype("str").reset_index(drop=True)
-    distinct = keys.drop_duplicates()
-    shown = {name: own.shown(distinct[name]) for name in _LABELLED if name in keys}
-    records: Any = distinct.to_dict("records")
-    texts = [_label(ids, shown) for ids in records]
-    if names == ACCOUNT_KEY:
-        alike = dict(zip(distinct.itertuples(index=False, name=None), texts, strict=True))
-        texts = [*told_apart(alike, own).values()]
-    places = keys.groupby(names, sort=False, dropna=False).ngroup()
-    found = places.map(dict(enumerate(map(_drawable, texts)))).astype("str").rename("label")
-    return found.set_axis(accounts.index)
+    keys = accounts[columns].reset_index(drop=True)
+    told = keys.drop_duplicates().astype("str")
+    shown = {name: names.labels.shown(told[name]) for name in _LABELLED if name in told}
+    each: Any = told.to_dict("records")
+    texts = [_label(ids, shown) for ids in each]
+    if columns == ACCOUNT_KEY:
+        alike = dict(zip(told.itertuples(index=False, name=None), texts, strict=True))
+        texts = [*told_apart(alike, names.labels).values()]
+    if "asset_id" in told:
+        told["symbol"] = told["asset_id"].map(names.assets.labels(told["asset_id"].unique()))
+    told["label"] = [*map(_drawable, texts)]
+    places = keys.groupby(columns, sort=False, dropna=False, observed=True).ngroup()
+    return told.astype("str"), places.to_numpy()
 
 
 def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:

@@ -1,10 +1,12 @@
 """Draw README's pictures from the sample data: `python notebooks/gallery.py [FOLDER]`.
 
-They go beside this file, into `pictures/`, or into another folder.
+They go beside this file, `balances.png` and the others in `pictures/`, or into another folder.
+That of the explorer is what Chromium shows, which must be installed.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,51 +16,81 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis.demo import sample_assets, sample_data
+from balance_analysis.demo import sample_archive, sample_assets, sample_data
+from balance_analysis.service.app import create_app
+from balance_analysis.service.server import serve
 
 END = "2023-05-01"
 METADATA = {"Software": None}  # without matplotlib's release, the same picture is the same file
+WIDTH, HEIGHT = 1200, 900
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draw all pictures into a folder, which is made where it doesn't exist, and return them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Draw all figures into a folder, which is made where it doesn't exist, and return them."""
+    (folder / "pictures").mkdir(parents=True, exist_ok=True)
     table = ba.read_parquet(sample_data() / "changes.parquet")
     assets = sample_assets()
     usd = table[table["asset_id"] == assets.find("tUSD").asset_id]
     is_maker = usd["party_id"].isin(usd.loc[usd["account_type"] == "ACCOUNT_TYPE_BOND", "party_id"])
     traders = usd[(usd["account_type"] == "ACCOUNT_TYPE_GENERAL") & ~is_maker]
-    busiest = traders["party_id"].value_counts().index[:3]
-    some = traders[traders["party_id"].isin(busiest)]
+    busiest = traders["party_id"].value_counts().index
+    some = traders[traders["party_id"].isin(busiest[:3])]
+
+    figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
+    four = traders[traders["party_id"].isin(busiest[:4])]
+    words = "What four traders held in tUSD around the volatile 12 April, without market makers"
+    days = {"start": "2023-04-09", "end": "2023-04-16"}
+    ba.plot_balances(four, ax=ax, assets=assets, title=words, **days)
+    first = save(figure, folder / "balances.png", dpi=150)
 
     figure, axes = plt.subplots(2, 2, figsize=(15, 7.5), layout="constrained")
     shown = {"end": END, "assets": assets}
-    ba.plot_balances(some, ax=axes[0, 0], title="What three traders held", **shown)
+    words = "What the three busiest traders held, without market makers"
+    ba.plot_balances(some, ax=axes[0, 0], title=words, **shown)
     ba.plot_totals(usd, ax=axes[0, 1], freq="1h", title="What the asset consists of", **shown)
-    words = "What came to traders and left them"
+    words = "What came to traders and left them, without market makers"
     ba.plot_flows(traders, ax=axes[1, 0], assets=assets, title=words)
-    ba.plot_activity(table, ax=axes[1, 1], kind="week", title="When things happen")
-    light = save(figure, folder / "gallery.png")
+    words = "When things happen: not at all from 17 to 23 April"
+    ba.plot_activity(table, ax=axes[1, 1], title=words)
+    light = save(figure, folder / "pictures" / "gallery.png")
 
     with mpl.rc_context(ba.DARK_STYLE):
         figure, axes = plt.subplots(1, 2, figsize=(15, 3.9), layout="constrained")
         one = some[some["party_id"] == busiest[0]]
         words = "How far a balance lies below its peak"
         ba.plot_drawdown(one, ax=axes[0], title=words, **shown)
-        words = "Who holds the most"
-        ba.plot_concentration(traders, ax=axes[1], kind="largest", n=5, title=words, assets=assets)
-        dark = save(figure, folder / "gallery-dark.png")
-    return [light, dark]
+        words = "What the five largest traders held on average, without market makers"
+        ba.plot_averages(traders, ax=axes[1], n=5, title=words, **shown)
+        dark = save(figure, folder / "pictures" / "gallery-dark.png")
+    return [first, light, dark]
 
 
-def save(figure: plt.Figure, path: Path) -> Path:
+def save(figure: plt.Figure, path: Path, *, dpi: int = 80) -> Path:
     """Save a figure, and close it."""
-    figure.savefig(path, dpi=80, metadata=METADATA)
+    figure.savefig(path, dpi=dpi, metadata=METADATA)
     plt.close(figure)
     return path
 
 
+def photograph(path: Path) -> Path:
+    """Save what the explorer of the sample data shows in a window of a fixed size."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only this needs a browser
+
+    with (
+        sample_archive() as archive,
+        serve(create_app(archive)) as url,
+        sync_playwright() as playwright,
+    ):
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"))
+        page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.goto(url)
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=path, animations="disabled")
+        chromium.close()
+    return path
+
+
 if __name__ == "__main__":
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "pictures"
-    for written in draw(target):
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    for written in [*draw(target), photograph(target / "pictures" / "explorer.png")]:
         print(written)  # noqa: T201 - it is a command

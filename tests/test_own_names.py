@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis import demo
 
 PARTY, MARKET, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 ACCOUNT = ("VOTE", "ACCOUNT_TYPE_MARGIN", PARTY, MARKET)
@@ -103,3 +104,83 @@ def test_labels_are_a_mapping_that_cannot_be_changed_and_show_themselves():
     with pytest.raises(TypeError):
         LABELS[PARTY] = "x"
     assert "&lt;b&gt;" in ba.read_labels({PARTY: "<b>"})._repr_html_()
+
+
+ASSETS = demo.sample_assets()
+TABLE = ba.read_parquet(demo.sample_data() / "changes.parquet")
+SOME = sorted({*TABLE["party_id"]} - {"network"})[:3]
+NAMED = ba.read_parquet(
+    demo.sample_data() / "changes.parquet",
+    assets=ASSETS,
+    labels={SOME[0]: "Alice", SOME[1]: "Desk", SOME[2]: "Desk"},
+)
+RESULTS = {
+    "table": lambda t: t,
+    "at": lambda t: t.balances.at("2023-04-12"),
+    "series": lambda t: t.balances.series(freq="7D", layout="long"),
+    "summarize": lambda t: t.balances.summarize(),
+    "deltas": lambda t: t.balances.deltas(),
+    "flows": lambda t: t.balances.flows(freq="7D", by=["asset_id", "party_id"]),
+    "totals": lambda t: t.balances.totals(freq="7D", by=["asset_id", "party_id"]),
+    "share": lambda t: t.balances.share("2023-04-12"),
+    "top_movers": lambda t: t.balances.top_movers(start="2023-04-02"),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_every_result_carries_symbol_and_label_in_one_way(result):
+    plain = RESULTS[result](NAMED)
+    shown = ba.labelled(plain)
+    pd.testing.assert_frame_equal(shown.iloc[:, 2:], plain)
+    assert [*shown][:2] == ["symbol", "label"]
+    assert (
+        shown["symbol"] == [demo.sample_assets()[one].symbol for one in plain["asset_id"]]
+    ).all()
+    for party, text in zip(
+        SOME, ["Alice", f"Desk ({SOME[1][:6]}", f"Desk ({SOME[2][:6]}"], strict=True
+    ):
+        found = shown["label"][(plain["party_id"] == party).to_numpy()].astype("str")
+        assert found.str.contains(text, regex=False).all()
+    keys = [name for name in ba.ACCOUNT_KEY[1:] if name in plain]
+    pairs = shown[["label", *keys]].drop_duplicates()
+    assert len(pairs) == shown["label"].nunique() == len(plain[keys].drop_duplicates())
+    again = ba.labelled(shown, labels={SOME[0]: "Bob"})
+    assert "Bob" in " ".join(again["label"].astype("str").unique()) or SOME[0] not in {
+        *plain["party_id"]
+    }
+    assert [*again] == [*shown]
+
+
+def test_a_labelled_table_stays_a_table_and_files_have_the_names(tmp_path):
+    shown = NAMED.balances.labelled()
+    pd.testing.assert_frame_equal(
+        shown.balances.totals(freq="7D"), NAMED.balances.totals(freq="7D")
+    )
+    ba.write_table(shown.head(3), tmp_path / "x.csv")
+    read = pd.read_csv(tmp_path / "x.csv")
+    assert [*read][:3] == ["symbol", "label", "asset_id"]
+    assert (read["party_id"] == NAMED["party_id"].head(3).astype("str")).all()
+    wide = ba.balance_series(NAMED[NAMED["party_id"] == SOME[0]], freq="7D")
+    ba.write_table(wide, tmp_path / "y.csv")
+    header = (tmp_path / "y.csv").read_text().splitlines()[0]
+    assert "/Alice" in header
+    assert SOME[0][:6] not in header
+
+
+def test_what_has_no_ids_can_not_be_labelled_and_what_has_only_assets_has_symbols():
+    with pytest.raises(ValueError, match="made of the columns asset_id"):
+        ba.labelled(pd.DataFrame({"x": [1]}))
+    sums = ba.totals(NAMED, by="asset_id", freq="7D")
+    assert [*ba.labelled(sums)][:2] == ["symbol", "asset_id"]
+    assert ba.labelled(NAMED.head(0)).empty
+
+
+def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
+    text = repr(NAMED.balances)
+    rows = text[text.index("symbol") :].splitlines()
+    assert max(map(len, rows)) <= 80
+    assert len(rows) <= 12
+    assert str(NAMED["balance"].iloc[2]) in text
+    assert "tGOV" in text
+    assert "<table" in NAMED.balances._repr_html_()
+    assert "Alice" in repr(NAMED[NAMED["party_id"] == SOME[0]].balances)

@@ -39,6 +39,29 @@ def functions(first):
                 yield pytest.param(function, {n: REST[n] for n in needed if n in REST}, id=name)
 
 
+def everything():
+    """Return all public functions and methods that can be called."""
+    owners = {"": ba, "Archive.": ba.Archive, "balances.": TABLE.balances, "cluster.": ba.cluster}
+    for prefix, owner in owners.items():
+        for name in getattr(owner, "__all__", None) or dir(owner):
+            value = getattr(owner, name)
+            if not name.startswith("_") and inspect.isroutine(value):
+                yield pytest.param(value, id=f"{prefix}{name}")
+
+
+@pytest.mark.parametrize("keyword", ["nonsense_keyword", "label"])
+@pytest.mark.parametrize("function", [*everything()])
+def test_a_keyword_that_a_function_does_not_have_is_told_by_its_name(function, keyword):
+    with pytest.raises(TypeError, match=keyword):
+        function(**{keyword: 1})
+
+
+@pytest.mark.parametrize("draw", [ba.plot_balances, ba.plot_totals, ba.plot_drawdown])
+def test_who_gives_a_picture_a_label_is_told_of_labels(draw):
+    with pytest.raises(TypeError, match="no keyword 'label'; did you mean labels"):
+        draw(TABLE, label="x")
+
+
 def run(function, argument, rest):
     found = function(argument, **rest)
     return next(iter(found)) if inspect.isgenerator(found) else found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from balance_analysis.analysis.grid import (
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.holders import open_holders
 from balance_analysis.analysis.steps import (
     ALWAYS,
     Steps,
@@ -37,7 +38,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import NOTHING_BEFORE_KEY, Stated
-from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.text import moment_text, spans_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
@@ -188,6 +189,7 @@ def balance_series(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     layout: Layout = "wide",
@@ -210,6 +212,9 @@ def balance_series(
         last point not after the first row to the end of what is known, else to the first point not
         before the last row; days stand at midnight, other fixed frequencies then count from
         1970-01-01 by the clocks of `tz`.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -269,7 +274,7 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = open_history(table, opening, known)
+    history = open_holders(table, opening, known, by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     if freq is None and layout == "long":
         found = _changes(steps, grid, from_start=start is not None)

@@ -1,11 +1,10 @@
-"""Who holds how much of an asset: shares, concentration and the largest movers.
+"""Who holds how much of an asset: the largest holders, shares and concentration.
 
 Shares are ratios, so they are floats: each the exact quotient of two integers, rounded once.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,9 +24,9 @@ from balance_analysis.analysis.grid import (
     to_zone,
 )
 from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.holders import check_count, holder_names, largest, open_holders
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
-from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of, repeat_ids
-from balance_analysis.analysis.summary import summarize_accounts
+from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of, repeat_ids, take_ids
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import BALANCE_DTYPE
@@ -36,11 +35,105 @@ from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, Instant
 from balance_analysis.text import moment_text
 
 
+def holders(
+    table: pd.DataFrame | History,
+    when: Instant | None = None,
+    *,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    n: int | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    tz: Zone | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Return who holds how much of each asset at an instant, the largest holder first.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    when
+        The instant; without a time zone in `tz`. By default just before the end of what is known,
+        else at the last row.
+    by
+        The columns that make a holder, within each asset: those of an account by default,
+        "party_id" for owners, all of whose accounts are one holder, or another column that the
+        table has and that has one value for each account, such as
+        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value are a holder NA.
+        Accounts that belong to nobody, such as pools, have the party "network".
+    n
+        How many holders of each asset, at most; by default all, also those that hold nothing.
+    opening, known, units
+        As for `balance_at`.
+    tz
+        The time zone of an instant without one. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Sorted by `asset_id`, then `balance`, the largest first, unknown ones last: `asset_id` and
+        the columns of `by` (category of str), and
+
+        - `balance`: the sum of the balances that are known (decimal128(38, 0), in the asset's
+          smallest unit), NA where none is
+        - `share`: which part that is of all known balances of the asset (float64, NaN where the
+          balance is unknown or all hold nothing)
+        - `accounts`, `unknown`: how many accounts the holder has, and of how many of these the
+          balance is unknown then, so that it is missing in `balance` (int64).
+
+    Raises
+    ------
+    ValueError
+        If `by` names no columns that make a holder, or `n` is below 1.
+    OverflowError
+        If a sum has more than 38 digits.
+    CheckError
+        If rows contradict each other or `opening`: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_BOND"] * 2,
+    ...     "party_id": ["a1", "a1", "b2", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01"] * 3 + ["2023-04-09"], utc=True),
+    ...     "balance": [1, 1, 6, 5],
+    ... })
+    >>> holders(table, "2023-04-03", by="party_id")
+      asset_id party_id  balance  share  accounts  unknown
+    0     VOTE       b2        6   0.75         2        1
+    1     VOTE       a1        2   0.25         2        0
+    """
+    history = open_history(table, opening, known)
+    steps, grid = _over(history, when, tz=tz, freq=None, start=None, end=None)
+    groups, assets = make_groups(history, holder_names(by)), make_groups(history, "asset_id")
+    sums, whole = sum_at(steps, groups, grid.points), sum_at(steps, assets, grid.points)
+    warn_outside(history, grid.points, sums.known.reshape(len(groups), len(grid.points)) > 0)
+    total = dict(zip(assets.ids["asset_id"], pa.array(whole.total).to_pylist(), strict=False))
+    found = pd.DataFrame(
+        {
+            **take_ids(groups.ids, sums.groups),
+            "balance": sums.total,
+            "accounts": groups.sizes[sums.groups],
+            "unknown": sums.unknown,
+        }
+    )
+    found = largest(found, found["balance"], n)
+    pairs = zip(pa.array(found["balance"]).to_pylist(), found["asset_id"], strict=True)
+    shares = [
+        np.nan if balance is None or not total[asset] else int(balance) / int(total[asset])
+        for balance, asset in pairs
+    ]
+    found.insert(len(groups.ids.columns) + 1, "share", np.array(shares, float))
+    return in_units(found, units, history.attrs)
+
+
 def share(
     table: pd.DataFrame | History,
     when: Instant | Iterable[Instant] | None = None,
     *,
     by: str | Sequence[str] = ("asset_id",),
+    holders: str | Sequence[str] = ACCOUNT_KEY,
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -49,7 +142,7 @@ def share(
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
-    """Return which part of its group's total each account holds, at instants or on a grid.
+    """Return which part of its group's total each holder has, at instants or on a grid.
 
     Parameters
     ----------
@@ -60,7 +153,10 @@ def share(
         what is known, else at the last row, unless there is a `freq`. A moment outside of all
         `known` intervals is told as a warning: see `balance_at`.
     by
-        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+        The columns of a holder that make a group, "asset_id" among them: see `totals`.
+    holders
+        The columns that make a holder, by default those of an account: see `holders`. What it has
+        is unknown while that of one of its accounts is.
     freq, start, end
         A grid instead of instants: that of `balance_series`.
     opening
@@ -75,11 +171,12 @@ def share(
     Returns
     -------
     pandas.DataFrame
-        One row for each account and instant, sorted: `ACCOUNT_KEY` (category of str), `timestamp`
-        (datetime64[us, tz]), `balance` (decimal128(38, 0), in the asset's smallest unit, NA where
-        unknown), `share` (float64, the balance as a part of the known total of the group; NaN where
-        the balance is unknown or the total is 0) and `unknown` (int64, of how many accounts of the
-        group the balance is unknown then, so that they are missing in the total).
+        One row for each holder and instant, sorted: its columns, `ACCOUNT_KEY` by default (category
+        of str), `timestamp` (datetime64[us, tz]), `balance` (decimal128(38, 0), in the asset's
+        smallest unit, NA where unknown), `share` (float64, the balance as a part of the known total
+        of the group; NaN where the balance is unknown or the total is 0) and `unknown` (int64, of
+        how many holders of the group the balance is unknown then, so that they are missing in the
+        total).
 
     Raises
     ------
@@ -106,10 +203,10 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    history = open_history(table, opening, known)
+    history = open_holders(table, opening, known, holders)
     steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
     points, zone = grid.points, grid.zone
-    groups = make_groups(steps.accounts, by)
+    groups = make_groups(history, by)
     check_cells(len(steps), len(points))
     sums, held = sum_at(steps, groups, points), as_of(steps, points)
     words, is_known = take(steps.words, held.rows), held.is_known
@@ -138,6 +235,7 @@ def concentration(
     *,
     n: int = 10,
     by: str | Sequence[str] = ("asset_id",),
+    holders: str | Sequence[str] = ACCOUNT_KEY,
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -148,13 +246,13 @@ def concentration(
 ) -> pd.DataFrame:
     """Return how unevenly a group's balances are spread over its holders, at instants or on a grid.
 
-    A holder is an account whose balance is known and above 0.
+    Who holds is an account, or all of a party's, whose balance is known and above 0.
 
     Parameters
     ----------
     table
         A table of balance changes, its rows in any order.
-    when, by, freq, start, end, opening, known, tz
+    when, by, holders, freq, start, end, opening, known, tz
         See `share`.
     n
         How many of the largest holders `largest` is of.
@@ -200,10 +298,10 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     check_count(n)
-    history = open_history(table, opening, known)
+    history = open_holders(table, opening, known, holders)
     steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
     points, zone = grid.points, grid.zone
-    groups = make_groups(steps.accounts, by)
+    groups = make_groups(history, by)
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
     shape = (len(steps), len(points))
@@ -256,80 +354,6 @@ def _measure(levels: list[int | None], n: int) -> tuple[int | None, int, int, fl
     return total, holders, unknown, largest, herfindahl, gini
 
 
-def top_movers(
-    table: pd.DataFrame | History,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    n: int = 10,
-    *,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
-    units: Units | None = None,
-) -> pd.DataFrame:
-    """Return the accounts of each asset whose balance moved most in [start, end).
-
-    Parameters
-    ----------
-    table
-        A table of balance changes, its rows in any order.
-    start, end
-        The interval, half-open; without a time zone UTC. By default from the table's first row to
-        the end of what is known, else to just after its last row.
-    n
-        How many accounts of each asset, at most. Accounts that ended where they began are left out.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
-    units
-        For amounts in whole units, as floats: see `balance_at`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Sorted by `asset_id`, then the size of `net`, largest first, then `ACCOUNT_KEY`:
-        `ACCOUNT_KEY` (category of str), and as in `summarize_accounts` `opening`, `closing`, `net`,
-        `inflow`, `outflow` (decimal128(38, 0), in the asset's smallest unit) and `changes` (int64).
-        Where `opening` is NA, the account's balance was unknown at `start`, and the rest is about
-        the part in which it is known.
-
-    Raises
-    ------
-    ValueError
-        If `n` is below 1 or `start` is not before `end`.
-    OverflowError
-        If a sum has more than 38 digits.
-    CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({
-    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
-    ...     "party_id": ["a1", "a1", "b2", "b2"], "market_id": "",
-    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"] * 2, utc=True),
-    ...     "balance": [5, 7, 9, 1],
-    ... })
-    >>> top_movers(table, "2023-04-02", "2023-04-05")[["party_id", "opening", "closing", "net"]]
-      party_id  opening  closing  net
-    0       b2        9        1   -8
-    1       a1        5        7    2
-    """
-    check_count(n)
-    history = open_history(table, opening, known)
-    accounts = summarize_accounts(history, start=start, end=end)
-    net = [int(move or 0) for move in pa.array(accounts["net"]).to_pylist()]
-    assets = accounts["asset_id"].cat.codes.tolist()
-    moved = sorted((assets[row], -abs(move), row) for row, move in enumerate(net) if move)
-    ranked = accounts.iloc[[row for _, _, row in moved]]
-    largest = ranked.groupby("asset_id", observed=True).head(n).reset_index(drop=True)
-    for name in ACCOUNT_KEY:
-        largest[name] = largest[name].cat.remove_unused_categories()
-    columns = [*ACCOUNT_KEY, "opening", "closing", "net", "inflow", "outflow", "changes"]
-    return in_units(largest[columns], units, history.attrs)
-
-
 def _over(
     history: History,
     when: Instant | Iterable[Instant] | None,
@@ -345,9 +369,3 @@ def _over(
         return history.over(grid_at(np.unique(to_instants(when, zone)[0]), zone))
     steps, grid = history.over(**asked, tz=tz)
     return steps, grid if asked["freq"] else grid_at(grid.edges[-1:] - 1, grid.zone)
-
-
-def check_count(n: int) -> None:
-    """Raise unless `n` is how many of the largest there may be."""
-    if operator.index(n) < 1:
-        raise ValueError(f"n must be at least 1, not {n}")

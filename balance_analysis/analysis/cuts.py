@@ -9,6 +9,7 @@ import pandas as pd
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.units import in_units
 from balance_analysis.known import NOTHING_BEFORE_KEY, note_known, note_rows
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
@@ -82,4 +83,5 @@ def cut_between(
         cut, known, nothing_before=is_from_first and metadata.get(NOTHING_BEFORE_KEY) is True
     )
     note_rows(cut)
-    return cut, held_at(history, from_microseconds(begin - 1))
+    opening = held_at(history, from_microseconds(begin - 1))
+    return cut, in_units(opening, None, history.attrs)

@@ -31,15 +31,17 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.totals import make_groups
+from balance_analysis.analysis.transfers import moved_within
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
+INTERNAL: Final = "internal"
 COUNTS: Final = ("changes", "unknown")
 _OF_PERIODS: Final = ("number", "period", *AMOUNTS, *COUNTS)
 
-Flow = Literal["net", "inflow", "outflow", "changes", "unknown"]
+Flow = Literal["net", "inflow", "outflow", "internal", "changes", "unknown"]
 
 
 def deltas(
@@ -124,6 +126,7 @@ def flows(
     known: Stated | None = None,
     layout: Layout = "long",
     value: Flow = "net",
+    internal: bool = False,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -139,7 +142,7 @@ def flows(
         begin: a month is "MS", a week from Monday on "W". What pandas labels by its end, such as
         "ME", is that period as well.
     by
-        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them. The flows of a group
+        The columns that make a group, "asset_id" among them, see `totals`. The flows of a group
         are those of its accounts added up: what one of them gives another counts as in and out.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
@@ -155,6 +158,9 @@ def flows(
         each group, and a row for each period.
     value
         What the cells of the wide layout are: one of the columns of the long one.
+    internal
+        Whether to tell apart what moved between accounts of a group in one block. It is then in the
+        column `internal`, and `inflow` and `outflow` are those from and to others.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
     units
@@ -170,6 +176,8 @@ def flows(
         - `inflow`, `outflow`: the sum of the positive deltas, and of the negative ones as a
           positive number; `net`: inflow - outflow. All decimal128(38, 0), in the asset's smallest
           unit; NA where a part of the period is not known, so that rows may be missing.
+        - `internal`, if asked for: in each block of a group, the lesser of what its accounts gained
+          and what they lost, as `inflow` is.
         - `changes`: the rows whose balance differs from the account's row before it (int64).
         - `unknown`: the rows whose delta is unknown, as they are an account's first, or the first
           behind a stretch that is not known, and `opening` doesn't tell what was before: what came
@@ -212,20 +220,27 @@ def flows(
     2023-04-03 00:00:00+00:00    -6
     """
     check_layout(layout)
-    if value not in (*AMOUNTS, *COUNTS):
-        raise ValueError(f"value must be one of {[*AMOUNTS, *COUNTS]}, not {value!r}")
+    values = [*AMOUNTS, *[INTERNAL] * internal, *COUNTS]
+    if value not in values:
+        raise ValueError(f"value must be one of {values}, not {value!r}")
     history = open_history(table, opening, known)
     grid = history.grid(freq, start=start, end=end, tz=tz)
     if layout == "long":
-        return in_units(sum_flows(history, grid, by), units, history.attrs)
-    ids = make_groups(history.accounts, by).ids
+        found = sum_flows(history, grid, by, internal=internal)
+        return in_units(found, units, history.attrs)
+    ids = make_groups(history, by).ids
     index = to_times(grid.edges[:-1], grid.zone).rename("start")
-    cells = sum_flows(history, grid, by, full=True)[value].array
+    cells = sum_flows(history, grid, by, full=True, internal=internal)[value].array
     return in_units(wide_frame(cells, index, ids), units, history.attrs)
 
 
 def sum_flows(
-    history: History, grid: Grid, by: str | Sequence[str], *, full: bool = False
+    history: History,
+    grid: Grid,
+    by: str | Sequence[str],
+    *,
+    full: bool = False,
+    internal: bool = False,
 ) -> pd.DataFrame:
     """Return `flows` of a history over a grid, in the long layout.
 
@@ -233,8 +248,8 @@ def sum_flows(
     and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all that happened
     is unknown, amounts are NA.
     """
-    groups = make_groups(history.accounts, by)
-    found = account_flows(history.over(grid)[0], grid)
+    groups, (steps, _) = make_groups(history, by), history.over(grid)
+    found = account_flows(steps, grid)
     group, period = groups.numbers[found.pop("number")], found.pop("period")
     cells = group * len(grid) + period
     if np.any(cells[1:] <= cells[:-1]):
@@ -243,6 +258,12 @@ def sum_flows(
         found = _add_up(
             found, places, lambda cell: f"a flow of {name_of(groups.ids, int(group[cell]))}"
         )
+    if internal:
+        places, moved = moved_within(steps, groups, grid.edges)
+        found[INTERNAL] = np.zeros_like(found["net"])
+        found[INTERNAL][np.searchsorted(cells, places)] = moved
+        for what in ("inflow", "outflow"):
+            found[what] = int128.subtract(found[what], found[INTERNAL])[0]
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])
     counts: dict[str, Any] = {what: found[what] for what in COUNTS}
     if full:
@@ -255,7 +276,8 @@ def sum_flows(
     told = is_whole[period]
     if full:
         told &= (found["unknown"] == 0) | (found["changes"] != 0)
-    amounts = {what: int128.to_balances(found[what], told) for what in AMOUNTS}
+    names = [*AMOUNTS, *[INTERNAL] * internal]
+    amounts = {what: int128.to_balances(found[what], told) for what in names}
     columns = {**take_ids(groups.ids, group), **grid.bounds(period), **amounts, **counts}
     return pd.DataFrame(columns, copy=False)
 

@@ -10,7 +10,7 @@ but the rows that are left: see `balance_analysis.known`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,9 +29,8 @@ from balance_analysis.analysis.checks import (
     sorted_ids,
 )
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
-from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps
-from balance_analysis.errors import CheckError
-from balance_analysis.frame import to_amounts
+from balance_analysis.analysis.opening import from_nothing, with_opening
+from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.known import (
     Known,
     Stated,
@@ -44,7 +43,6 @@ from balance_analysis.known import (
 from balance_analysis.labels import Names, names_in
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import between
-from balance_analysis.text import moment_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -72,6 +70,10 @@ class History:
         known of any time.
     attrs
         The table's own attrs.
+    given
+        The frame as it was given, for the columns that it has besides those of a table.
+    extent
+        When the table's first and its last row are, microseconds; nothing where it has none.
     """
 
     rows: pd.DataFrame
@@ -80,11 +82,42 @@ class History:
     opened_at: int
     nothing_until: int
     attrs: dict[Any, Any]
+    given: pd.DataFrame
+    extent: NDArray[np.int64]
 
     @property
     def accounts(self) -> pd.DataFrame:
         """`ACCOUNT_KEY` of each account, sorted, those of the opening too."""
         return self.steps.accounts
+
+    @property
+    def columns(self) -> list[str]:
+        """What tells accounts apart: `ACCOUNT_KEY`, and the columns that the table has besides."""
+        others = (str(name) for name in self.given if name not in COLUMNS)
+        return [*dict.fromkeys([*self.accounts, *others])]
+
+    def tell(self, names: Sequence[str]) -> pd.DataFrame:
+        """Return some of the `columns` of each account, as categories of text; NA is a value.
+
+        Raises
+        ------
+        ValueError
+            If an account has two values in one of them.
+        """
+        others = [name for name in names if name not in self.accounts]
+        if not others:
+            return self.accounts[[*names]]
+        told = self.given[[*ACCOUNT_KEY, *others]].drop_duplicates()
+        keys = told[ACCOUNT_KEY].astype("str")
+        if (twice := keys.duplicated().to_numpy()).any():
+            raise ValueError(
+                f"by={others}: the account {name_of(keys, int(twice.argmax()))} has more than one "
+                "value; a column by which accounts are grouped has one for each of them"
+            )
+        told = told[others].astype("str").set_axis(pd.MultiIndex.from_frame(keys))
+        found = told.reindex(pd.MultiIndex.from_frame(self.accounts.astype("str")))
+        added = {name: pd.Categorical(found[name]) for name in others}
+        return self.accounts.assign(**added)[[*names]]
 
     @property
     def names(self) -> Names:
@@ -98,7 +131,7 @@ class History:
     ) -> tuple[Steps, Grid]:
         """Return the accounts, as far as they are known, and the periods of `grid`."""
         grid = self.grid(freq, **bounds)
-        return self._known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+        return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
 
     def grid(
         self,
@@ -122,22 +155,23 @@ class History:
         """
         if isinstance(freq, Grid):
             return freq
-        extent = self.steps.extent
-        return make_grid(extent, freq=freq, start=start, end=end, tz=tz, known=self.known)
+        return make_grid(self.extent, freq=freq, start=start, end=end, tz=tz, known=self.known)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
         """Return the history of some of the accounts, of which as much is known as before."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
         rows = self.rows[is_kept[self.steps.is_row]].reset_index(drop=True)
         steps = self.steps.select(is_wanted)
-        ids = {name: steps.accounts[name].array.categories for name in ACCOUNT_KEY}
-        rows = rows.assign(**{n: rows[n].array.set_categories(wanted) for n, wanted in ids.items()})
-        return replace(self, rows=rows, steps=steps)
+        ids = {name: steps.accounts[name].array.categories for name in steps.accounts}
+        rows = rows.assign(
+            **{str(n): rows[n].array.set_categories(wanted) for n, wanted in ids.items()}
+        )
+        return replace(self, rows=rows, steps=steps, extent=steps.extent)
 
-    def _known_steps(self, until: int) -> Steps:
+    def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
         steps = self.steps
-        if self.known is None or not len(steps.times):
+        if self.known is None or not len(steps.times) or steps.valid_until is not None:
             return steps
         gaps = [gap for gap in between(self.known, ALWAYS, NEVER) if gap[0] < until]
         seen = steps.times if steps.is_row.all() else self._last_seen()
@@ -192,11 +226,13 @@ def open_history(
         check_opening(opening)
         gone = deselected(table.attrs.get(ATTRS_KEY), steps.accounts, opening[ACCOUNT_KEY])
         opening = opening[~gone]
-        steps = _with_opening(steps, opening)
+        steps = with_opening(steps, opening)
     opened_at, until = _opened_at(opening, spans), _nothing_until(table, opening, spans)
     if opened_at <= until:
-        steps = _from_nothing(steps)
-    return History(rows, steps, spans, opened_at, until, dict(table.attrs))
+        steps = from_nothing(steps)
+    given = rows if {*COLUMNS} >= {*table} else table
+    attrs = dict(table.attrs)
+    return History(rows, steps, spans, opened_at, until, attrs, given, steps.extent)
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
@@ -276,66 +312,6 @@ def _is_ascending(accounts: pd.DataFrame) -> bool:
     return bool(is_less.all())
 
 
-def _with_opening(steps: Steps, opening: pd.DataFrame) -> Steps:
-    """Return steps with opening balances before them."""
-    known = list(steps.accounts.astype("str").itertuples(index=False, name=None))
-    numbers = {account: number for number, account in enumerate(known)}
-    added = {}
-    for account, time, balance in _states(opening):
-        if account not in numbers:
-            added[account] = (NEVER, 0) if balance is None else (time, balance)
-        elif balance is not None and time < steps.times[steps.bounds[numbers[account]]]:
-            added[account] = (time, balance)
-        elif balance is not None:
-            _check_agrees(steps, numbers[account], time, balance)
-    accounts, opened = sorted({*known, *added}), sorted(added)
-    sizes = dict(zip(known, np.diff(steps.bounds).tolist(), strict=True))
-    return _insert(
-        steps,
-        pd.DataFrame(accounts, columns=ACCOUNT_KEY, dtype="str").astype("category"),
-        np.array([sizes.get(account, 0) for account in accounts], np.int64),
-        np.array([account in added for account in accounts], bool),
-        [added[account][0] for account in opened],
-        int128.words_from([added[account][1] for account in opened]),
-    )
-
-
-def _from_nothing(steps: Steps) -> Steps:
-    """Return steps of which each account held nothing before its first row."""
-    begins_with_row = steps.is_row[steps.heads]
-    return _insert(steps, steps.accounts, np.diff(steps.bounds), begins_with_row, ALWAYS, 0)
-
-
-def _insert(  # noqa: PLR0917 - what is inserted, account by account
-    steps: Steps,
-    accounts: pd.DataFrame,
-    sizes: NDArray[np.int64],
-    is_opened: NDArray[np.bool_],
-    times: Sequence[int] | int,
-    words: NDArray[np.int64] | int,
-) -> Steps:
-    """Return steps with a balance before the others of some of their accounts.
-
-    Parameters
-    ----------
-    steps
-        The steps.
-    accounts, sizes
-        Their accounts, and new ones, and how many steps each has so far.
-    is_opened, times, words
-        Before which accounts a balance is to stand; from when on each holds, and each one.
-    """
-    bounds = np.append(0, np.cumsum(sizes))
-    places = bounds[:-1][is_opened]
-    return Steps(
-        accounts,
-        bounds + np.append(0, np.cumsum(is_opened)),
-        np.insert(steps.times, places, times),
-        np.insert(steps.words, places, words, axis=0),
-        np.insert(steps.is_row, places, False),
-    )
-
-
 def _nothing_until(table: pd.DataFrame, opening: pd.DataFrame | None, known: Known | None) -> int:
     """Return up to when an account without a row held nothing, as far as no gap is before.
 
@@ -356,32 +332,6 @@ def _opened_at(opening: pd.DataFrame | None, known: Known | None) -> int:
     if at is not None:
         return to_microseconds(at)
     return known[0][0] if known else ALWAYS + 1
-
-
-def _states(opening: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], int, int | None]]:
-    """Yield each account, from when on it held its opening balance, and that; `None` is unknown."""
-    keys = check_opening(opening)
-    balances = to_amounts(opening["balance"], may_lack=True).to_pylist()
-    times = np.full(len(opening), ALWAYS)
-    if "since" in opening:
-        times = pd.to_datetime(opening["since"], utc=True).to_numpy("M8[us]").view(np.int64)
-    accounts = keys.itertuples(index=False, name=None)
-    for account, time, balance in zip(accounts, times.tolist(), balances, strict=True):
-        yield account, time, None if balance is None else int(balance)
-
-
-def _check_agrees(steps: Steps, number: int, time: int, balance: int) -> None:
-    """Raise if an opening balance from within an account's rows is none of them."""
-    first, stop = steps.bounds[number : number + 2]
-    row = int(first + np.searchsorted(steps.times[first:stop], time))
-    there = row < stop and steps.times[row] == time
-    held = int128.integers_of(steps.words[row : row + 1])[0] if there else "no row"
-    if held != balance:
-        raise CheckError(
-            f"opening has {balance} for {steps.name(number)} since {moment_text(time)}, "
-            f"where the table has {held}: an opening is what was before the account's first row, "
-            "so one of the two is wrong or rows are missing"
-        )
 
 
 def are_known(

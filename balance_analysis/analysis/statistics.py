@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History
+from balance_analysis.analysis.holders import open_holders
 from balance_analysis.analysis.steps import (
     ALWAYS,
     AsOf,
@@ -26,7 +28,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
-from balance_analysis.schema import Instant
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
@@ -38,6 +40,7 @@ def ohlc(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
@@ -56,6 +59,9 @@ def ohlc(
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
         period of the first row, or of what is known, to the end of what is known, else to that of
         the period of the last row.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -95,7 +101,7 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    history = open_history(table, opening, known)
+    history = open_holders(table, opening, known, by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
@@ -132,6 +138,7 @@ def _ranges(pieces: Pieces) -> Columns:
 def drawdown(
     table: pd.DataFrame | History,
     *,
+    by: str | Sequence[str] = ACCOUNT_KEY,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     units: Units | None = None,
@@ -142,6 +149,9 @@ def drawdown(
     ----------
     table
         A table of balance changes, its rows in any order.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
     opening
         What accounts held before the table's rows: see `balance_at`. It can be a peak too.
     known
@@ -181,7 +191,7 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    history = open_history(table, opening, known)
+    history = open_holders(table, opening, known, by)
     found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
     is_known = found["is_known"]
     result = history.rows.assign(
@@ -214,6 +224,7 @@ def time_weighted_average(
     end: Instant | None = None,
     *,
     freq: Frequency | Grid | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     partial: bool = False,
@@ -236,6 +247,9 @@ def time_weighted_average(
     freq
         How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
         frequencies and days count from `start`, others, such as "MS", have points of their own.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -283,7 +297,7 @@ def time_weighted_average(
     0       a1        6        1.000
     1       b2        1        0.875
     """
-    history = open_history(table, opening, known)
+    history = open_holders(table, opening, known, by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     work = _known_averages if partial else _whole_averages

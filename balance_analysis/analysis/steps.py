@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import concatenate, repeat_places, subtract, take
-from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS
+from balance_analysis.schema import BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
 Columns = dict[str, "NDArray[Any]"]
@@ -144,7 +144,7 @@ class Steps:
         """Return some of the accounts."""
         sizes = np.diff(self.bounds)
         is_kept = np.repeat(is_wanted, sizes)
-        ids = {name: sorted_ids(self.accounts[name].array[is_wanted]) for name in ACCOUNT_KEY}
+        ids = {name: sorted_ids(self.accounts[name].array[is_wanted]) for name in self.accounts}
         return Steps(
             pd.DataFrame(ids),
             np.append(0, np.cumsum(sizes[is_wanted])),

@@ -13,10 +13,12 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.flows import account_flows, flow_runs
 from balance_analysis.analysis.grid import Frequency, Zone, check_cells, to_times
 from balance_analysis.analysis.history import History, are_known, open_history
+from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import (
     ALWAYS,
+    NEVER,
     Columns,
     Pieces,
     Steps,
@@ -24,12 +26,14 @@ from balance_analysis.analysis.steps import (
     cut,
     join,
     map_blocks,
+    name_of,
     repeat_ids,
 )
-from balance_analysis.analysis.totals import make_groups
+from balance_analysis.analysis.totals import Groups, make_groups
+from balance_analysis.analysis.transfers import moved_within
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
-from balance_analysis.schema import Instant
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 _COLUMNS: Final = (
     *("first_seen", "last_seen", "rows", "changes", "opening", "closing"),
@@ -117,15 +121,89 @@ def summarize_accounts(
     0     3     <NA>        1        7       2   -4
     """
     history = open_history(table, opening, known)
-    steps, grid = history.over(start=start, end=end)
+    return in_units(summarize(history, ACCOUNT_KEY, start, end), units, history.attrs)
+
+
+def summarize_parties(
+    table: pd.DataFrame | History,
+    *,
+    by: str | Sequence[str] = "party_id",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    opening: pd.DataFrame | None = None,
+    known: Stated | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Summarise what the accounts of each party, together, did in [start, end).
+
+    Parameters
+    ----------
+    table, start, end, opening, known, units
+        As for `summarize_accounts`.
+    by
+        The columns that make a party, within each asset: see `holders`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per asset and party, sorted: `asset_id` and the columns of `by` (category of str),
+        `accounts`, how many it has (int64), and the columns of `summarize_accounts`, with these
+        differences:
+
+        - `inflow`, `outflow`: in each block, what the balances of all its accounts rose or fell
+          by together, so that what one of them gives another is in neither
+        - `internal`, behind `net`: what moved between its own accounts in one block. With
+          `inflow` it makes the inflow of its accounts, with `outflow` their outflow.
+        - `rows`, `changes`: of all its accounts
+        - balances, such as `opening`, `closing`, `maximum` and `average`, are those of all its
+          accounts together, known only while the balance of each one is.
+
+    Raises
+    ------
+    ValueError, OverflowError, CheckError
+        As `summarize_accounts`, and if `by` names no columns that make a party.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"] * 2,
+    ...     "party_id": "a1", "market_id": ["", "m1"] * 2,
+    ...     "timestamp": pd.to_datetime(["2023-04-01"] * 2 + ["2023-04-03"] * 2, utc=True),
+    ...     "balance": [5, 0, 2, 4],
+    ... })
+    >>> summarize_parties(table)[["accounts", "closing", "inflow", "outflow", "internal"]]
+       accounts  closing  inflow  outflow  internal
+    0         2        6       1        0         3
+    """
+    history = open_history(table, opening, known)
+    return in_units(summarize(history, by, start, end), units, history.attrs)
+
+
+def summarize(
+    history: History, by: str | Sequence[str], start: Instant | None, end: Instant | None
+) -> pd.DataFrame:
+    """Return the summary of accounts, or of other holders: see `summarize_parties`."""
+    held, grid = merged(history, by), history.grid(start=start, end=end)
     edges = grid.edges
     if not len(edges):
         edges = np.array([0, 1])  # without a row and a bound any interval will do
-    found = join(map_blocks(lambda _, block: _summarize(block, edges), steps))
-    has_flows = found["has_known"] & are_known(history.known, edges[:1], edges[1:]).all()
+    found, names = _all(held, edges), list(_COLUMNS)
+    has_known = found["has_known"]
+    if held is not history:
+        groups = make_groups(history, [*map(str, held.accounts)])
+        found |= _together(history, groups, edges)
+        has_known, found["accounts"] = found.pop("has_flows"), groups.sizes
+        names.insert(0, "accounts")
+        names.insert(names.index("net") + 1, "internal")
+    is_told = found["is_opened"] & found["is_closed"]
+    net, too_large = int128.subtract(found["closing"], found["opening"])
+    check_fits(is_told & too_large, lambda number: f"the net of {held.steps.name(number)}")
+    found["net"] = np.where(is_told[:, None], net, found["net"])
+    has_flows = has_known & are_known(history.known, edges[:1], edges[1:]).all()
     is_known = {
         **dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"]),
-        **dict.fromkeys(("inflow", "outflow"), has_flows),
+        **dict.fromkeys(("inflow", "outflow", "internal"), has_flows),
         "net": has_flows | (found["is_opened"] & found["is_closed"]),
         "closing": found["is_closed"],
         "opening": found["is_opened"],
@@ -133,12 +211,38 @@ def summarize_accounts(
     }
     columns = {
         **found,
-        **{name: int128.to_balances(found[name], mask) for name, mask in is_known.items()},
+        **{n: int128.to_balances(found[n], mask) for n, mask in is_known.items() if n in found},
         **{name: to_times(found[name]) for name in _TIMES},
     }
-    ids = repeat_ids(steps.accounts, 1)
-    result = pd.DataFrame({**ids, **{name: columns[name] for name in _COLUMNS}})
-    return in_units(result, units, history.attrs)
+    ids = repeat_ids(held.accounts, 1)
+    return pd.DataFrame({**ids, **{name: columns[name] for name in names}})
+
+
+def _all(history: History, edges: NDArray[np.int64]) -> Columns:
+    """Return the columns of all accounts, as `_summarize` does."""
+    steps = history.known_steps(int(edges[-1]))
+    return join(map_blocks(lambda _, block: _summarize(block, edges), steps))
+
+
+def _together(history: History, groups: Groups, edges: NDArray[np.int64]) -> Columns:
+    """Return what the rows of the accounts of each group add up to."""
+    own, (numbers, count) = _all(history, edges), (groups.numbers, len(groups))
+    found: Columns = {}
+    for name in ("rows", "changes", "has_known"):
+        found[name] = int128.sum_groups([own[name].astype(np.int64)], numbers, count)[0]
+    found["has_flows"] = found.pop("has_known") > 0
+    for name in ("inflow", "outflow", "net"):
+        found[name], too_large = int128.sum_words(own[name], numbers, count)
+        check_fits(too_large, lambda number: f"a flow of {name_of(groups.ids, number)}")
+    cells, moved = moved_within(history.known_steps(), groups, edges)
+    found["internal"] = np.zeros((count, 2), np.int64)
+    found["internal"][cells] = moved
+    for name in ("inflow", "outflow"):
+        found[name] = int128.subtract(found[name], found["internal"])[0]
+    first, last = np.full(count, NEVER), np.full(count, ALWAYS)
+    np.minimum.at(first, numbers, np.where(own["rows"], own["first_seen"], NEVER))
+    np.maximum.at(last, numbers, own["last_seen"])
+    return found | {"first_seen": np.where(found["rows"], first, ALWAYS), "last_seen": last}
 
 
 def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
@@ -150,12 +254,8 @@ def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     is_opened, is_closed = before > 0, pieces.ends_known
     if steps.valid_until is not None:
         is_opened &= steps.valid_until[last] >= edges[0]
-    is_told = is_opened & is_closed
-    net, too_large = int128.subtract(closing, opening)
-    check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
     return {
         **flows,
-        "net": np.where(is_told[:, None], net, flows["net"]),
         "opening": opening,
         "is_opened": is_opened,
         "closing": closing,
@@ -240,7 +340,7 @@ def active_accounts(
     freq, start, end, tz
         The periods: see `flows`.
     by
-        The columns of `ACCOUNT_KEY` that make a group; none for all accounts together.
+        The columns that make a group, see `totals`; none for all accounts together.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -281,7 +381,7 @@ def active_accounts(
     """
     history = open_history(table, opening, known)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    groups = make_groups(steps.accounts, by, mixes_assets=True)
+    groups = make_groups(history, by, mixes_assets=True)
     check_cells(len(groups), len(grid))
     found = account_flows(steps, grid)
     cells = groups.numbers[found["number"]] * len(grid) + found["period"]
@@ -290,7 +390,7 @@ def active_accounts(
     def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
         return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)
 
-    return pd.DataFrame(
+    result = pd.DataFrame(
         {
             **repeat_ids(groups.ids, len(grid)),
             **grid.all_bounds(len(groups)),
@@ -298,3 +398,4 @@ def active_accounts(
             "active": count(cells[found["changes"] > 0]),
         }
     )
+    return in_units(result, None, history.attrs)

@@ -55,7 +55,9 @@ def totals(
     table
         A table of balance changes, its rows in any order.
     by
-        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+        The columns that make a group, "asset_id" among them: those of `ACCOUNT_KEY`, and others
+        that the table has and that have one value for each account, such as
+        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value are a group of NA.
     freq
         The distance of the points: any frequency of pandas; `None` for each time at which a group
         has a row.
@@ -105,7 +107,7 @@ def totals(
     """
     history = open_history(table, opening, known)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    groups = make_groups(steps.accounts, by)
+    groups = make_groups(history, by)
     if freq is None:
         points = change_points(steps, groups, grid, from_start=start is not None)
         sums = sum_at_changes(steps, groups, *points)
@@ -189,10 +191,26 @@ def change_points(
     if from_start:
         owners = np.append(owners, np.arange(len(groups)))
         times = np.append(times, np.full(len(groups), begin))
-    moments = _distinct(times)
-    room = len(moments) + 1
-    owners, ranks = np.divmod(_distinct(owners * room + np.searchsorted(moments, times)), room)
+    return distinct_points(owners, times)
+
+
+def distinct_points(
+    owners: NDArray[np.int64], times: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return groups and times, each pair once, group by group, times ascending."""
+    moments = distinct(times)
+    owners, ranks = np.divmod(distinct(keys_of(owners, times, moments)), len(moments) + 1)
     return owners, moments[ranks]
+
+
+def keys_of(
+    owners: NDArray[np.int64], times: NDArray[np.int64], moments: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return one number for each pair of a group and a time, which sorts as these do.
+
+    `moments` are all times that may be there, ascending; another one counts as the next of them.
+    """
+    return owners * (len(moments) + 1) + np.searchsorted(moments, times)
 
 
 def sum_at_changes(
@@ -205,22 +223,21 @@ def sum_at_changes(
     OverflowError
         If a sum has more than 38 digits.
     """
-    moments = _distinct(times)
-    room = len(moments) + 1
-    keys = owners * room + np.searchsorted(moments, times)
+    moments = distinct(times)
+    keys = keys_of(owners, times, moments)
 
     def place(group: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = np.searchsorted(keys, group * room + np.searchsorted(moments, times))
+        found = np.searchsorted(keys, keys_of(group, times, moments))
         return np.where(np.append(owners, _NOWHERE)[found] == group, found, _NOWHERE)
 
     return _sum_cells(steps, groups, owners, times, place)
 
 
-def _distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
+def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the distinct values, ascending: numpy's own way takes five times as long."""
     ordered = np.sort(values)
-    distinct: NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
-    return distinct
+    found: NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return found
 
 
 def _sum_cells(
@@ -330,44 +347,46 @@ class Groups:
         return np.bincount(self.numbers, minlength=len(self))
 
 
-def make_groups(
-    accounts: pd.DataFrame, by: str | Sequence[str], *, mixes_assets: bool = False
-) -> Groups:
+def make_groups(history: History, by: str | Sequence[str], *, mixes_assets: bool = False) -> Groups:
     """Return the groups of accounts that are the same in some columns.
 
     Parameters
     ----------
-    accounts
-        `ACCOUNT_KEY` of each account, categories sorted.
+    history
+        The accounts, and which columns they have.
     by
-        Names of `ACCOUNT_KEY`; none for all accounts together.
+        Names of these columns; none for all accounts together. NA is a value, behind the others.
     mixes_assets
         Whether a group may hold accounts of several assets: only where nothing is added up.
 
     Raises
     ------
     TypeError, ValueError
-        If `by` has another name, one twice, or lacks `asset_id` where it is needed.
+        If `by` has another name, one twice, or lacks `asset_id` where it is needed, or an account
+        has two values.
     """
-    names = group_names(by, mixes_assets=mixes_assets)
+    names = group_names(by, history.columns, mixes_assets=mixes_assets)
+    accounts = history.tell(names)
     if not names:
-        return Groups(accounts[[]].iloc[:1], np.zeros(len(accounts), np.int64))
+        return Groups(accounts.iloc[:1], np.zeros(len(accounts), np.int64))
     ids = [accounts[name].array for name in names]
-    keys = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    codes = [np.where(x.codes < 0, len(x.categories), x.codes) for x in ids]
+    keys = account_numbers(codes, [len(x.categories) + 1 for x in ids])
     if np.all(keys[1:] > keys[:-1]):
         return Groups(accounts[names], np.arange(len(keys)))
     _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
     return Groups(accounts[names].iloc[heads], numbers)
 
 
-def group_names(by: str | Sequence[str], *, mixes_assets: bool = False) -> list[str]:
-    """Return the columns that make a group, as a list; see `make_groups`."""
+def group_names(
+    by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY, *, mixes_assets: bool = False
+) -> list[str]:
+    """Return the columns that make a group, as a list, if they are known; see `make_groups`."""
     if not isinstance(by, Iterable):
-        raise TypeError(f"by must name columns of {ACCOUNT_KEY}, not {by!r}")
+        raise TypeError(f"by must name columns of {known}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
-    unknown = [name for name in names if name not in ACCOUNT_KEY]
-    if unknown or len(set(names)) < len(names):
-        raise ValueError(f"by must name columns of {ACCOUNT_KEY}, each once, not {names}")
+    if {*names} - {*known} or len(set(names)) < len(names):
+        raise ValueError(f"by must name columns of {known}, each once, not {names}")
     if not mixes_assets and "asset_id" not in names:
         raise ValueError(
             f"by must include 'asset_id', not only {names}: amounts of different assets never mix"

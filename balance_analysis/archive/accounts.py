@@ -178,7 +178,7 @@ def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> 
     }[name]
     some = accounts[accounts[name] != NO_MARKET]
     some = some.assign(**{other: some[other].where(some[other] != nobody)})
-    return (
+    found = (
         some.groupby(name, observed=True)
         .agg(
             accounts=("rows", "size"),
@@ -190,6 +190,8 @@ def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> 
         )
         .reset_index()
     )
+    found.attrs = accounts.attrs
+    return found
 
 
 def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:

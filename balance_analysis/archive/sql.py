@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.network import read_limits
+from balance_analysis.archive.network import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
+from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
+from balance_analysis.labels import Names
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS
 from balance_analysis.spans import EVER, Span, joined
 from balance_analysis.text import exact_text, list_text
 
@@ -25,6 +28,14 @@ if TYPE_CHECKING:
 
 _MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
 _COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}
+_TEXT: Final = pa.string()
+_ASSETS: Final = pa.schema(
+    {"asset_id": _TEXT, "symbol": _TEXT, "name": _TEXT, "decimals": pa.int32()}
+)
+_LABELS: Final = pa.schema({"id": _TEXT, "label": _TEXT})
+_MOST_DECIMALS: Final = 18
+"""Those of most contracts; they leave 20 of 38 digits to whole units."""
+
 _ACCOUNTS: Final = """
     create view accounts as
     select {key}, min(timestamp) as first_seen, max(timestamp) as last_seen, count(*) as rows,
@@ -37,8 +48,13 @@ _ACCOUNTS: Final = """
 def connect(self: Readable) -> DuckDBPyConnection:
     """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
 
-    `changes` has a table's columns; `checkpoints` as well, and the `moment` before which each row
-    is its account's last; `accounts`, `coverage` and `limits` are as the methods return them.
+    `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units, NULL
+    where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits with as
+    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `checkpoints` has a
+    table's columns, and the `moment` before which each row is its account's last. `accounts`,
+    `coverage` and `limits` are as the methods return them; `assets` (`asset_id`, `symbol`, `name`,
+    `decimals`) and `labels` (`id`, of an account its ids with slashes between, and `label`) are
+    what the archive was told.
     DuckDB reads the files that the coverage names, when it is asked. Results are exact in
     `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the extra
     `sql`, or raises ModuleNotFoundError.
@@ -71,11 +87,14 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
     # A file that an export replaces meanwhile has rows that the other views don't know of.
     spans = joined(interval.span for interval in state.intervals)
-    _view(connection, store, "changes", dict.fromkeys(changes), spans)
-    _view(connection, store, "checkpoints", checkpoints)
+    names = read_archive_names(store)
+    rows = _within(_rows(connection, store, "changes", dict.fromkeys(changes)), spans)
+    rows.project(f"*, {_columns_of(names.assets)}").create_view("changes")
+    _rows(connection, store, "checkpoints", checkpoints).create_view("checkpoints")
     intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
-    for name, rows in {"coverage": intervals, "limits": read_limits(snapshot)}.items():
-        connection.from_arrow(rows).create(name)
+    tables = {"coverage": intervals, "limits": read_limits(snapshot), **_tables_of(names)}
+    for name, table in tables.items():
+        connection.from_arrow(table).create(name)
     since = exact_text(snapshot.known_since(state.bounds(proven=False)[1]))
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
     if is_locked:
@@ -93,23 +112,49 @@ def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
     connection.execute("set lock_configuration = true")
 
 
-def _view(
-    connection: DuckDBPyConnection,
-    store: Store,
-    view: str,
-    files: Mapping[str, int | None],
-    spans: Sequence[Span] = (EVER,),
-) -> None:
-    """Make a view of the rows of files in spans; where these are of a moment, a column tells it."""
+def _tables_of(names: Names) -> dict[str, pa.Table]:
+    """Return what assets and accounts are called, as tables."""
+    assets = [
+        {name: None if told == "" else told for name, told in asdict(each).items()}
+        for each in names.assets.values()
+    ]
+    labels = [{"id": key, "label": label} for key, label in names.labels.to_json().items()]
+    return {
+        "assets": pa.Table.from_pylist(assets, _ASSETS),
+        "labels": pa.Table.from_pylist(labels, _LABELS),
+    }
+
+
+def _columns_of(assets: Assets) -> str:
+    """Return the columns `symbol` and `amount` of rows, as SQL."""
+    scale = max((each.decimals for each in assets.values()), default=0)
+    kind = f"decimal({BALANCE_DIGITS}, {scale})" if scale <= _MOST_DECIMALS else "double"
+    symbols = {each.asset_id: _quoted(each.symbol) for each in assets.values() if each.symbol}
+    # A product of decimals is exact, or an error; a quotient would be a float.
+    amounts = {each.asset_id: f"balance * '1e-{each.decimals}'::{kind}" for each in assets.values()}
+    return f"{_case(symbols, 'varchar')} as symbol, {_case(amounts, kind)} as amount"
+
+
+def _case(values: Mapping[str, str], kind: str) -> str:
+    whens = " ".join(f"when {_quoted(asset)} then {value}" for asset, value in values.items())
+    return f"case asset_id {whens} else null::{kind} end" if values else f"null::{kind}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _rows(
+    connection: DuckDBPyConnection, store: Store, view: str, files: Mapping[str, int | None]
+) -> DuckDBPyRelation:
+    """Return the rows of files; where these are of a moment, a column tells it."""
     if not files:
-        rows = connection.from_arrow(_COLUMNS[view].empty_table())
-    elif store.folder is None or view == "checkpoints":
+        return connection.from_arrow(_COLUMNS[view].empty_table())
+    if store.folder is None or view == "checkpoints":
         connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
-        rows = connection.table(f"_{view}")
-    else:
-        paths = [_path(store, name) for name in files]
-        rows = connection.read_parquet(paths, hive_partitioning=False)
-    _within(rows, spans).create_view(view)
+        return connection.table(f"_{view}")
+    paths = [_path(store, name) for name in files]
+    return connection.read_parquet(paths, hive_partitioning=False)
 
 
 def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:

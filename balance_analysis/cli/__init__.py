@@ -11,6 +11,7 @@ from balance_analysis.cli import (  # noqa: F401 - they add commands
     node,
     pictures,
     settings,
+    sql,
     tables,
 )
 from balance_analysis.cli.app import app, main

@@ -1,10 +1,9 @@
-"""Commands that print or write tables of a file or an archive, or of what SQL asks of one."""
+"""Commands that print or write tables of a file or an archive."""
 
 from __future__ import annotations
 
 import datetime as dt
 import io
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
 
-from typer import Argument, Option
+from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
@@ -24,7 +23,6 @@ from balance_analysis.text import count_text, moment_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
     from balance_analysis.assets import Asset
     from balance_analysis.labels import Names
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 _WIDTHS: Final = {"asset": 11, "type": 19, "party": 19, "market": 19}
 """Characters of names in a narrow table, so that they and an amount always fit."""
 
-_LONG_ID: Final = re.compile(r"[0-9a-f]{64}")
 _LONGEST: Final = 12
 """Characters of an amount in a narrow table; a longer one is rounded to four digits."""
 
@@ -166,33 +163,6 @@ def accounts(
     found = held.accounts(partial=partial, **{**filters.named(), **names.keywords()})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
-
-
-@command()
-def sql(
-    messages: Messages,
-    archive: options.ArchiveAt,
-    query: Annotated[
-        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
-    ],
-    listing: TableOptions,
-) -> None:
-    """Query an archive's changes, checkpoints, accounts, coverage and limits with SQL (DuckDB).
-
-    A query reads nothing but the archive, and writes nothing but FILE.
-    """
-    held, limit = options.archive_at(archive), listing.limit
-    form = listing.chosen(archive)
-    found = _ask(held, query, limit + 1 if form == "table" and limit else None)
-    if form != "table":
-        import pandas as pd
-
-        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, listing.output, messages)
-        return
-    shown = found.slice(0, limit) if limit else found
-    _print_rows(shown, wide=listing.wide)
-    if len(shown) < len(found):
-        echo(f"... the first {limit} rows; --limit 0 shows all, -o FILE writes them")
 
 
 def choose_format(
@@ -335,51 +305,3 @@ def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a ce
     if not isinstance(value, list | dict) and isna(value):
         return missing
     return moment_text(value) if isinstance(value, dt.datetime) else str(value)
-
-
-def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
-    """Return what a query finds, or the first rows of it.
-
-    Raises
-    ------
-    ValueError
-        If it is no query, or DuckDB is not installed.
-    """
-    from balance_analysis.archive.snapshot import with_snapshot
-    from balance_analysis.archive.sql import views_of
-
-    try:
-        connection = with_snapshot(archive.store, lambda now: views_of(now, is_locked=True))
-    except ModuleNotFoundError as error:
-        raise ValueError(str(error)) from error
-    import duckdb
-
-    try:
-        statements = connection.extract_statements(query)
-        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
-            raise ValueError(
-                "only a single SELECT is allowed: an archive is queried, never changed"
-            )
-        relation = connection.sql(query)
-        found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
-    except duckdb.Error as error:
-        raise ValueError(str(error).partition("\n\nLINE")[0]) from error
-    twice = [name for name in found.column_names if found.column_names.count(name) > 1]
-    if twice:
-        raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
-    return found
-
-
-def _print_rows(rows: pa.Table, *, wide: bool) -> None:
-    import pyarrow.types as kinds
-
-    from balance_analysis.text import short_ids
-
-    columns = {}
-    for name in rows.column_names:
-        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
-        short = {} if wide else short_ids(filter(_LONG_ID.fullmatch, texts))
-        columns[name] = [short.get(text, text) for text in texts]
-    numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
-    left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
-    print_table(columns, left=left)

@@ -118,8 +118,8 @@ def total_changes(
         `total`, where what is not known is 0; `known`, of how many accounts the balance is known;
         `accounts`, which all come at the grid's start; and `rows`, 1 where the group has a row.
     """
-    steps, _ = open_history(table, opening).over(grid)
-    groups = make_groups(steps.accounts, by)
+    history = open_history(table, opening)
+    groups, (steps, _) = make_groups(history, by), history.over(grid)
     points = change_points(steps, groups, grid, from_start=True, with_events=True)
     sums = sum_at_changes(steps, groups, *points)
     heads = np.flatnonzero(np.diff(sums.groups, prepend=-1))

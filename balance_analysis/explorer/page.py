@@ -21,6 +21,7 @@ import msgspec
 from markupsafe import Markup
 
 from balance_analysis.analysis.balances import held_at
+from balance_analysis.analysis.holders import by_size
 from balance_analysis.explorer.source import TableState
 from balance_analysis.explorer.views import (
     PAGE,
@@ -29,7 +30,6 @@ from balance_analysis.explorer.views import (
     Look,
     answer,
     answers,
-    by_size,
     draw_line,
     find_rows,
     shares_at,
@@ -64,7 +64,7 @@ _TYPES: Final = {
 }
 _MODULES: Final = (
     *("text", "dom", "data", "table", "scale", "chart", "picture", "compare"),
-    *("address", "moments", "search", "plots", "panels", "lines", "app"),
+    *("address", "moments", "search", "plots", "panels", "headline", "lines", "app"),
 )
 """The page's own modules, none of which imports one behind it; no two have the same names."""
 
@@ -160,7 +160,7 @@ def _freeze(state: TableState, room: int, first: Sequence[Key], largest: int | N
         packed.add({key: view})
     ranked, end = defaultdict[str, list[Key]](list), max(state.end - 1, 0)
     held = held_at(state.history, from_microseconds(end))
-    for account in keys_of(held.iloc[by_size(held)]):
+    for account in keys_of(held.iloc[by_size(held["asset_id"], held["balance"])]):
         ranked[account[0]].append(account)
     in_turn = chain.from_iterable(zip_longest(*(ranked[asset][:largest] for asset in ids)))
     wanted, added = [*dict.fromkeys((*first, *filter(None, in_turn)))], 0

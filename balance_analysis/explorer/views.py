@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.concentration import concentration, share, top_movers
+from balance_analysis.analysis.comparison import top_movers
+from balance_analysis.analysis.concentration import concentration, share
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.int128 import words_of
+from balance_analysis.analysis.holders import by_size
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
@@ -34,6 +34,7 @@ from balance_analysis.explorer.wire import (
     write_key,
 )
 from balance_analysis.filters import Filters
+from balance_analysis.labels import Labels
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, between
 from balance_analysis.text import type_label
@@ -139,7 +140,7 @@ def _about(look: Look) -> dict[str, Any]:
     labels = assets.labels(ids)
     told = {one: assets.get(one) or Asset(one, 0) for one in ids}
     before = max(state.start - 1, 0)
-    opening = held_at(Look(state, Query()).at(before), from_microseconds(before))
+    opened = _are_known(Look(state, Query()).at(before), before)
     return {
         "name": state.name,
         "version": state.version,
@@ -147,7 +148,11 @@ def _about(look: Look) -> dict[str, Any]:
         "end": state.end,
         "gaps": between(state.known or (), state.start, state.end) if is_told else [],
         "proven": is_told,
-        "opened": bool(opening["balance"].notna().any()),
+        "opened": opened,
+        "labels": {
+            **state.labels.shown(state.labels.ids()),
+            **{write_key(one): label for one, label in _account_names(state.labels)},
+        },
         "assets": [
             {
                 "id": one,
@@ -166,23 +171,28 @@ def _version(look: Look) -> dict[str, Any]:
 
 def _headline(look: Look) -> dict[str, Any]:
     start, end = look.query.start, look.query.end
-    ends = [max(start - 1, 0), end - 1]
     history = look.rows((start, end), edges=np.array([start, end]))
-    found = concentration(history, [*map(from_microseconds, ends)])
+    ends = [each for each in (max(start - 1, 0), end - 1) if _are_known(history, each)]
+    found = concentration(history, [*map(from_microseconds, ends or [end - 1])])
     names = ["asset_id", "timestamp", "total", "holders", "unknown", "largest"]
     return {"headline": found[names]}
 
 
+def _are_known(history: History, at: int) -> bool:
+    return bool(held_at(history, from_microseconds(at))["balance"].notna().any())
+
+
 def _accounts(look: Look) -> dict[str, Any]:
     held = held_at(look.at(look.last), from_microseconds(look.last))
-    rows = held[has_text(held, look.query.text)]
+    rows = held[has_text(held, look.query.text, look.state.labels)]
     listed = _largest(look, rows, ("balance",))
     return {"count": rows["asset_id"].value_counts(), "accounts": listed}
 
 
 def _largest(look: Look, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """Return columns of the accounts of each asset that hold most."""
-    ranked = held.iloc[by_size(held)].groupby("asset_id", observed=True).head(look.most)
+    ranked = held.iloc[by_size(held["asset_id"], held["balance"])]
+    ranked = ranked.groupby("asset_id", observed=True).head(look.most)
     return _with_keys(ranked, names)
 
 
@@ -369,24 +379,25 @@ def own_columns(frame: pd.DataFrame) -> list[str]:
     return [str(name) for name in frame if name not in ACCOUNT_KEY]
 
 
-def has_text(accounts: pd.DataFrame, text: str) -> NDArray[np.bool_]:
-    """Return which accounts have a text in the id of party or market, or in their type."""
-    wanted, is_found = text.casefold(), np.zeros(len(accounts), bool)
+def _account_names(labels: Labels) -> Iterator[tuple[Key, str]]:
+    for named, label in labels.items():
+        if not isinstance(named, str):
+            asset, kind, party, market = named
+            yield (asset, kind, party, market), label
+
+
+def has_text(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.bool_]:
+    """Return which accounts have a text in an id or a label of theirs, or in their type."""
+    wanted = text.casefold()
+    named = {key for key, label in _account_names(labels) if wanted in label.casefold()}
+    is_found = np.array([bool(named) and key in named for key in keys_of(accounts)], bool)
     for name in ACCOUNT_KEY[1:]:
         ids = accounts[name].cat
-        texts = ids.categories.tolist()
+        texts = [f"{one} {labels.get(one, '')}" for one in ids.categories]
         if name == "account_type":
-            texts = [f"{one} {type_label(one)}" for one in texts]
+            texts = [f"{one} {type_label(one)}" for one in ids.categories]
         is_found |= np.array([wanted in one.casefold() for one in texts], bool)[ids.codes]
     return is_found
-
-
-def by_size(held: pd.DataFrame) -> NDArray[np.intp]:
-    """Return the places of accounts: of each asset those that hold most first, unknown last."""
-    unknown = held["balance"].isna().to_numpy()
-    words = np.where(unknown[:, None], 0, words_of(pa.array(held["balance"].array)))
-    assets = held["asset_id"].cat.codes.to_numpy()
-    return np.lexsort((~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets))
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:

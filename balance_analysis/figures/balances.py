@@ -42,6 +42,7 @@ from balance_analysis.text import count_text, moment_text
 MOST_LINES: Final = 8
 
 
+@styles.takes_style(Line2D)
 def plot_balances(
     data: pd.DataFrame,
     *,
@@ -220,6 +221,7 @@ def _draw_flat(
     return chart.ax.hlines(levels, *bounds, **look)
 
 
+@styles.takes_style(Line2D)
 def plot_drawdown(
     data: pd.DataFrame,
     *,

@@ -22,7 +22,7 @@ from balance_analysis.analysis.history import are_known
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import points_of
-from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks
+from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks, takes_style
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     INCOMPLETE,
@@ -66,6 +66,7 @@ _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
 
 
+@takes_style(PolyCollection)
 def plot_flows(
     data: pd.DataFrame,
     *,
@@ -200,6 +201,7 @@ def _draw_bars(
     return drawn
 
 
+@takes_style(PolyCollection)
 def plot_activity(
     data: pd.DataFrame,
     *,

@@ -10,12 +10,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.patches import StepPatch
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.concentration import check_count, concentration
+from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.grid import Frequency
+from balance_analysis.analysis.holders import check_count
 from balance_analysis.analysis.int128 import to_balances
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import as_of
@@ -24,7 +26,7 @@ from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.changes import GAP, whole_periods
 from balance_analysis.figures.layout import finish, points_of
-from balance_analysis.figures.styles import BLUE, ink, looks
+from balance_analysis.figures.styles import BLUE, ink, looks, takes_style
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import period_name, show_interval
 from balance_analysis.figures.totals import (
@@ -47,6 +49,7 @@ _POINTS: Final = 2000
 """Of a curve, which is smooth where there are more holders."""
 
 
+@takes_style(Line2D, StepPatch)
 def plot_concentration(
     data: pd.DataFrame,
     *,
@@ -154,6 +157,7 @@ def plot_concentration(
     return finish(chart.ax, title, curve, says=says)
 
 
+@takes_style(Line2D, StepPatch)
 def plot_averages(
     data: pd.DataFrame,
     *,
@@ -186,7 +190,7 @@ def plot_averages(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     by
-        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+        The columns that make a group, "asset_id" among them: see `totals`.
     n
         How many of the largest are drawn by themselves. One that is never a hundredth of the whole
         is among the others.
@@ -246,7 +250,7 @@ def plot_averages(
     measure = "average balance" if freq is None else f"average balance per {period_name(freq)}"
     check_count(n)
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq, labels=labels)
-    (steps, grid), by = chart.over, group_names(by)
+    (steps, grid), by = chart.over, group_names(by, chart.history.columns)
     ax = chart.label("average balance")
     if chart.interval is None:
         return chart.explain("no balance changes")

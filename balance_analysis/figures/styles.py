@@ -6,8 +6,9 @@ first, then by hatch and line style, so that neighbours can be told apart withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
+
+from balance_analysis.filters import F, with_keywords
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,6 +183,15 @@ def _hues(count: int) -> list[Style]:
     ]
 
 
+def takes_style(*kinds: type[Artist]) -> Callable[[F], F]:
+    """Let a function refuse at once a keyword that neither it nor these artists have."""
+    setters = {name for kind in kinds for name in dir(kind) if name.startswith("set_")}
+    names = {name.removeprefix("set_") for name in setters} - {"label"}
+    return lambda function: with_keywords(
+        function, names.union([*signature(function).parameters][:-1])
+    )
+
+
 def looks(
     style: Mapping[str, Any], count: int, kind: type[Artist] = Line2D
 ) -> list[dict[str, Any]]:
@@ -192,18 +204,8 @@ def looks(
     kind
         The artists; those that have a face as well are filled with their `color`.
 
-    Raises
-    ------
-    TypeError
-        If matplotlib has no such argument.
     """
     wanted = cbook.normalize_kwargs(dict(style), kind)
-    for name in wanted:
-        if not hasattr(kind, f"set_{name}"):
-            raise TypeError(
-                f"neither this function nor matplotlib's {kind.__name__} has an argument {name!r}; "
-                "give what concerns the figure to plt.subplots, and its Axes as ax="
-            )
     colour = wanted.pop("color", None)
     if colour is None:
         return [wanted] * count

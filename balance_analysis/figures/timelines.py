@@ -17,7 +17,15 @@ from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import check_type
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import BLUE, GREEN, ORANGE, VERMILION, ink, looks
+from balance_analysis.figures.styles import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    VERMILION,
+    ink,
+    looks,
+    takes_style,
+)
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
@@ -38,6 +46,7 @@ _SHADES: Final = {"market": (0.12, None), "asset": (0.0, "..")}
 in print and on dark paper too."""
 
 
+@takes_style(Patch)
 def plot_limits(
     limits: pd.DataFrame,
     *,
@@ -244,6 +253,7 @@ def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
     return found
 
 
+@takes_style(Patch)
 def plot_coverage(
     coverage: pd.DataFrame | Archive | PathLike,
     *,

@@ -20,7 +20,7 @@ from balance_analysis.analysis.steps import Steps, cut
 from balance_analysis.analysis.totals import Groups, events, group_names, make_groups, sum_at
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks
+from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks, takes_style
 from balance_analysis.figures.timelines import shade_limits
 from balance_analysis.figures.times import (
     Extent,
@@ -32,7 +32,7 @@ from balance_analysis.figures.times import (
 )
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, account_labels
-from balance_analysis.schema import Instant
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.spans import Span
 from balance_analysis.text import count_text
 
@@ -42,6 +42,7 @@ _THINNEST: Final = 0.01
 """Of the height of an Axes: an area that is thinner cannot be seen."""
 
 
+@takes_style(Line2D, StepPatch)
 def plot_totals(
     data: pd.DataFrame,
     *,
@@ -74,7 +75,7 @@ def plot_totals(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     by
-        The columns of `ACCOUNT_KEY` that make a group, "asset_id" among them.
+        The columns that make a group, "asset_id" among them: see `totals`.
     freq
         The distance of the points, see `totals`; `None` for every change.
     start, end
@@ -130,8 +131,8 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    names = group_names(by)
     chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
+    names = group_names(by, chart.history.columns)
     ax = chart.ax
     ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
     if chart.interval is None:
@@ -142,7 +143,7 @@ def plot_totals(
         return chart.explain(
             "nothing is held, so there are no shares" if shares else "no balance is known"
         )
-    told = " and ".join(_BY[name] for name in names if name in _BY)
+    told = " and ".join(_BY.get(name, name) for name in names if name != "asset_id")
     words = ("shares" if shares else "total") + f" by {told}" * bool(told)
     return chart.finish(words, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
 
@@ -188,7 +189,7 @@ def largest_groups(
     none is drawn, or one where there is no other.
     """
     steps, _ = chart.over
-    groups, changes = make_groups(steps.accounts, by), _changes(steps, interval)
+    groups, changes = make_groups(chart.history, by), _changes(steps, interval)
     changes["group"] = groups.numbers[changes["number"]]
     by_group = changes.sort_values(["group", "time"]).groupby("group")
     levels = by_group["delta"].cumsum().abs()
@@ -206,7 +207,10 @@ def largest_groups(
     is_seen |= not is_stacked
     most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
     ids = groups.ids.iloc[[*most, *rest]]
-    labels = account_labels(ids, labels=chart.names.labels).tolist()[: len(most)]
+    told = ids.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
+    if told.shape[1] + 1 < ids.shape[1] or told.empty:
+        told.insert(0, "", account_labels(ids, labels=chart.names.labels))
+    labels = told.agg(" · ".join, axis=1).tolist()[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
     areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)

@@ -18,13 +18,15 @@ import jinja2
 from markupsafe import Markup, escape
 
 from balance_analysis import __version__
-from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS
+from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, PARTS, VIEWS
 from balance_analysis.schema import ACCOUNT_TYPES
 from balance_analysis.service.errors import RefusedError
 
 CHANGES: Final = "/api/v2/balance/changes"
 LIMITS: Final = "/api/v2/network/limits"
 VIEWS_AT: Final = "/explore"
+FORMS: Final = (".json", ".csv")
+"""How the address of a view ends; without an end it is JSON, too."""
 
 _DOCUMENT: Final = Path(__file__).with_name("openapi.json")
 _TEMPLATE: Final = Path(__file__).with_name("docs.html")
@@ -39,8 +41,12 @@ _MEANINGS: Final = {
     "text": "Part of an id or of a type, whatever its case.",
     "width": "How many points across the chart has.",
     "page": "Which page, from 0.",
+    "part": "Which of the view's tables; by default the first one.",
     "version": "The state to answer from, as `about` tells it; by default the current one.",
 }
+_CSV: Final = (
+    "A table, as a file: whole numbers of the smallest unit, ids whole, times in ISO 8601."
+)
 _EXAMPLES: Final = {
     CHANGES: "?pagination.first=5&pagination.newestFirst=false"
     "&dateRange.startTimestamp=1680307200000000000&dateRange.endTimestamp=1680393600000000000"
@@ -52,35 +58,40 @@ def describe() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(_DOCUMENT.read_text(encoding="utf-8"))
     document["info"]["version"] = __version__
     document["components"]["schemas"]["AccountType"]["enum"] = list(ACCOUNT_TYPES)
-    document["paths"] |= {f"{VIEWS_AT}/{name}": {"get": _view(name)} for name in VIEWS}
+    document["paths"] |= {
+        f"{VIEWS_AT}/{name}{form}": {"get": _view(name, form)} for name in VIEWS for form in FORMS
+    }
     return document
 
 
-def _view(name: str) -> dict[str, Any]:
+def _view(name: str, form: str) -> dict[str, Any]:
     """Return the operation of a view of the explorer."""
     about, parameters = VIEWS[name]
-    answer = {"$ref": "#/components/schemas/View"}
+    answer = {"application/json": {"schema": {"$ref": "#/components/schemas/View"}}}
+    if form == ".csv":
+        about = f"{about} {_CSV}"
+        answer = {"text/csv": {"schema": {"type": "string"}}}
+        parameters += ("part",) if PARTS[name][1:] else ()
     refused = ("400", "403", "405", "409", "414", "416", "429", "500", "503", "504")
     return {
-        "operationId": f"explore{name.capitalize()}",
-        "summary": f"Explore: {name}",
+        "operationId": f"explore{name.capitalize()}{form.replace('.', '_')}",
+        "summary": f"Explore: {name}{form}",
         "description": about,
-        "parameters": [_parameter(each) for each in parameters],
+        "parameters": [_parameter(each, name) for each in parameters],
         "responses": {
-            "200": {
-                "description": "The view.",
-                "content": {"application/json": {"schema": answer}},
-            },
+            "200": {"description": "The view.", "content": answer},
             **{status: {"$ref": f"#/components/responses/{status}"} for status in refused},
         },
     }
 
 
-def _parameter(name: str) -> dict[str, Any]:
+def _parameter(name: str, view: str) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
     if name == "account":
         key = {"type": "string", "pattern": r"^[^|]*\|[^|]*\|[^|]*\|[^|]*$"}
         schema = {"type": "array", "items": key, "maxItems": MOST_ACCOUNTS}
+    elif name == "part":
+        schema = {"type": "string", "enum": list(PARTS[view])}
     elif name in NUMBERS:
         schema = {
             "type": "integer",

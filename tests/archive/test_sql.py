@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from fractions import Fraction
 
 import duckdb
 import pandas as pd
@@ -26,6 +27,8 @@ from tests.archive.exporting import (
 from tests.node.truth import lines_of_table
 
 ROWS = spread_history(5, rows=90, accounts=40)
+CHANGES = [*ba.ACCOUNT_KEY, "timestamp", "balance", "symbol", "amount"]
+VIEWS = ("changes", "accounts", "checkpoints", "coverage", "limits", "assets", "labels")
 WRITES = [
     "copy (select 1) to '{folder}/x.csv'",
     "attach '{folder}/x.db'",
@@ -64,7 +67,7 @@ def test_changes_are_what_is_read_and_accounts_coverage_and_limits_what_the_meth
     archive = ba.Archive(folder)
     connection = archive.connect()
     changes = read(connection, "changes")
-    assert changes.column_names == [*ba.ACCOUNT_KEY, "timestamp", "balance"]
+    assert changes.column_names == CHANGES
     wanted = archive.read(partial=True)
     assert lines_of_table(table_from(changes)) == lines_of_table(wanted)
     accounts = archive.accounts(partial=True)
@@ -83,6 +86,36 @@ def test_changes_are_what_is_read_and_accounts_coverage_and_limits_what_the_meth
     assert connection.sql(zone).fetchall() == [("UTC", f"{first}+00")]
 
 
+@pytest.mark.parametrize("most", [0, 6, 18, 19])
+def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, tmp_path):
+    ids = sorted({row.asset_id for row in ROWS})
+    about = {
+        one: {"decimals": max(most - place, 0), "symbol": f"it's {place}" * (place > 0)}
+        for place, one in enumerate(ids[:-1])  # of the last one nothing is known
+    }
+    labels = {ROWS[0].party_id: "Alice's", tuple(getattr(ROWS[0], n) for n in ba.ACCOUNT_KEY): "x"}
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", start=START, end=END, assets=about, labels=labels)
+    archive = ba.Archive(tmp_path / "a")
+    connection = archive.connect()
+    rows = read(connection, "changes").to_pylist()
+    assert len(rows) == len(ROWS)
+    for row in rows:
+        asset = about.get(row["asset_id"])
+        assert row["symbol"] == (asset["symbol"] or None if asset else None)
+        if asset is None:
+            assert row["amount"] is None
+        elif most > 18:
+            assert row["amount"] == pytest.approx(int(row["balance"]) / 10 ** asset["decimals"])
+        else:
+            assert Fraction(row["amount"]) * 10 ** asset["decimals"] == Fraction(row["balance"])
+    told = {row.pop("asset_id"): row for row in read(connection, "assets").to_pylist()}
+    wanted = {x: {**y, "symbol": y["symbol"] or None, "name": None} for x, y in about.items()}
+    assert told == wanted
+    found = {row["id"]: row["label"] for row in read(connection, "labels").to_pylist()}
+    assert ba.read_labels(found) == archive.labels() == ba.read_labels(labels)
+
+
 def test_checkpoints_are_each_accounts_last_row_before_their_moment(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "a", start=START, end=END)
@@ -98,7 +131,7 @@ def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
     for name in (local := ba.Archive(folder).store).names():
         store.write(name, local.read(name))
     one, other = (views_of(read_snapshot(x), is_locked=True) for x in (local, store))
-    for view in ("changes", "accounts", "checkpoints", "coverage", "limits"):
+    for view in VIEWS:
         told = [read(each, view) for each in (one, other)]
         assert told[0].schema == told[1].schema
         both = [cells(column.to_pylist() for column in table.columns) for table in told]
@@ -109,9 +142,9 @@ def test_an_archive_of_nothing_has_all_views(tmp_path):
     with node_of([]) as node:
         run_export(node, tmp_path / "a", start=START, end=END)
     connection = ba.Archive(tmp_path / "a").connect()
-    for view in ("changes", "accounts", "checkpoints"):
+    for view in ("changes", "accounts", "checkpoints", "assets", "labels"):
         assert read(connection, view).num_rows == 0
-    assert read(connection, "changes").column_names == [*ba.ACCOUNT_KEY, "timestamp", "balance"]
+    assert read(connection, "changes").column_names == CHANGES
     assert read(connection, "coverage").num_rows == 1
 
 

@@ -199,6 +199,7 @@ def test_lines_have_their_names_at_their_ends_none_over_another(page, held):
     assert {name for name, _ in places} == {line["name"] for line in lines}
     by_height = sorted(y for _, y in places)
     assert all(above + 13.9 < below for above, below in itertools.pairwise(by_height))
+    assert by_height[0] >= page.locator("#drawn").bounding_box()["y"]
 
 
 def test_a_stack_stands_on_what_is_below_it_and_is_not_there_where_that_is_unknown(page):

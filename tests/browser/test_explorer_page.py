@@ -307,11 +307,11 @@ def test_flows_in_a_report_are_drawn_over_the_time_that_the_chart_shows(open_pag
     plot.hover(position={"x": plot.bounding_box()["width"] - 2, "y": 50})
     told = page.locator("#panel .tip text").all_text_contents()
     assert told[0].startswith("2023-03-29 16:00:00 to ")
-    assert told[1::2] == ["inflow", "outflow"]
+    assert told[1::2] == ["came in", "went out"]
 
 
 def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
-    page = open_page(demo + GOV)
+    page = open_page(f"{demo}{GOV}&digits=all")
     box = page.locator("#chart .plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
     page.locator("#readout .how", has_text="since 2023-04-16").first.wait_for()
@@ -447,11 +447,11 @@ def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
     since = [f"{from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
     gone = ("unknown", f"since {since[2]}")
     assert told == [
-        ("5", f"carried since {since[0]}"),
-        ("7", f"carried since {since[1]}"),
+        ("5", f"since {since[0]}"),
+        ("7", f"since {since[1]}"),
         gone,
         gone,
-        ("9", f"carried since {since[6]}"),
+        ("9", f"since {since[6]}"),
         ("unknown", f"since {since[8]}"),
     ]
 
@@ -463,12 +463,12 @@ def test_hovering_over_thinned_steps_tells_the_very_row_at_that_time(open_page, 
     for part in (0.2, 0.43, 0.7):
         page.mouse.move(box["x"] + box["width"] * part, box["y"] + 50)
         page.locator("#readout .n", has_text="…").wait_for(state="detached")
-        page.locator("#readout .how", has_text=re.compile("carried|observed")).wait_for()
+        page.locator("#readout .how", has_text=re.compile("since|changed")).wait_for()
         moment, [(balance, how)] = readout(page)
         held = archive.balance_at(moment.replace(" ", "T")).iloc[0]
         assert amounts([balance]) == [int(held["balance"])]
         since = f"{held['since']:%Y-%m-%d %H:%M:%S}"
-        assert how == ("observed" if since == moment else f"carried since {since}")
+        assert how == ("changed then" if since == moment else f"since {since}")
 
 
 def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, thick):
@@ -477,7 +477,7 @@ def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, thick):
     first, second = (charts.nth(n).get_attribute("aria-label") for n in range(charts.count()))
     assert first.startswith("can propose market: yes from 2023-04-02 00:00:00 to 2023-04-04")
     assert first.endswith("no from 2023-04-09 00:00:00 to 2023-04-09 00:00:00")
-    assert re.fullmatch("new one: not sent from .*; true from .*", second)
+    assert re.fullmatch("new one: not sent from .*; yes from .*", second)
     # Seen the same from the 2nd to the 4th, and changed on the 9th: nothing tells when.
     is_drawn = charts.first.evaluate(
         """(chart) => [0.15, 0.65].map((part) => {
@@ -521,7 +521,7 @@ def test_keys_read_the_chart_row_by_row(open_page, frozen):
     page = open_page(frozen)
     page.locator("#chart").focus()
     page.keyboard.press("ArrowLeft")
-    assert "observed" in page.locator("#readout .how").all_inner_texts()
+    assert "changed then" in page.locator("#readout .how").all_inner_texts()
     before = readout(page)[0]
     page.keyboard.press("ArrowLeft")
     assert readout(page)[0] < before
@@ -530,7 +530,7 @@ def test_keys_read_the_chart_row_by_row(open_page, frozen):
 @BOTH
 def test_a_table_sorts_by_size_to_the_last_digit_with_the_keys_alone(open_page, address):
     page = open_page(address)
-    head = page.get_by_role("columnheader", name="balance").get_by_role("button")
+    head = page.get_by_role("columnheader", name="held").get_by_role("button")
     held = amounts(column(page, 2))
     assert held == sorted(held, reverse=True)
     head.focus()
@@ -538,9 +538,7 @@ def test_a_table_sorts_by_size_to_the_last_digit_with_the_keys_alone(open_page, 
     page.keyboard.press("Space")
     again = amounts(column(page, 2))
     assert again == sorted(again)
-    assert (
-        page.get_by_role("columnheader", name="balance").get_attribute("aria-sort") == "ascending"
-    )
+    assert page.get_by_role("columnheader", name="held").get_attribute("aria-sort") == "ascending"
 
 
 def test_a_filter_finds_whole_ids_and_says_how_many_rows_it_leaves(open_page, frozen):
@@ -611,7 +609,7 @@ def test_the_account_page_is_two_actions_away_and_pages_its_rows(open_page, demo
     find(page, "treasury", "treasury")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="network treasury").first.click()
-    page.locator("#panel dt", has_text="closing").wait_for()
+    page.locator("#panel dt", has_text="held at the end").wait_for()
     facts = dict(
         zip(
             page.locator("#panel .facts dt").all_inner_texts(),
@@ -619,8 +617,8 @@ def test_the_account_page_is_two_actions_away_and_pages_its_rows(open_page, demo
             strict=True,
         )
     )
-    assert facts["closing"] == "24,999,364,000"
-    assert amounts([facts["closing"]])[0] in amounts(column(page, 2, "Rows"))
+    assert facts["held at the end"] == "24,999,364,000"
+    assert amounts([facts["held at the end"]])[0] in amounts(column(page, 2, "Rows"))
 
 
 def test_a_view_of_other_accounts_keeps_the_largest_out_by_a_click(open_page, demo):
@@ -725,7 +723,7 @@ def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_scr
     accounts = page.locator("#panel tbody td:first-child .link")
     assert accounts.nth(2).is_visible()
     assert accounts.nth(2).inner_text() == "general · c26ede…0a46"
-    assert page.locator("#panel .note", has_text="Held at 2023-04-30").is_visible()
+    assert page.locator("#panel .note", has_text="Held just before 2023-05-01").is_visible()
     shown = page.locator("#panel tbody tr").evaluate_all(
         "(rows) => rows.filter((row) => row.checkVisibility()).length"
     )

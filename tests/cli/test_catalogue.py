@@ -131,6 +131,23 @@ def test_sql_shows_the_first_rows_of_many_and_says_so(archive):
     assert lines(run("sql", archive, "select null as a"))[1] == "NULL"
 
 
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ("asset_id = 'tUSD'", "tUSD is a symbol, not an id: write symbol = 'tUSD'"),
+        ("asset_id in ('x', 'tusd')", "tusd is a symbol, not an id: write symbol = 'tusd'"),
+        ("party_id != 'alice'", "alice is a label, not an id: the view labels has its ids"),
+        ("symbol = 'tUSD' and party_id = 'x'", ""),
+    ],
+)
+def test_sql_says_where_a_name_stands_in_the_place_of_an_id(condition, hint, tmp_path):
+    names = {"assets": {ROWS[0].asset_id: {"symbol": "tUSD", "decimals": 5}}}
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", labels={ROWS[0].party_id: "Alice"}, **names)
+    said = run("sql", tmp_path / "a", f"select count(*) from changes where {condition}").stderr
+    assert said.strip() == hint
+
+
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
 def test_sql_writes_every_row_and_digit(archive, tmp_path, ending):
     target = tmp_path / f"x.{ending}"

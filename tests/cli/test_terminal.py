@@ -22,7 +22,8 @@ PANELS = ("Ask a node", "Fill, check and serve an archive", "Look at what", "Try
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory, sample_node):
     folder = tmp_path_factory.mktemp("kept") / "archive"
-    run("export", sample_node, folder, "--until", "2023-04-02")
+    assets = demo.sample_data() / "assets.toml"
+    run("export", sample_node, folder, "--until", "2023-04-02", "--assets", assets)
     return str(folder)
 
 
@@ -74,6 +75,27 @@ def on_a_terminal(*words, **environment):
     os.close(leader)
     assert process.wait() == 0
     return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("width", "hidden"), [(80, ["timestamp", "symbol", "amount"]), (200, [])])
+def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, hidden, archive):
+    query = ("sql", archive, "from changes where symbol = 'tGOV'", "--limit", "0")
+    header, *rows = on_a_terminal(*query, COLUMNS=str(width), NO_COLOR="1").splitlines()
+    names = [*ba.ACCOUNT_KEY, "timestamp", "balance", "symbol", "amount"]
+    assert header.split() == [name for name in names if name not in hidden]
+    if hidden:
+        assert rows.pop() == "... without timestamp, symbol, amount; --wide shows all columns"
+    assert max(map(len, [header, *rows])) <= width
+    told = [line[: header.index("balance") + 7].split()[-1] for line in rows]
+    held = ba.Archive(archive).read(asset_id="tGOV")["balance"]
+    assert sorted(map(int, told)) == sorted(held)
+    assert len(run(*query).stdout.splitlines()[0]) > 100
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_what_doctor_prints_fits_the_terminal(width, sample_node):
+    told = on_a_terminal("doctor", sample_node, COLUMNS=str(width)).splitlines()
+    assert 70 < max(map(len, told)) <= min(width, 100)
 
 
 QUIET_DAYS = ("summary", SAMPLE, "--until", "2023-03-22", "--since", "2023-03-01", "--wide")

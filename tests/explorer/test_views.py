@@ -22,7 +22,7 @@ from balance_analysis.explorer.views import Look, answer
 from balance_analysis.explorer.wire import VIEWS, Query, keys_of, read_query
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
-from tests.columns import BALANCE_DTYPE, known_of, note_known
+from tests.columns import ATTRS_KEY, BALANCE_DTYPE, known_of, note_known
 from tests.moments import from_microseconds
 from tests.report.reading import as_dicts, write_key
 
@@ -114,8 +114,7 @@ def check_asset(explorer, asset, rows, start, end):
         assert (one["known"], one["unknown"]) == (len(known), len(levels) - len(known))
     assert not expected
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
-    moments = [from_microseconds(moment) for moment in (start - 1, end - 1)]
-    check(ask(explorer, "headline", **query)["headline"], ba.concentration(rows, moments))
+    check_headline(ask(explorer, "headline", **query)["headline"], rows, start, end)
     flows = as_dicts(ask(explorer, "flows", **query)["flows"])
     assert [start, *(one["end"] for one in flows[:-1])] == [one["start"] for one in flows]
     assert all(one["start"] % 60_000_000 == 0 for one in flows[1:])
@@ -126,12 +125,28 @@ def check_asset(explorer, asset, rows, start, end):
     except OverflowError:
         return
     movers = ask(explorer, "movers", **query)["movers"]
-    ends = zip(told(moved, "opening"), told(moved, "closing"), strict=True)
-    moved["relative"] = [
-        float(Fraction(int(now), int(was)) - 1) if int(was or 0) else None for was, now in ends
-    ]
-    check(movers, moved)
+    check(movers, with_relative(moved))
     assert [row[0] for row in movers["rows"]] == [write_key(key) for key in keys_of(moved)]
+
+
+def check_headline(sheet, rows, start, end):
+    """It is of just before a range and of its end, as far as a balance is known then."""
+    moments = [from_microseconds(moment) for moment in (start - 1, end - 1)]
+    held = ba.balance_at(rows, moments)
+    known = {*held.loc[held["balance"].notna(), "timestamp"]} or {moments[1]}
+    levels = ba.concentration(rows, [moment for moment in moments if moment in known])
+    check(sheet, levels)
+
+
+def with_relative(moved):
+    """Movers, with what they moved by as a part of what they had."""
+    ends = zip(told(moved, "opening"), told(moved, "closing"), strict=True)
+    return moved.assign(
+        relative=[
+            float(Fraction(int(now) - int(was), int(was))) if int(was or 0) else None
+            for was, now in ends
+        ]
+    )
 
 
 def check_flows(flows, rows):
@@ -334,7 +349,17 @@ def test_accounts_stand_the_largest_first_then_those_of_which_nothing_is_known(l
     held = pd.DataFrame({"balance": pd.Series(levels, dtype=BALANCE_DTYPE)})
     held["asset_id"] = pd.Categorical([place % 3 for place in held.index])
     expected = sorted(held.index, key=lambda at: (at % 3, levels[at] is None, -(levels[at] or 0)))
-    assert views.by_size(held).tolist() == expected
+    assert views.by_size(held["asset_id"], held["balance"]).tolist() == expected
+
+
+def test_own_labels_are_told_and_searched():
+    table = table_of([(*account, START, 5) for account in (GENERAL, MARGIN, OTHER)])
+    table.attrs[ATTRS_KEY] = {"labels": {"a1": "Alice", "/".join(MARGIN): "Her bets"}}
+    explorer = state_of(table)
+    assert ask(explorer, "about")["labels"] == {"a1": "Alice", write_key(MARGIN): "Her bets"}
+    for text, found in {"lic": {GENERAL, MARGIN}, "BETS": {MARGIN}, "zz": set()}.items():
+        rows = ask(explorer, "accounts", asset="VOTE", text=text)["accounts"]["rows"]
+        assert {row[0] for row in rows} == {*map(write_key, found)}, text
 
 
 def test_a_view_of_too_many_rows_is_refused(archive, monkeypatch):

@@ -100,6 +100,11 @@ def test_groups_and_many_periods_are_drawn_without_gaps_between_bars():
     ((label, steps),) = areas(ax).items()
     assert label == "general"
     assert {level for _, level in steps} == {10}
+    table = table_of(rows).assign(desk="north")
+    ax = ba.plot_averages(table, by=["asset_id", "desk"], end="2023-04-08")
+    assert entries(ax) == ["north"]
+    ax = ba.plot_averages(table, by=["asset_id", "party_id", "desk"], end="2023-04-08")
+    assert entries(ax) == ["p1 · north", "p2 · north"]
 
 
 def test_an_average_that_nobody_knows_is_said_to_be():

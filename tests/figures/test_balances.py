@@ -308,5 +308,5 @@ def test_what_a_caller_wants_of_a_title_and_of_lines_is_done():
 
 def test_an_argument_that_nothing_takes_is_refused_with_where_the_figure_is_made():
     table = table_of([(*GENERAL, START, 5)])
-    with pytest.raises(TypeError, match=r"Line2D has an argument 'figsize'; .* plt\.subplots"):
+    with pytest.raises(TypeError, match=r"no keyword 'figsize'; give it to plt\.subplots"):
         ba.plot_balances(table, figsize=(3, 2))

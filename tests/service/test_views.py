@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import random
 import shutil
@@ -13,11 +14,12 @@ import pytest
 from hypothesis import settings
 
 import balance_analysis as ba
-from balance_analysis import Archive
+from balance_analysis import Archive, demo
 from balance_analysis.archive.store import Store
+from balance_analysis.explorer.wire import PARTS, VIEWS, read_query
 from balance_analysis.segments.chain import source_text
 from tests.archive.writing import writer_of
-from tests.explorer.test_views import check, told
+from tests.explorer.test_views import check, check_headline, told, with_relative
 from tests.moments import from_microseconds
 from tests.report.reading import as_dicts, write_key
 from tests.service.archives import Stretch, commit, write_archive
@@ -77,12 +79,20 @@ class Page:
         self._service = service
 
     def __call__(self, view, **query):
+        return json.loads(self.read(view, **query))
+
+    def table(self, view, **query):
+        return pd.read_csv(
+            io.BytesIO(self.read(f"{view}.csv", **query)), dtype=str, na_filter=False
+        )
+
+    def read(self, view, **query):
         accounts = query.pop("accounts", ())
         items = [("account", write_key(account)) for account in accounts]
         items += [(name, str(value)) for name, value in query.items() if value is not None]
         answer = self._service.get(items, path=f"/explore/{view}")
         assert answer.status == 200, answer.body
-        return json.loads(answer.body)
+        return answer.body
 
 
 class Library:
@@ -174,7 +184,8 @@ def check_range(archive, page, asset, span, rng):
     check_flows(page("flows", **query)["flows"], library.rows, "asset_id", span, rng)
     moved = ba.top_movers(library.rows, **bounds, n=100)
     movers = page("movers", **query)["movers"]
-    check(movers, moved)
+    check(movers, with_relative(moved))
+    check_headline(page("headline", **query)["headline"], library.rows, start, end)
     assert [row[0] for row in movers["rows"]] == keys_of(moved)
     keys = library.rows[list(ba.ACCOUNT_KEY)].astype("str").drop_duplicates()
     accounts = [tuple(account) for account in keys.itertuples(index=False)]
@@ -185,7 +196,12 @@ def check_range(archive, page, asset, span, rng):
     for account in rng.sample(accounts, min(len(accounts), 2)):
         rows = library.of(account)
         told_of = page("account", accounts=[account], **query)
-        check(told_of["summary"], ba.summarize_accounts(rows, **bounds))
+        own = ba.summarize_accounts(rows, **bounds)
+        check(told_of["summary"], own)
+        share = ba.share(library.rows, from_microseconds(end - 1))
+        (place,) = [n for n, key in enumerate(keys_of(share)) if key == write_key(account)]
+        found = page("summary", accounts=[account], **query)["summary"]
+        check(found, own.assign(share=share["share"].iloc[place]))
         check_flows(told_of["periods"], rows, list(ba.ACCOUNT_KEY), span, rng)
         check_averages(as_dicts(told_of["periods"]), rows, rng)
         listing = page("rows", accounts=[account], **query)
@@ -259,6 +275,65 @@ def try_archive(folder, seed):
     archive = make_archive(folder, seed)
     with asyncio.Runner() as runner:
         check_archive(archive, InProcess(runner, application(archive)), seed)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_as_csv_has_the_rows_of_its_json_with_whole_ids_integers_and_iso_times(view):
+    with demo.sample_archive() as archive, asyncio.Runner() as runner:
+        page = Page(InProcess(runner, application(archive)))
+        ((key, _), *_) = page("accounts")["accounts"]["rows"]
+        query = {"accounts": read_query("rows", [("account", key)]).accounts}
+        query = query if "account" in VIEWS[view][1] else {}
+        content = page(f"{view}.json", **query)
+        assert content == page(view, **query)
+        check_csv(content[PARTS[view][0]], page.table(view, **query))
+        for part in PARTS[view]:
+            check_csv(content[part], page.table(view, **query, part=part))
+
+
+def check_csv(found, table):
+    """A table has the rows of what a view tells, each cell as `write_table` writes it."""
+    if isinstance(found, str):
+        assert table.to_numpy().tolist() == [[found]]
+    elif isinstance(found, dict):
+        kinds = {column["name"]: column["kind"] for column in found["columns"]}
+        for one, (_, row) in zip(as_dicts(found), table.iterrows(), strict=True):
+            if "account" in one:
+                assert write_key(tuple(row[list(ba.ACCOUNT_KEY)])) == one.pop("account")
+            written = {name: WRITTEN.get(kinds[name], str)(value) for name, value in one.items()}
+            read = {
+                name: row[name] and float(row[name]) if kinds[name] == "ratio" else row[name]
+                for name in one
+            }
+            assert read == {
+                name: "" if one[name] is None else text for name, text in written.items()
+            }
+    elif "id" in found[0]:
+        assert table["id"].tolist() == [one["id"] for one in found]
+    else:
+        (line,) = found
+        assert keys_of(table) == [line["key"]] * len(line["times"])
+        assert table["balance"].tolist() == [level or "" for level in line["balances"]]
+        assert table["timestamp"].tolist() == [*map(iso, line["times"])]
+
+
+def iso(moment):
+    return None if moment is None else f"{from_microseconds(moment):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+WRITTEN = {"moment": iso, "ratio": lambda part: part, "flag": lambda flag: str(flag).lower()}
+
+
+def test_a_file_of_a_part_that_a_view_has_not_is_refused():
+    with demo.sample_archive() as archive, asyncio.Runner() as runner:
+        answer = InProcess(runner, application(archive)).get(
+            [("part", "x")], path="/explore/holders.csv"
+        )
+    assert answer.status == 400
+    assert (
+        "part must be holders or concentration, not 'x'"
+        in json.loads(answer.body)["details"][0]["inner"]
+    )
 
 
 @pytest.mark.hypothesis  # so that a longer run tries more of them as well

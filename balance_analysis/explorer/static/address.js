@@ -1,5 +1,5 @@
 // What is shown is told by the address, and every change of it goes there first.
-import { DAY, account, isKey, moment } from "./text.js";
+import { DAY, account, amount, isKey, moment, places, rounded } from "./text.js";
 
 export const MOST = 8;
 export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
@@ -23,9 +23,9 @@ const read = () => {
   const range = first("range", (text) => Object.hasOwn(RANGES, text) || (([from, to]) => from < to && to > about.start - DAY && from < about.end + DAY)(ends(text))) ?? "ALL";
   const found = {
     asset, accounts, chosen: all("none").length + accounts.length > 0, range: Object.hasOwn(RANGES, range) ? range : ends(range),
-    log: all("log").length > 0, as: one("as", ["index", "difference"]), units: one("units", ["smallest"]), theme: one("theme", ["light", "dark"]),
+    log: all("log").length > 0, as: one("as", ["index", "difference"]), units: one("units", ["smallest"]), digits: one("digits", ["all"]), theme: one("theme", ["light", "dark"]),
     tab: one("tab", TABS, "holders"), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
-    focus: first("focus", isOurs), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), stack: one("totals", STACKS),
+    focus: first("focus", isOurs), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), isRanged: given.has("range"), stack: one("totals", STACKS),
   };
   return { ...found, left: [...kept, ...given].filter((pair) => !understood.has(pair.join("="))) };
 };
@@ -63,6 +63,10 @@ export const preset = (range = state.range) => {
 export const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(range))]].map(([name, value]) => [name, String(Math.round(value))]);
 export const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(/ 00:00:00$/, "")).join(" to ");
 export const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
+/** Write an amount of the asset, with its unit's decimals: as many as matter, or all if they are asked for. */
+export const written = (text) => (state.digits ? amount(text, decimals()) : rounded(text, decimals(), places([text], decimals())));
+/** Write a moment: to the second, unless every digit is asked for or the chart shows less than a minute. */
+export const when = (time, [start, end] = span()) => moment(time).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
 export const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
 /** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */
 export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;

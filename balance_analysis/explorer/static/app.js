@@ -2,15 +2,18 @@
 import { MOST, RANGES, about, between, choose, enter, go, goBack, isFrozen, reread, span, state, zoomBy } from "./address.js";
 import { get, thaw, told } from "./data.js";
 import { at, fail, make, settled } from "./dom.js";
+import { showHeadline } from "./headline.js";
 import { drawLines, isDifference, keysOfChart, pictured, showChart, showLegend } from "./lines.js";
 import { listenToRange, showRange } from "./moments.js";
 import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
 import { close, keysOfSearch, suggest } from "./search.js";
+import { label } from "./text.js";
 
+const CHOICES = ["units", "digits", "theme", "as"];
 let running = 0;
 
-const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", theme: () => "the system's theme", tab: () => "holders",
+const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders",
   at: () => "the end", page: () => "the newest rows", totals: () => "lines", as: () => "balances", account: () => (state.accounts.length < MOST ? `accounts of ${state.asset?.label}` : `${MOST} accounts`) };
 /** Tell of a part of the address that can't be used, and of what is shown in its place. */
 const toldOf = ([name, text]) => {
@@ -26,7 +29,7 @@ const showHead = () => {
   at("interval").textContent = about.start < about.end ? `${between([about.start, about.end])} UTC` : "There is nothing in it yet. Once something is, this page offers to reload.";
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
   at("asset").replaceChildren(...about.assets.map(({ id, label, name }) => make("option", { value: id, selected: id === state.asset?.id }, name ? `${label} – ${name}` : label)));
-  for (const name of ["units", "theme", "as"]) at(name).value = state[name];
+  for (const name of CHOICES) at(name).value = state[name];
   showRange([start, end]);
   at("log").checked = state.log;
   at("log").disabled = isDifference();
@@ -46,7 +49,7 @@ const redraw = () => {
 
 const refresh = async () => {
   running += 1;
-  await Promise.all([showChart().catch(fail), showPanel().catch(fail)]);
+  await Promise.all([showChart(), showHeadline(), showPanel()].map((part) => part.catch(fail)));
   running -= 1;
   at("main").ariaBusy = String(running > 0);
 };
@@ -72,14 +75,14 @@ const keysOfTabs = ({ key }) => {
 
 const listen = () => {
   listenToRange();
-  for (const name of ["units", "theme", "as"]) at(name).addEventListener("change", ({ target }) => go({ [name]: target.value }));
+  for (const name of CHOICES) at(name).addEventListener("change", ({ target }) => go({ [name]: target.value }));
   const paint = (theme) => { document.documentElement.dataset.theme = theme; redraw(); };
   for (const [target, event, run] of [[at("asset"), "change", ({ target: { value: id } }) => choose(about.assets.find((one) => one.id === id))],
     [at("log"), "change", ({ target }) => go({ log: target.checked && 1 })],
     [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
     [at("find"), "input", () => { close(); suggest(); }], [at("find"), "focus", suggest], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
     [at("chart"), "keydown", keysOfChart], [at("tabs"), "keydown", keysOfTabs],
-    [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range: range === "ALL" ? null : range })],
+    [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range })],
     [at("tabs"), "click", ({ target: { dataset: { tab } } }) => tab && go({ tab })],
     [at("reload"), "click", () => location.reload()], [window, "popstate", goBack], [window, "resize", settled(redraw, 150)],
     [window, "beforeprint", () => paint("paper")], [window, "afterprint", () => paint(state.theme)]]) target.addEventListener(event, run);
@@ -94,9 +97,10 @@ const begin = async () => {
   at("main").ariaBusy = "true";
   const frozen = await thaw();
   enter(await get("about"), frozen, show);
+  label(about.labels);
   listen();
   at("saved").append(...pictures(at("chart"), pictured));
-  at("api").hidden = isFrozen;
+  at("api").hidden = at("picks").hidden = isFrozen;
   if (isFrozen) at("said").append(make("p", { class: "note" }, told().said));
   else setInterval(async () => { at("stale").hidden = (await get("version").catch(() => about)).version === about.version; }, 5000);
   show();

@@ -93,7 +93,7 @@ const brief = (text) => {
 const tipOf = (heading, rows, place, high, width, height) => {
   const named = Math.max(...rows.map(({ name }) => widthOf(name))) + 32, tall = LINE * (rows.length + 1) + 10;
   const wide = Math.max(widthOf(heading, 600), named + Math.max(...rows.map(({ text }) => widthOf(text)))) + 22;
-  const left = place + 14 + wide > width && place - 14 - wide > -40 ? place - 14 - wide : Math.max(Math.min(place + 14, width + RIGHT - 1 - wide), -40);
+  const left = place + 14 + wide > width && place - 14 - wide > -40 ? place - 14 - wide : Math.max(Math.min(place + 14, width + RIGHT - 4 - wide), -40);
   const top = Math.min(Math.max(high - tall / 2, 0), height - tall);
   return shape("g", { class: "tip", transform: `translate(${Math.round(left)} ${Math.round(top)})` }, shape("rect", { width: wide, height: tall, rx: 4 }),
     shape("text", { class: "head", x: 10, y: LINE }, heading),
@@ -190,7 +190,8 @@ export const draw = (box, options) => {
     [last, level] = [time, high];
     cursor.replaceChildren();
     if (time === null) return;
-    const told = shown.filter(({ tell }) => tell).map((one) => ({ ...one, name: wide < 640 || !one.name ? "" : fitted(one.name, 0.3 * wide), text: brief(one.tell(time)) }));
+    const said = (name) => (wide < 640 && widthOf(name) > 0.25 * wide ? "" : fitted(name, 0.3 * wide)); // there the colour alone tells it
+    const told = shown.filter(({ tell }) => tell).map((one) => ({ ...one, name: said(one.name), text: brief(one.tell(time)) }));
     const held = shown.map((one) => (time < one.to ? one.values[one.times.findLastIndex((each) => each <= time)] ?? null : null));
     const dots = bars ? [] : shown.flatMap(({ ink }, n) => (held[n] === null ? [] : [shape("circle", { class: `dot ${ink}`, cx: x(time), cy: y(held[n]), r: 3.5 })]));
     cursor.append(shape("path", { d: `M${x(time)} 0V${height}` }), ...dots, ...(told.length ? [tipOf(headed(time), told, x(time), high, width, height)] : []));

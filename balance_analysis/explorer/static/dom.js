@@ -19,6 +19,15 @@ export const save = (name, content, type) => {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 };
 
+/** Return a button that copies what `tell` returns; where a page may not copy, it is not there. */
+export const copier = (label, tell) => {
+  const button = make("button", { type: "button", class: "copy", hidden: !navigator.clipboard, "aria-label": `Copy ${label}`, title: `Copy ${label}`, onclick: async () => {
+    await navigator.clipboard.writeText(tell()).then(() => { button.textContent = "Copied"; }, () => { button.textContent = "Not allowed"; });
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  } }, "Copy");
+  return button;
+};
+
 export const at = (id) => document.getElementById(id);
 
 export const settled = (run, wait) => {

@@ -1,12 +1,12 @@
 // The chart of the chosen accounts, and what they held under the pointer.
-import { MOST, about, between, decimals, go, inkOf, isFrozen, panBy, span, state, unit, value, zoom, zoomBy } from "./address.js";
+import { MOST, about, between, go, inkOf, isFrozen, panBy, span, state, unit, value, when, written, zoom, zoomBy } from "./address.js";
 import { draw } from "./chart.js";
 import { baseOf, differenceOf, indexed, less } from "./compare.js";
 import { get, told } from "./data.js";
 import { at, fail, make, refill, settled } from "./dom.js";
 import { open } from "./panels.js";
 import { find } from "./search.js";
-import { account, amount, moment, unknown } from "./text.js";
+import { account, unknown } from "./text.js";
 
 const FIRST = 3, NONE = "No account is chosen.";
 let mark = () => {}, lines = [], cells = new Map(), putAs = new Map(), last = 0, inChart; // what is asked for in it
@@ -40,8 +40,8 @@ const put = ({ key, times, balances, rows, opening, missing, from, to }, time) =
   const isSure = time >= from && time < to && (rows === times.length || since === time || place === times.length - 1);
   const [text, how] = missing ? [unknown, "not in this page"] : time >= about.end ? [unknown, "after the end of the data"]
     : !isSure ? ["…", isFrozen ? "only some of its rows are in this page" : "looking it up"] : place < 0 ? [unknown, "before its first row"]
-    : held === null ? [unknown, `since ${moment(since)}`]
-    : [amount(held, decimals()), place === 0 && opening ? "opening" : since === time ? "observed" : `carried since ${moment(since)}`];
+    : held === null ? [unknown, `since ${when(since)}`]
+    : [written(held), place === 0 && opening ? "since before the data begins" : since === time ? "changed then" : `since ${when(since)}`];
   cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });
   putAs.set(key, { text, held: text === unknown || text === "…" ? null : held });
   return text === "…";
@@ -53,10 +53,10 @@ const drawnText = (key, base) => {
 };
 const differenceText = () => {
   const both = state.accounts.map((key) => putAs.get(key) ?? {});
-  return both.some(({ text }) => text === "…") ? "…" : amount(less(...both.map(({ held }) => held)), decimals());
+  return both.some(({ text }) => text === "…") ? "…" : written(less(...both.map(({ held }) => held)));
 };
 const sayMoment = () => {
-  if (lines.length) at("moment").textContent = `${moment(last)} UTC, in ${unit()}${isDifference() ? `; the difference is ${differenceText()}` : ""}`;
+  if (lines.length) at("moment").textContent = `${when(last)} UTC, in ${unit()}${isDifference() ? `; the difference is ${differenceText()}` : ""}`;
 };
 const tell = (time) => {
   last = time;
@@ -80,7 +80,7 @@ const getLines = async ([from, to], width, as) => {
 export const drawLines = () => {
   const [start, end] = span();
   lines = lines.filter(({ key }) => state.accounts.includes(key));
-  const ends = lines.map(({ key, balances }) => `${nameOf(key)}: ${[0, -1].map((n) => amount(balances.at(n) ?? null, decimals())).join(" at first, ")} at last`);
+  const ends = lines.map(({ key, balances }) => `${nameOf(key)}: ${[0, -1].map((n) => written(balances.at(n) ?? null)).join(" at first, ")} at last`);
   const own = lines.map((line) => {
     const values = line.balances.map(value), base = baseOf(line, values, start), { key, times, to } = line;
     return { to, ink: inkOf(state.accounts.indexOf(key)), name: nameOf(key), tell: () => drawnText(key, base), times, values: state.as === "index" ? indexed(values, base) : values };

@@ -2,7 +2,7 @@
 import { fitted, pen, shape } from "./chart.js";
 import { make, save } from "./dom.js";
 
-const INROWD = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "shape-rendering", "text-anchor"];
+const INLINED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "stroke-linecap", "shape-rendering", "text-anchor"];
 const EDGE = 16, HEAD = 48, ROW = 18;
 
 /** Return an element with all within it, each with the style that it has on the page. */
@@ -10,7 +10,7 @@ const styled = (element) => {
   const made = element.cloneNode(true), [olds, news] = [element, made].map((one) => [one, ...one.querySelectorAll("*")]);
   olds.forEach((old, n) => {
     const style = getComputedStyle(old);
-    for (const name of INROWD) news[n].setAttribute(name, style.getPropertyValue(name));
+    for (const name of INLINED) news[n].setAttribute(name, style.getPropertyValue(name));
   });
   return made;
 };
@@ -29,7 +29,7 @@ const pictureOf = (box, { title, note, legend }) => {
   const head = [text(EDGE, EDGE + 16, title, 17), text(EDGE, EDGE + 36, note)];
   let [x, y] = [EDGE, EDGE + HEAD + height + ROW];
   const listed = legend.flatMap(([ink, label]) => {
-    const long = Math.min(pen.measureText(label).width + 16, width), { fill, stroke } = getComputedStyle(box.querySelector(`.${ink.split(" ")[0]}`));
+    const long = Math.min(pen.measureText(label).width + 16, width), { fill, stroke } = getComputedStyle(box.querySelector(`.${ink.split(" ")[0]}`) ?? box);
     if (x + long > EDGE + width) [x, y] = [EDGE, y + ROW];
     const at = x;
     x += long + 20;

@@ -1,9 +1,9 @@
 // Charts of what panels list: totals by type, and flows. They have scales of their own.
-import { STACKS, about, between, decimals, go, inkOf, span, state, unit, value } from "./address.js";
+import { STACKS, about, between, go, inkOf, span, state, unit, value, written } from "./address.js";
 import { draw } from "./chart.js";
 import { make } from "./dom.js";
 import { pictures } from "./picture.js";
-import { amount, kindOf, moment } from "./text.js";
+import { kindOf, moment, words } from "./text.js";
 
 const STACKED = { "": "lines", stacked: "stacked", shares: "shares", log: "lines, log scale" };
 
@@ -14,7 +14,7 @@ const plot = (series, { title, ...options }) => {
   const box = make("div", { class: "chart" }), [{ times, ends } = { times: [] }] = series, placeOf = (time) => times.findLastIndex((one) => one <= time);
   const begin = () => (options.bars && !options.stacked ? times.findLast((time, n) => time <= span()[0] && ends?.[n] > span()[0]) : null) ?? span()[0]; // a bar is drawn whole
   const headed = (time) => (!times[placeOf(time)] ? moment(time) : options.bars && !options.stacked ? between([times, ends].map((all) => all[placeOf(time)])) : moment(times[placeOf(time)]));
-  const told = series.map((one) => ({ ...one, tell: (time) => amount(one.texts[placeOf(time)] ?? null, decimals()) }));
+  const told = series.map((one) => ({ ...one, tell: (time) => written(one.texts[placeOf(time)] ?? null) }));
   const tell = () => ({ title: `${state.asset.label}: ${title}`, note: `${between(span())} UTC, ${options.style ?? `in ${unit()}`}`, legend: series.map(({ ink, name }) => [ink, name]) });
   const run = () => draw(box, { series: told, start: begin(), end: span()[1], gaps: about.gaps, until: about.end, label: title, headed, ...options });
   return [box, run, make("div", { class: "joined saved", role: "group", "aria-label": "Save the chart" }, ...pictures(box, tell))];
@@ -23,10 +23,10 @@ const legend = (label, n) => [make("span", { class: `swatch ${inkOf(n)}`, "aria-
 
 /** Return flows as bars: what came in above, what went out below. */
 export const flowParts = (title, content) => {
-  const series = ["inflow", "outflow"].map((name, n) => ({ name, ink: inkOf(n), times: column(content, "start"), ends: column(content, "end"), texts: column(content, name),
+  const series = ["inflow", "outflow"].map((name, n) => ({ name: words(name), ink: inkOf(n), times: column(content, "start"), ends: column(content, "end"), texts: column(content, name),
     values: column(content, name).map((text) => (text === null ? null : (n ? -1 : 1) * value(text))) }));
   return [make("p", { class: "tools note" }, ...series.map(({ name }, n) => make("span", {}, ...legend(name, n)))),
-    ...plot(series, { title, label: `${title}: inflow above, outflow below`, bars: true })];
+    ...plot(series, { title, label: `${title}: what came in above, what went out below`, bars: true })];
 };
 
 /** Return totals as lines, or one on the other: where one of them isn't known, neither is what they make up. */

@@ -1,8 +1,8 @@
 // The search: accounts of the asset, and other assets.
-import { about, add, choose, decimals, go, isFrozen, state, unit } from "./address.js";
+import { about, add, choose, go, isFrozen, state, unit, written } from "./address.js";
 import { get } from "./data.js";
 import { at, fail, make, settled } from "./dom.js";
-import { account, amount } from "./text.js";
+import { account } from "./text.js";
 
 export const find = async (text, as) => {
   const { rows } = (await get("accounts", isFrozen ? [["asset", state.asset.id]] : [["asset", state.asset.id], ["text", text]], as)).accounts;
@@ -14,7 +14,7 @@ export const suggest = settled(async () => {
   const assets = about.assets.filter((one) => text && one.id !== state.asset.id && has(`${one.label} ${one.name} ${one.id}`));
   const accounts = (await find(text, "find").catch((error) => fail(error) ?? [])).slice(0, 30);
   const options = [...assets.map((one) => [`asset ${one.label}`, one.id, () => choose(one)]),
-    ...accounts.map(([key, balance]) => [account(key).label, `${amount(balance, decimals())} ${unit()}`, () => go(add(key))])];
+    ...accounts.map(([key, balance]) => [account(key).label, `${written(balance)} ${unit()}`, () => go(add(key))])];
   if (text && !options.length) options.push([`No account of ${state.asset.label} has “${text}” in its ids or type`, "", () => {}]);
   at("found").replaceChildren(...options.map(([label, more, run], n) => make("li", { role: "option", id: `found-${n}`, "aria-selected": "false",
     onmousedown: (event) => { event.preventDefault(); pick(run); } }, make("span", {}, label), make("small", {}, more))));

@@ -1,6 +1,6 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { make, save } from "./dom.js";
-import { account, amount, count, instant, kindOf, moment, ratio, words } from "./text.js";
+import { copier, make, save } from "./dom.js";
+import { account, amount, briefly, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
 
@@ -24,29 +24,40 @@ const cell = (text) => {
 
 const FILED = { amount: (value, decimals) => amount(value, decimals, true), moment: instant, text: cell };
 
-const download = (name, columns, rows, decimals) => {
+/** Return what writes the cells of a column: short, as they are all read together, unless every digit is asked for. */
+const writer = ({ name, kind }, cells, decimals, isExact) => {
+  if (isExact || !["amount", "moment"].includes(kind)) return (value) => shown(value, kind, decimals);
+  if (kind === "moment") return briefly(cells, name === "timestamp");
+  const to = places(cells, decimals);
+  return (value) => rounded(value, decimals, to);
+};
+
+/** Return a table as text, each value whole. */
+const filed = (columns, rows, decimals, by) => {
   const lines = rows.map((row) => row.map((value, n) => {
     const { name: column, kind } = columns[n];
     if (value === null) return "";
     if (column !== "account") return FILED[kind]?.(value, decimals) ?? String(value);
     const { asset, type, party, market } = account(value);
-    return [asset, type, party, market].map(cell).join(",");
-  }).join(","));
-  const heads = columns.map((one) => one.name === "account" ? "asset_id,account_type,party_id,market_id" : one.name);
-  save(`${name}.csv`, [heads.join(","), ...lines, ""].join("\n"), "text/csv");
+    return [asset, type, party, market].map(cell).join(by);
+  }).join(by));
+  const heads = columns.flatMap((one) => (one.name === "account" ? ["asset_id", "account_type", "party_id", "market_id"] : [one.name]));
+  return [heads.join(by), ...lines, ""].join("\n");
 };
 
 /** Return a table; `choose` is called with the key of an account that is clicked. */
-export const table = (caption, sheet, { decimals = 0, choose, note, name = "table" } = {}) => {
-  const { columns } = sheet;
+export const table = (caption, sheet, { decimals = 0, isExact, choose, note, name = "table" } = {}) => {
+  const { columns } = sheet, writers = columns.map((column, n) => writer(column, sheet.rows.map((row) => row[n]), decimals, isExact));
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
   const texts = sheet.rows.map((row) => row.map((value, n) => (columns[n].name === "account" ? account(value).text
-    : `${shown(value, columns[n].kind, decimals)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`)).join(" ").toLowerCase());
+    : `${shown(value, columns[n].kind, decimals)} ${writers[n](value)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`)).join(" ").toLowerCase());
   const all = sheet.rows.map((row, n) => [row, texts[n]]), long = innerWidth < 960 ? 10 : 20;
+  const file = (by) => filed(columns, rows.map(([row]) => row), decimals, by);
   let rows = all, start = 0;
   const cell = (value, n) => {
-    const { name: column, kind } = columns[n], data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column) };
-    if (column !== "account") return make("td", data, column === "account_type" ? kindOf(value) : shown(value, kind, decimals));
+    const { name: column, kind } = columns[n], text = column === "account_type" ? kindOf(value) : writers[n](value), whole = shown(value, kind, decimals);
+    const data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column), title: ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined };
+    if (column !== "account") return make("td", data, text);
     const { label, ids } = account(value);
     return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label));
   };
@@ -71,7 +82,7 @@ export const table = (caption, sheet, { decimals = 0, choose, note, name = "tabl
       rows = sorted(rows, n, kind, down);
       turn(-start);
     };
-    const button = make("button", { type: "button", onclick: sort }, words(column));
+    const button = make("button", { type: "button", onclick: sort, title: meaning(column) }, words(column));
     return make("th", { scope: "col", class: isNumber[n] ? "n" : undefined, "data-name": words(column) }, button);
   });
   const field = make("input", { type: "search", autocomplete: "off", "aria-label": `Filter ${caption}`, placeholder: "Filter" });
@@ -83,7 +94,7 @@ export const table = (caption, sheet, { decimals = 0, choose, note, name = "tabl
   fill();
   return make("section", { class: "sheet" },
     make("div", { class: "tools" }, make("h3", {}, caption), tally, field,
-      make("button", { type: "button", onclick: () => download(name, columns, rows.map(([row]) => row), decimals) }, "Download CSV")),
+      copier(caption, () => file("\t")), make("button", { type: "button", onclick: () => save(`${name}.csv`, file(","), "text/csv") }, "Download CSV")),
     ...(note ? [make("p", { class: "note" }, note)] : []),
     make("table", { "aria-label": caption }, make("thead", {}, make("tr", {}, ...heads)), body),
     pages, printed);

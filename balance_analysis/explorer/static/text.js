@@ -1,4 +1,4 @@
-// Values as people read them: amounts with every digit, moments in UTC. Nothing is rounded here.
+// Values as people read them: amounts, moments in UTC, and words. What is rounded says so by its name, and is never 0 unless it is.
 
 export const unknown = "unknown", DAY = 86400e6; // microseconds
 
@@ -14,12 +14,35 @@ export const amount = (text, decimals = 0, plain = false) => {
   return (negative ? "-" : "") + (plain ? whole : grouped(whole)) + (part && `.${part}`);
 };
 
+const decimalsOf = (text, decimals) => amount(text, decimals, true).split(".")[1]?.length ?? 0;
+
+/** Return how many decimals matter in amounts that stand together: those of the largest to its fourth digit, or two, as far as there are any. */
+export const places = (texts, decimals) => {
+  const held = texts.filter((text) => text !== null), digits = held.reduce((most, text) => Math.max(most, text.replace("-", "").length), 0);
+  const most = Math.min(decimals, Math.max(2, decimals - digits + 4));
+  return held.some((text) => decimalsOf(text, decimals) > most) ? most : held.reduce((some, text) => Math.max(some, decimalsOf(text, decimals)), 0);
+};
+
+/** Write an amount to so many places behind the point; what is less than the last of them is "<0.01", not 0. */
+export const rounded = (text, decimals, to) => {
+  if (text === null) return unknown;
+  const held = BigInt(text), size = held < 0n ? -held : held, grain = 10n ** BigInt(decimals - to), near = (size + grain / 2n) / grain;
+  const digits = String(near || (size && 1n)).padStart(to + 1, "0"), point = digits.length - to;
+  return `${size && !near ? "<" : ""}${held < 0n ? "-" : ""}${grouped(digits.slice(0, point))}${to ? `.${digits.slice(point)}` : ""}`;
+};
+
 /** Write microseconds since 1970 as a moment, with every digit that it has. */
 export const moment = (micros) => {
   if (micros === null) return "–";
   const seconds = Math.floor(micros / 1e6);
   const rest = String(micros - seconds * 1e6).padStart(6, "0").replace(/0+$/, "");
   return new Date(seconds * 1e3).toISOString().slice(0, 19).replace("T", " ") + (rest && `.${rest}`);
+};
+
+/** Return what writes moments that stand together: as days where all are, or to the second, unless that doesn't tell apart what it has to. */
+export const briefly = (times, areApart) => {
+  const known = [...new Set(times.filter((time) => time !== null))], length = known.every((time) => time % DAY === 0) ? 10 : 19;
+  return areApart && length === 19 && new Set(known.map((time) => Math.floor(time / 1e6))).size < known.length ? moment : (time) => moment(time).slice(0, length);
 };
 
 /** Write microseconds since 1970 as ISO 8601, for a file. */
@@ -35,21 +58,41 @@ export const micros = (text) => {
   return !Number.isNaN(found) && new Date(found).toISOString().startsWith(day) ? found * 1e3 + Math.round(`0${rest}` * 1e6) : NaN; // 30 February is none
 };
 
-export const ratio = (part) => (part === null ? unknown : part > 0 && part < 1e-6 ? "<0.0001 %"
-  : part < 1 && part > 1 - 1e-6 ? ">99.9999 %" : `${(100 * part).toFixed(4)} %`);
+export const ratio = (part) => (part === null ? unknown : part > 0 && part < 5e-5 ? "<0.01 %" : part < 0 && part > -5e-5 ? ">-0.01 %"
+  : part < 1 && part > 1 - 5e-5 ? ">99.99 %" : `${(100 * part).toFixed(2).replace(/\d+/, grouped)} %`);
 
 export const count = (number) => (number === null ? unknown : grouped(String(number)));
 
-const WORDS = { average: "time-weighted average", gini: "Gini coefficient", herfindahl: "Herfindahl index", largest: "share of the 10 largest",
-  total: "total held", unknown: "not known", zero_share: "share of time at 0" };
+const WORDS = {
+  average: ["average over time", "Time-weighted average: each balance counts as long as it was held."],
+  balance: ["held"], changes: ["changes", "Rows whose balance differs from the one before."], closing: ["held at the end"],
+  delta: ["change"], depth: ["below its highest", "Drawdown: how far it was below the highest balance until then."],
+  drawdown: ["furthest fall", "Drawdown: the furthest that the balance fell below its highest until then."],
+  gini: ["inequality", "Gini coefficient: 0 where all hold the same, towards 1 where one holds all."],
+  herfindahl: ["concentration", "Herfindahl index: the sum of the squared shares, 1 where one holds all."],
+  inflow: ["came in", "Inflow: what balances rose by."], known: ["accounts known"], largest: ["the 10 largest hold"], maximum: ["highest"], minimum: ["lowest"], market_id: ["market"],
+  net: ["change", "Net: what came in less what went out."], opening: ["held at the start"], outflow: ["went out", "Outflow: what balances fell by."],
+  party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."],
+  total: ["total held"], unknown: ["not known", "Accounts or rows of which it is not known; they are missing in the sums."],
+  zero_share: ["share of time at 0"], account_type: ["account type"],
+};
 
-/** Say what a column is. */
-export const words = (name) => WORDS[name] ?? name.replaceAll("_", " ");
+/** Say what a column is, in plain words. */
+export const words = (name) => WORDS[name]?.[0] ?? name.replaceAll("_", " ");
+
+/** Say what the field calls it and what it means, of words that don't say it all. */
+export const meaning = (name) => WORDS[name]?.[1];
 
 /** Say what a type of account is, without what all types have. */
 export const kindOf = (type) => type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase();
 
-const short = (id) => (id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
+let labels = {};
+
+/** Take own names of parties, markets and accounts from here on. */
+export const label = (given) => { labels = given; };
+
+/** Say what a party or a market is called, or its id, shortened. */
+export const called = (id) => (Object.hasOwn(labels, id) ? labels[id] : id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
 
 /** Say whether a text is an account's key. */
 export const isKey = (text) => {
@@ -63,7 +106,7 @@ export const isKey = (text) => {
 /** Take an account's key apart. */
 export const account = (key) => {
   const [asset, type, party, market] = key.split("|").map(decodeURIComponent);
-  const label = [kindOf(type), short(party), market && `market ${short(market)}`].filter(Boolean).join(" · ");
+  const label = Object.hasOwn(labels, key) ? labels[key] : [kindOf(type), called(party), market && `market ${called(market)}`].filter(Boolean).join(" · ");
   const ids = [party, market].filter(Boolean).join(" · ");
-  return { key, asset, type, party, market, label, ids, text: `${kindOf(type)} ${type} ${ids}`.toLowerCase() };
+  return { key, asset, type, party, market, label, ids, text: `${kindOf(type)} ${type} ${ids} ${label} ${called(party)} ${called(market)}`.toLowerCase() };
 };

@@ -9,6 +9,7 @@ reason, and the rest goes on.
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -92,7 +93,8 @@ class NodeReport(Record):
 
 
 def _table(findings: tuple[Finding, ...]) -> Iterator[str]:
-    """Yield the lines of a report, at most `_WIDTH` wide."""
+    """Yield the lines of a report, at most `_WIDTH` wide, and as wide as the terminal."""
+    room = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
     counts = Counter(finding.verdict for finding in findings)
     said = [count_text(counts[kind], kind) for kind in ("warning", "note") if counts[kind]]
     said += [f"{counts['unknown']} unknown"] * (counts["unknown"] > 0)
@@ -108,7 +110,7 @@ def _table(findings: tuple[Finding, ...]) -> Iterator[str]:
             text = f"As for {reasons[text]}."
         indent = " " * len(head)
         yield textwrap.fill(
-            text, _WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
+            text, room, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
         )
 
 

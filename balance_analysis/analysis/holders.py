@@ -1,0 +1,133 @@
+"""A history by other holders than accounts: by party, by account type, by desk."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from balance_analysis.analysis import int128
+from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.steps import NEVER, Steps, take_ids
+from balance_analysis.analysis.totals import (
+    distinct,
+    distinct_points,
+    events,
+    keys_of,
+    make_groups,
+    sum_at_changes,
+)
+from balance_analysis.known import Stated
+
+
+def open_holders(
+    table: pd.DataFrame | History,
+    opening: pd.DataFrame | None,
+    known: Stated | None,
+    by: str | Sequence[str],
+) -> History:
+    """Return the history that a table tells, of its holders: see `open_history` and `merged`."""
+    return merged(open_history(table, opening, known), by)
+
+
+def holder_names(by: str | Sequence[str]) -> list[str]:
+    """Return the columns that make a holder: as amounts never mix, the asset is one of them."""
+    names = [by] if isinstance(by, str) else list(by)
+    return names if "asset_id" in names else ["asset_id", *names]
+
+
+def largest(found: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
+    """Return rows by the size of their amounts, see `by_size`, at most `n` of each asset.
+
+    Raises
+    ------
+    ValueError
+        If `n` is below 1.
+    """
+    found = found.iloc[by_size(found["asset_id"], amounts)]
+    if n is not None:
+        check_count(n)
+        found = found.groupby("asset_id", observed=True).head(n)
+    ids = found.select_dtypes("category")
+    used = {str(name): ids[name].cat.remove_unused_categories() for name in ids}
+    return found.assign(**used).reset_index(drop=True)
+
+
+def check_count(n: int) -> None:
+    """Raise ValueError unless it is a number of things, at least one."""
+    if operator.index(n) < 1:
+        raise ValueError(f"n must be at least 1, not {n}")
+
+
+def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]:
+    """Return the places of amounts: of each asset the largest first, unknown ones last."""
+    unknown = amounts.isna().to_numpy()
+    words = np.where(unknown[:, None], 0, int128.words_of(pa.array(amounts.array)))
+    order = (~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets.cat.codes.to_numpy())
+    return np.lexsort(order)
+
+
+def merged(history: History, by: str | Sequence[str]) -> History:
+    """Return a history in which accounts that are the same in some columns are one holder.
+
+    A holder has what its accounts have together: it is known as long as the balance of every one of
+    them is. A row of it is a moment at which one of them has a row. What they move among themselves
+    in one block cancels.
+
+    Parameters
+    ----------
+    history
+        What is known of accounts.
+    by
+        The columns that make a holder, such as "party_id": those of `ACCOUNT_KEY`, and others that
+        the table has. Accounts of different assets are never one.
+
+    Raises
+    ------
+    OverflowError
+        If what a holder has needs more than 38 digits.
+    TypeError, ValueError
+        See `make_groups`.
+    """
+    names = holder_names(by)
+    if {*names} == {*history.accounts}:
+        return history
+    steps, groups = history.known_steps(), make_groups(history, names)
+    numbers, times, _, _ = events(steps)
+    row_owners = groups.numbers[steps.numbers[steps.is_row]]
+    # Each has a point that never comes, which stays of those that are never known.
+    owners = np.append(groups.numbers[numbers], np.arange(len(groups)))
+    owners, times = distinct_points(owners, np.append(times, np.full(len(groups), NEVER)))
+    sums = sum_at_changes(steps, groups, owners, times)
+    is_known = (sums.unknown == 0) & (times < NEVER)
+    last = np.flatnonzero(times == NEVER)
+    has_known = np.bincount(owners[is_known], minlength=len(groups)) > 0
+    ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
+    is_known[last] = ~has_known
+    moments = distinct(times)
+    keys = keys_of(owners, times, moments)
+    has_row = np.isin(keys, keys_of(row_owners, steps.row_times, moments))
+    words = int128.words_of(pa.array(sums.total))
+    held = Steps(
+        groups.ids.reset_index(drop=True),
+        np.append(0, np.cumsum(np.bincount(owners[is_known], minlength=len(groups)))),
+        times[is_known],
+        words[is_known],
+        has_row[is_known],
+        None if history.known is None else ends[is_known],
+    )
+    rows = pd.DataFrame(
+        {
+            **take_ids(held.accounts, held.numbers[held.is_row]),
+            "timestamp": to_times(held.row_times),
+            "balance": int128.to_balances(held.words[held.is_row]),
+        }
+    )
+    return replace(history, rows=rows, steps=held, given=rows)

@@ -1,0 +1,147 @@
+"""The command that asks an archive with SQL, and how it prints what is found."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+from typer import Argument
+
+import balance_analysis as ba
+from balance_analysis.cli import options
+from balance_analysis.cli.app import command
+from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.tables import TableOptions, cell_text, write_exact
+from balance_analysis.text import LONG_ID, list_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NARROWEST: Final = 8
+"""Characters of a column of text, at least, before the last columns are left out."""
+
+_TEXTS: Final = r"\(?((?:\s*'[^']*'\s*,?)+)"
+_COMPARED: Final = re.compile(
+    rf"\b(asset|party|market)_id\s*(?:=+|<>|!=|(?:not\s+)?in\b)\s*{_TEXTS}", re.IGNORECASE
+)
+"""What a query compares ids with."""
+
+
+@command()
+def sql(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    query: Annotated[
+        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
+    ],
+    listing: TableOptions,
+) -> None:
+    """Query an archive's changes, accounts, assets, coverage and the like with SQL (DuckDB).
+
+    The others are labels, limits and checkpoints. A query reads nothing but the archive, and writes
+    nothing but FILE. In changes, amount is the balance in whole units.
+    """
+    held, limit = options.archive_at(archive), listing.limit
+    form = listing.chosen(archive)
+    found = _ask(held, query, limit + 1 if form == "table" and limit else None)
+    for hint in _hints(held, query):
+        messages.say(hint)
+    if form != "table":
+        import pandas as pd
+
+        write_exact(found.to_pandas(types_mapper=pd.ArrowDtype), form, listing.output, messages)
+        return
+    shown = found.slice(0, limit) if limit else found
+    _print_rows(shown, wide=listing.wide)
+    if len(shown) < len(found):
+        echo(f"... the first {limit} rows; --limit 0 shows all, -o FILE writes them")
+
+
+def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
+    """Return what a query finds, or the first rows of it.
+
+    Raises
+    ------
+    ValueError
+        If it is no query, or DuckDB is not installed.
+    """
+    from balance_analysis.archive.snapshot import with_snapshot
+    from balance_analysis.archive.sql import views_of
+
+    try:
+        connection = with_snapshot(archive.store, lambda now: views_of(now, is_locked=True))
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(query)
+        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+            raise ValueError(
+                "only a single SELECT is allowed: an archive is queried, never changed"
+            )
+        relation = connection.sql(query)
+        found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
+    except duckdb.Error as error:
+        raise ValueError(str(error).partition("\n\nLINE")[0]) from error
+    twice = [name for name in found.column_names if found.column_names.count(name) > 1]
+    if twice:
+        raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
+    return found
+
+
+def _hints(archive: ba.Archive, query: str) -> Iterator[str]:
+    """Yield what to write where a query takes a symbol or a label for an id."""
+    assets, labels = archive.assets(), archive.labels()
+    symbols = {each.symbol.casefold(): each.asset_id for each in assets.values() if each.symbol}
+    for column, texts in _COMPARED.findall(query):
+        for text in re.findall("'([^']+)'", texts):
+            if column.lower() == "asset" and text not in assets and text.casefold() in symbols:
+                yield f"{text} is a symbol, not an id: write symbol = '{text}'"
+            elif column.lower() != "asset" and labels.find(text):
+                yield f"{text} is a label, not an id: the view labels has its ids"
+
+
+def _print_rows(rows: pa.Table, *, wide: bool) -> None:
+    import pyarrow.types as kinds
+
+    from balance_analysis.text import short_ids
+
+    columns = {}
+    for name in rows.column_names:
+        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
+        short = {} if wide else short_ids(filter(LONG_ID.fullmatch, texts))
+        columns[name] = [short.get(text, text) for text in texts]
+    numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
+    left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
+    if not wide and sys.stdout.isatty():
+        columns = {
+            name: [text.removeprefix("ACCOUNT_TYPE_") for text in texts]
+            for name, texts in columns.items()
+        }
+        columns = _fitted(columns, left, shutil.get_terminal_size().columns)
+    print_table(columns, left=left)
+    if hidden := [name for name in rows.column_names if name not in columns]:
+        echo(f"... without {list_text(hidden)}; --wide shows all columns")
+
+
+def _fitted(columns: dict[str, list[str]], left: list[str], room: int) -> dict[str, list[str]]:
+    """Return columns side by side in so many characters: texts cut, the last ones left out.
+
+    The first number stays.
+    """
+    widths = {name: max(map(len, [name, *texts])) for name, texts in columns.items()}
+    least = {x: min(widths[x], max(_NARROWEST, len(x))) if x in left else widths[x] for x in widths}
+    number = next((name for name in least if name not in left), None)
+    while len(least) > 1 and sum(least.values()) + 2 * len(least) - 2 > room:
+        del least[next(name for name in reversed(least) if name != number)]
+    widths = {name: widths[name] for name in least}
+    while sum(widths.values()) + 2 * len(widths) - 2 > room and widths != least:
+        widths[max(widths, key=lambda x: widths[x] if widths[x] > least[x] else 0)] -= 1
+    return {
+        name: [x if len(x) <= width else f"{x[: width - 1].rstrip('…')}…" for x in columns[name]]
+        for name, width in widths.items()
+    }

@@ -1,0 +1,54 @@
+"""The commands of the notebook of operations run as they stand, one after the other."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from balance_analysis import demo
+from tests.cli.running import run
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = nbformat.read(ROOT / "notebooks" / "09_operations.ipynb", as_version=4)
+TEXT = "\n".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown")
+COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)).splitlines()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BALANCE_ANALYSIS_ASSETS", str(demo.sample_data() / "assets.toml"))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    with demo.serve_sample() as url:
+        places = {"http://127.0.0.1:3008": url, "s3://bucket/archive": address}
+        for line in COMMANDS:
+            command = re.sub("|".join(places), lambda found: places[found[0]], line)
+            code = int((re.findall(r"# exit code (\d+)", line) or [0])[0])
+            if command.startswith("balance-analysis"):
+                quoted = re.sub(re.escape(address), lambda found: shlex.quote(found[0]), command)
+                run(*shlex.split(quoted, comments=True)[1:], code=code)
+            else:
+                subprocess.run(["sh", "-c", command], check=True)
+    assert len(COMMANDS) > 20
+
+
+@pytest.mark.parametrize("code", re.findall(r"^\| (\d+) \|", README, re.MULTILINE)[1:])
+def test_what_to_do_is_told_of_each_exit_code(code):
+    assert re.search(rf"^\| {code} \| .+ \| .+ \|$", TEXT, re.MULTILINE)
+
+
+def test_its_figures_are_those_that_were_measured():
+    measured = (ROOT / "tests" / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    for said, row in {
+        "takes 254 MB": r"fetch, 5,000,000 rows, MB +\| +<= 400 \| +254 ",
+        "1.3 times": r"read of an archive / its columns, MB +\| +<= 1.3 \| +1.27 ",
+        "took 642 MB": r"20,000,000 rows over 90 days: the most .* MB +\| +<= 1,000.0 \| +642 ",
+    }.items():
+        assert said in TEXT
+        assert re.search(row, measured), row
