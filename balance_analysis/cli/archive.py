@@ -17,7 +17,7 @@ import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import BAD, INTERRUPTED, PARTIAL, Messages, print_record
+from balance_analysis.cli.output import BAD, DISK, INTERRUPTED, PARTIAL, Messages, print_record
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, moment_text, spans_text, to_duration
@@ -210,7 +210,7 @@ def diff(
     form: options.PrintFormat = "table",
 ) -> int:
     """Compare two histories; exit with 0 if they are the same, 1 if they differ, 2 on trouble."""
-    messages.on_failure = lambda _, code: code if code == INTERRUPTED else 2
+    messages.on_failure = lambda _, code: code if code in {DISK, INTERRUPTED} else 2
     if output is not None:
         check_output(output, inputs=[one, other])
     found = ba.diff(one, other, **options.interval(since, until))
