@@ -6,7 +6,6 @@ from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
-from .analysis.naming import labelled
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import active_accounts, summarize_accounts, summarize_parties
 from .analysis.totals import totals
@@ -52,6 +51,7 @@ from .load.to_parquet import load_to_parquet
 from .maintenance.confirm import confirm
 from .maintenance.diff import Difference, diff
 from .maintenance.repair import Repaired, repair
+from .naming import labelled
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits

@@ -17,11 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from balance_analysis.errors import check_type
 from balance_analysis.presentation import rows_html
 from balance_analysis.text import short_ids, told_apart
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _MOST_DECIMALS: Final = 77
 """Of 256 bits, the widest integers that asset contracts count in."""
@@ -49,7 +52,30 @@ class Asset:
     name: str = ""
 
 
-class Assets(Mapping[str, Asset]):
+class ById(Mapping[K, V]):
+    """What is told of things, by id; immutable."""
+
+    def __init__(self, told: Mapping[K, V]) -> None:
+        self._told = dict(told)
+
+    def __getitem__(self, key: K) -> V:
+        return self._told[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._told)
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._told.items()))
+
+    def updated(self, others: Self) -> Self:
+        """Return these and others; of what both have, what the others say."""
+        return type(self)({**self, **others})
+
+
+class Assets(ById[str, Asset]):
     """Assets by id; immutable. Made by `read_assets`.
 
     Examples
@@ -60,21 +86,6 @@ class Assets(Mapping[str, Asset]):
     >>> assets.find("tusd").asset_id
     'e46b'
     """
-
-    def __init__(self, assets: Mapping[str, Asset]) -> None:
-        self._assets = dict(assets)
-
-    def __getitem__(self, asset_id: str) -> Asset:
-        return self._assets[asset_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._assets)
-
-    def __len__(self) -> int:
-        return len(self._assets)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._assets.values()))
 
     def __repr__(self) -> str:
         labels = self.labels(self)
@@ -123,7 +134,7 @@ class Assets(Mapping[str, Asset]):
 
     def matches(self, text: str) -> list[Asset]:
         """Return the assets of an id or a symbol, whatever its case; an exact id comes first."""
-        if text in self._assets:
+        if text in self:
             return [self[text]]
         wanted = text.casefold()
         return [
@@ -131,10 +142,6 @@ class Assets(Mapping[str, Asset]):
             for one in self.values()
             if wanted in (one.asset_id.casefold(), one.symbol.casefold())
         ]
-
-    def updated(self, others: Assets) -> Assets:
-        """Return these and others; of an asset that both have, what the others say."""
-        return Assets({**self, **others})
 
     def to_json(self) -> dict[str, dict[str, str | int]]:
         """Return what `read_assets` reads, as JSON has it."""

@@ -124,10 +124,9 @@ class FilterKeywords(TypedDict, total=False):
 def take_names(filters: FilterKeywords) -> Names:
     """Read the names among a caller's filters, once: those given stand there in their place."""
     names = read_names(filters.get("assets"), filters.get("labels"))
-    if names.assets:
-        filters["assets"] = names.assets
-    if names.labels:
-        filters["labels"] = names.labels
+    cast("dict[str, Any]", filters).update(
+        (x, told) for x, told in names.keywords().items() if told
+    )
     return names
 
 
@@ -178,12 +177,8 @@ def make_filters(
     look = _Look(functools.cache(lambda: kept().but(assets, labels)), functools.cache(ids))
     return Filters(
         asset_id=None if asset_id is None else look.asset(asset_id),
-        party_ids=_distinct(
-            one for text in _texts(party_ids, "party_ids") for one in look.party(text)
-        ),
-        market_ids=_distinct(
-            one for text in _texts(market_ids, "market_ids") for one in look.market(text)
-        ),
+        party_ids=look.all("party", party_ids),
+        market_ids=look.all("market", market_ids),
         account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
     )
 
@@ -270,37 +265,31 @@ class _Look:
                 )
         return assets.find(text).asset_id
 
-    def party(self, text: str) -> list[str]:
-        """Return the parties that a caller means."""
-        if text == NETWORK_PARTY:
-            return [text]
-        return self._find("party", text, f" (or `{NETWORK_PARTY}`)")
+    def all(self, what: str, texts: str | Iterable[str]) -> tuple[str, ...]:
+        """Return the parties, or markets, that a caller means."""
+        return _distinct(x for text in _texts(texts, f"{what}_ids") for x in self._find(what, text))
 
-    def market(self, text: str) -> list[str]:
-        """Return the markets that a caller means."""
-        if not text:
+    def _find(self, what: str, text: str) -> list[str]:
+        is_party = what == "party"
+        if LONG_ID.fullmatch(text) or (is_party and text == NETWORK_PARTY):
+            return [text.lower()]
+        if not text and not is_party:
             raise ValueError(
                 "an empty market id can't be asked for; leave it out, and select the rows without "
                 "a market from the table"
             )
-        return self._find("market", text)
-
-    def _find(self, what: str, text: str, also: str = "") -> list[str]:
-        if LONG_ID.fullmatch(text):
-            return [text.lower()]
-        labels = self.names().labels
+        labels, ids = self.names().labels, self.ids().get(f"{what}_id", ())
         if found := labels.find(text):
             return found
         if one := self._by_short(what, text, labels.ids()):
             return [one]
-        ids = self.ids().get(f"{what}_id", ())
-        known = labels.ids() | {short: short for short in short_ids(ids).values()}
-        near = difflib.get_close_matches(text, known.values(), cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        told = "" if ids else "give the whole id, or labels too (--labels FILE)"
+        known = [*labels.ids().values(), *short_ids(ids).values()]
+        near = " or ".join(difflib.get_close_matches(text, known, cutoff=0.5))
+        hint = f"did you mean {near}?" if near else "give the whole id, or labels (--labels FILE)"
+        also = f" (or `{NETWORK_PARTY}`)" if is_party else ""
         raise ValueError(
             f"{what} id {text!r} is not 64 hex digits{also}, nor a label or a short form that is "
-            f"known; {hint}{told}".rstrip("; ")
+            f"known; {hint}"
         )
 
     def _by_short(self, what: str, text: str, named: Iterable[str]) -> str | None:

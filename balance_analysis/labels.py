@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from balance_analysis.assets import Assets, AssetsLike, read_assets, read_source
+from balance_analysis.assets import Assets, AssetsLike, ById, read_assets, read_source
 from balance_analysis.presentation import rows_html
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, NETWORK_PARTY, NO_MARKET
 from balance_analysis.text import LONG_ID, short_ids, told_apart, type_label
@@ -28,7 +28,7 @@ _SEPARATOR: Final = "/"
 _LABELLED: Final = ("party_id", "market_id")
 
 
-class Labels(Mapping[Named, str]):
+class Labels(ById[Named, str]):
     """Own names of parties, markets and accounts; immutable. Made by `read_labels`.
 
     Keys are the ids of parties and markets, and for accounts tuples in the order of `ACCOUNT_KEY`.
@@ -42,21 +42,6 @@ class Labels(Mapping[Named, str]):
     >>> labels.find("desk")
     ['b2', 'c3']
     """
-
-    def __init__(self, labels: Mapping[Named, str]) -> None:
-        self._labels = dict(labels)
-
-    def __getitem__(self, named: Named) -> str:
-        return self._labels[named]
-
-    def __iter__(self) -> Iterator[Named]:
-        return iter(self._labels)
-
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._labels.items()))
 
     def __repr__(self) -> str:
         return f"Labels({', '.join(dict.fromkeys(self.values()))})"
@@ -77,10 +62,6 @@ class Labels(Mapping[Named, str]):
     def shown(self, ids: Iterable[str]) -> dict[str, str]:
         """Return what to show for each of some ids, by which they can be told apart."""
         return told_apart(short_ids(ids), self)
-
-    def updated(self, others: Labels) -> Labels:
-        """Return these and others; of what both name, what the others say."""
-        return Labels({**self, **others})
 
     def to_json(self) -> dict[str, str]:
         """Return what `read_labels` reads, as JSON has it."""
@@ -178,6 +159,16 @@ def _key(key: object, where: str) -> Named:
     raise ValueError(f"{where}: {key!r} is neither an id nor the {len(ACCOUNT_KEY)} of an account")
 
 
+class _Shared(dict[str, Any]):
+    """What attrs have of names, of which pandas' copies of attrs, one an operation, are one."""
+
+    def __deepcopy__(self, _: object) -> _Shared:
+        return self
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, ({**self},)
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
     """What assets, and parties, markets and accounts, are called: kept and told together."""
@@ -208,8 +199,8 @@ def read_names(assets: AssetsLike | None = None, labels: LabelsLike | None = Non
 
 def note_names(metadata: Mapping[str, object], names: Names) -> dict[str, object]:
     """Return what is told of a load with names beside those that it tells of already."""
-    now = names_in(metadata).updated(names)
-    return {**metadata, **{key: told.to_json() for key, told in now.keywords().items() if told}}
+    now = names_in(metadata).updated(names).keywords()
+    return {**metadata, **{key: _Shared(told.to_json()) for key, told in now.items() if told}}
 
 
 def carried(metadata: object) -> dict[str, Any]:

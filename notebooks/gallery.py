@@ -17,10 +17,12 @@ import matplotlib.pyplot as plt
 
 import balance_analysis as ba
 from balance_analysis.demo import sample_archive, sample_assets, sample_data
+from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
 
 END = "2023-05-01"
+DAYS = {"start": "2023-04-09", "end": "2023-04-16"}
 METADATA = {"Software": None}  # without matplotlib's release, the same picture is the same file
 WIDTH, HEIGHT = 1200, 900
 
@@ -39,8 +41,7 @@ def draw(folder: Path) -> list[Path]:
     figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
     four = traders[traders["party_id"].isin(busiest[:4])]
     words = "What four traders held in tUSD around the volatile 12 April, without market makers"
-    days = {"start": "2023-04-09", "end": "2023-04-16"}
-    ba.plot_balances(four, ax=ax, assets=assets, title=words, **days)
+    ba.plot_balances(four, ax=ax, assets=assets, title=words, **DAYS)
     first = save(figure, folder / "balances.png", dpi=150)
 
     figure, axes = plt.subplots(2, 2, figsize=(15, 7.5), layout="constrained")
@@ -83,7 +84,7 @@ def photograph(path: Path) -> Path:
     ):
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.goto(url)
+        page.goto(f"{url}/#range={to_microseconds(DAYS['start'])}..{to_microseconds(DAYS['end'])}")
         page.wait_for_load_state("networkidle")
         page.screenshot(path=path, animations="disabled")
         chromium.close()

@@ -109,6 +109,7 @@ def test_labels_are_a_mapping_that_cannot_be_changed_and_show_themselves():
 ASSETS = demo.sample_assets()
 TABLE = ba.read_parquet(demo.sample_data() / "changes.parquet")
 SOME = sorted({*TABLE["party_id"]} - {"network"})[:3]
+LABELLED = {SOME[0]: "Alice", SOME[1]: "Desk", SOME[2]: "Desk"}
 NAMED = ba.read_parquet(
     demo.sample_data() / "changes.parquet",
     assets=ASSETS,
@@ -165,6 +166,17 @@ def test_a_labelled_table_stays_a_table_and_files_have_the_names(tmp_path):
     header = (tmp_path / "y.csv").read_text().splitlines()[0]
     assert "/Alice" in header
     assert SOME[0][:6] not in header
+
+
+def test_a_labelled_table_is_added_up_by_label():
+    table = NAMED[NAMED["asset_id"] == NAMED["asset_id"].iloc[0]]
+    party = ba.labelled(table[["party_id"]], labels=LABELLED)
+    table = table.assign(label=party["label"])
+    sums = ba.totals(table, by=["asset_id", "label"], freq="7D")
+    expected = ba.totals(table, by=["asset_id", "party_id"], freq="7D")
+    alice = sums[sums["label"] == "Alice"].drop(columns="label").reset_index(drop=True)
+    other = expected[expected["party_id"] == SOME[0]].drop(columns="party_id")
+    pd.testing.assert_frame_equal(alice, other.reset_index(drop=True))
 
 
 def test_what_has_no_ids_can_not_be_labelled_and_what_has_only_assets_has_symbols():

@@ -94,8 +94,11 @@ def verify(
         Option(metavar="PATH", help="Compare with these segments and their ledger; repeatable."),
     ] = None,
     sample: Annotated[
-        int, Option(min=1, help="How many windows to request with --against.")
-    ] = defaults.SAMPLE,
+        int | None,
+        Option(
+            min=1, help=f"How many windows to request with --against; by default {defaults.SAMPLE}."
+        ),
+    ] = None,
     confirm: Annotated[
         bool, Option("--confirm", help="Compare all with it, and keep what is confirmed.")
     ] = False,
@@ -109,7 +112,11 @@ def verify(
 ) -> int:
     """Prove that an archive is whole, or tell what is wrong and which command mends it."""
     held = options.archive_at(archive)
-    how: dict[str, Any] = {"sample": sample, "progress": messages.shows_progress}
+    if sample is not None and against is None:
+        raise ValueError(
+            "--sample is of the windows that --against requests: give a node's address"
+        )
+    how: dict[str, Any] = {"sample": sample or defaults.SAMPLE, "progress": messages.shows_progress}
     bounds = _checked_bounds(digest, since, until)
     if confirm and (against is None) == (segments is None):
         raise ValueError("--confirm compares with --against or with --segments: give one")

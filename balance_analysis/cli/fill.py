@@ -29,6 +29,7 @@ from balance_analysis.spans import Span
 from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
+    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.runs import RunReport
 
 
@@ -117,8 +118,10 @@ class Export:
         self._ping(None)
         with connected(self._settings.scheduler) as cluster:
             run = self._export(client, executor=cluster)
-        lacking = self._lacking(run)
-        is_bad = self._tell(count_text(run.rows, "new row") if run.rows else "Nothing new")
+        state = self._archive.snapshot().coverage
+        lacking = _lacking(run, state)
+        nothing = "Nothing new" if state.files else "No row matches"
+        is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
         is_bad |= self._differs()
         said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
         wrong = [f"{said} is unproven in {self._archive.uri}"] if lacking else []
@@ -142,14 +145,6 @@ class Export:
             return False
         bounds = {"start": committed[0][0], "end": committed[-1][1]}
         return not confirmed_by(self._messages, self._archive, self._second, **bounds)
-
-    def _lacking(self, run: ba.Run) -> list[Span]:
-        """Return what was asked for and isn't known to be complete now."""
-        from balance_analysis.schema import to_microseconds
-
-        coverage = self._archive.snapshot().coverage
-        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-        return [gap for span in spans for gap in coverage.missing(*span)]
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
@@ -243,6 +238,14 @@ class Export:
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
         return is_bad
+
+
+def _lacking(run: ba.Run, state: Coverage) -> list[Span]:
+    """Return what was asked for and isn't known to be complete now."""
+    from balance_analysis.schema import to_microseconds
+
+    spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
+    return [gap for span in spans for gap in state.missing(*span)]
 
 
 @command(panel=ARCHIVE)

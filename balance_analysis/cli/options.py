@@ -166,6 +166,9 @@ _KINDS: Final = {
 }
 
 
+_STORES: Final = "(?:s3|gs|gcs|hdfs|viewfs|abfss?|file)://"
+
+
 def command_line(*arguments: str) -> str:
     """Return a command as it can be pasted."""
     return shlex.join(["balance-analysis", *arguments])
@@ -175,7 +178,7 @@ def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
     """Return what an argument names, if that can be seen."""
     if re.match("https?://", text, re.IGNORECASE):
         return "node"
-    if "://" in text or (Path(text) / ABOUT).exists():
+    if re.match(_STORES, text) or (Path(text) / ABOUT).exists():
         return "archive"
     return "file" if Path(text).is_file() else None
 

@@ -150,7 +150,8 @@ def plot_balances(
         found = downsample_steps(account, begin, interval.before, since=begin, columns=columns)
         amounts = chart.unit.scale(pd.arrays.ArrowExtensionArray(found.balances))
         if index:
-            amounts = amounts / _amounts(chart, pieces, base) * 100
+            whole = int128.to_balances(int128.take(pieces.words, base))
+            amounts = amounts / chart.unit.scale(whole) * 100
             amounts[found.times < pieces.times[base]] = np.nan
         edges, how = np.append(found.times, interval.end), {**look.line, "label": label, **told}
         lines.append(draw_line(ax, edges, amounts, interval, **how))
@@ -201,19 +202,13 @@ def _choose(
     return changing[:MOST_LINES], is_flat, says
 
 
-def _amounts(
-    chart: axes.Chart, pieces: Pieces, places: NDArray[np.integer[Any]]
-) -> NDArray[np.float64]:
-    return chart.unit.scale(int128.to_balances(int128.take(pieces.words, places)))
-
-
 def _draw_flat(
     chart: axes.Chart, pieces: Pieces, is_flat: NDArray[np.bool_], *, index: bool
 ) -> LineCollection:
     """Draw the accounts that don't change as one artist."""
     lengths = pieces.known_for
     is_drawn = np.repeat(is_flat, np.diff(pieces.starts, append=len(lengths))) & (lengths > 0)
-    levels = _amounts(chart, pieces, np.flatnonzero(is_drawn))
+    levels = chart.unit.scale(int128.to_balances(pieces.words[is_drawn]))
     levels = np.full_like(levels, 100) if index else levels
     bounds = to_dates(pieces.times[is_drawn]), to_dates((pieces.times + lengths)[is_drawn])
     label = f"{count_text(int(is_flat.sum()), 'other')}, unchanged"

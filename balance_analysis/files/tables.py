@@ -25,7 +25,8 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.labels import names_of, short_keys
+from balance_analysis.labels import carried, names_of, short_keys
+from balance_analysis.naming import labelled
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 EXCEL_ROWS: Final = 1_048_576
@@ -69,11 +70,12 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
           tab or a line break) has an apostrophe before it. Nothing stands where a value is unknown.
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
-        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
-          15 digits and milliseconds: where that loses something, a column such as `balance (exact)`
-          beside it has the exact text. Floats stand there as they are, such as whole units by
-          `units=` of what made the frame. It knows no time zones: moments are in UTC, which the
-          header tells. Text is never a formula.
+        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators, and in front,
+          where the frame knows names, `symbol` and `label` as of `labelled`. Excel keeps 15 digits
+          and milliseconds: where that loses something, a column such as `balance (exact)` beside it
+          has the exact text. Floats stand there as they are, such as whole units by `units=` of
+          what made the frame. It knows no time zones: moments are in UTC, which the header tells.
+          Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
@@ -103,6 +105,8 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
 def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) -> None:
     """Write a frame in a format, whatever the file's name: see `write_table`."""
     check_installed(form)
+    if form == "xlsx" and isinstance(frame, pd.DataFrame) and {*ACCOUNT_KEY} & {*frame.columns}:
+        frame = labelled(frame) if carried(frame.attrs.get(ATTRS_KEY)) else frame
     rows = to_rows(frame)
     with replacing(path) as temporary, temporary.open("wb") as file:
         WRITERS[form](rows, file)

@@ -113,30 +113,6 @@ def write_report(
     """
     read = [each for each in (assets, labels) if isinstance(each, str | os.PathLike)]
     check_output(path, inputs=read)
-    page = make_report(
-        source,
-        start=start,
-        end=end,
-        accounts=accounts,
-        largest=largest,
-        assets=assets,
-        labels=labels,
-    )
-    with replacing(path) as temporary:
-        temporary.write_bytes(page.encode())
-
-
-def make_report(
-    source: Archive | PathLike | pd.DataFrame,
-    *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    accounts: pd.DataFrame | Iterable[Key] = (),
-    largest: int | None = None,
-    assets: AssetsLike | None = None,
-    labels: LabelsLike | None = None,
-) -> str:
-    """Return a report as HTML: see `write_report`."""
     if largest is not None and largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
     given = read_names(assets, labels)
@@ -155,7 +131,9 @@ def make_report(
             f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; take "
             f"accounts, a frame or tuples of {ACCOUNT_KEY}, from the archive's or table's summary"
         )
-    return freeze_page(found.state, _head(found), room=_ROOM, first=wanted, largest=largest)
+    page = freeze_page(found.state, _head(found), room=_ROOM, first=wanted, largest=largest)
+    with replacing(path) as temporary:
+        temporary.write_bytes(page.encode())
 
 
 @dataclass(frozen=True, slots=True)

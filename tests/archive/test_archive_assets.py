@@ -199,6 +199,31 @@ def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     assert ASSET[:6] not in summary
 
 
+def test_printed_tables_show_labels_and_files_keep_ids(archive, tmp_path, monkeypatch):
+    (tmp_path / "labels.csv").write_text(f"party_id,label\n{PARTY},Alice\n")
+    monkeypatch.setenv("BALANCE_ANALYSIS_LABELS", str(tmp_path / "labels.csv"))
+    ba.write_parquet(archive.read(), tmp_path / "x.parquet")
+    for command, source in (("summary", tmp_path / "x.parquet"), ("accounts", archive.uri)):
+        shown = run(command, source, "--party-id", "ALICE").stdout
+        assert "Alice" in shown
+        assert PARTY[:6] not in shown
+        run(command, source, "--party-id", "Alice", "-o", tmp_path / "y.csv")
+        assert set(pd.read_csv(tmp_path / "y.csv")["party_id"]) == {PARTY}
+    run("report", archive.uri, "-o", tmp_path / "r.html", "--labels", tmp_path / "labels.csv")
+    told = run(
+        "plot",
+        archive.uri,
+        "--kind",
+        "drawdown",
+        "-o",
+        tmp_path / "x.svg",
+        "-v",
+        "--party",
+        "Alice",
+    )
+    assert "Alice" in told.stderr + (tmp_path / "x.svg").read_text()
+
+
 def test_a_variable_names_the_file_of_assets(archive, tmp_path, monkeypatch):
     (tmp_path / "assets.toml").write_text(FILE.replace("tUSD", "dollar"))
     monkeypatch.setenv("BALANCE_ANALYSIS_ASSETS", str(tmp_path / "assets.toml"))

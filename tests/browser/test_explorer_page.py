@@ -400,6 +400,17 @@ def test_two_lines_have_a_difference_and_an_index_and_neither_where_one_is_unkno
     assert "Choose two" in page.locator("#drawn-as").inner_text()
 
 
+def test_shares_are_left_out_where_a_type_is_unknown_even_a_hidden_one(open_page, frozen):
+    link = "#asset=VOTE&tab=totals&totals=shares&hide=ACCOUNT_TYPE_MARGIN"
+    page = open_page(frozen + link)  # its first row is 11 hours behind the others' first ones
+    (path,) = page.locator("#panel .bar").evaluate_all(
+        "(all) => all.map((one) => one.getAttribute('d'))"
+    )
+    width = page.locator("#panel .plot").evaluate("(one) => one.getBBox().width")
+    first = float(re.match(r"M([\d.]+) ", path).group(1))
+    assert 11 / 59 <= first / width < 13 / 59
+
+
 def test_a_log_scale_of_the_chart_leaves_the_bars_of_flows_as_they_are(open_page, demo):
     page = open_page(f"{demo}{GOV}&tab=flows")
     bars = page.locator("#panel .bar").evaluate_all("(all) => all.map((one) => one.outerHTML)")

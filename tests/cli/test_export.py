@@ -55,6 +55,17 @@ def test_export_makes_an_archive_of_every_row_and_says_so_in_one_line(node, tmp_
     assert run("export", node.url, tmp_path / "a", "-q").stderr == ""
 
 
+def test_an_export_of_accounts_without_a_row_says_that_none_matches(node, tmp_path):
+    said = run("export", node.url, tmp_path / "a", "--party-id", "f" * 64).stderr
+    assert said.startswith("No row matches")
+
+
+def test_a_sample_without_a_node_to_compare_with_is_refused(node, tmp_path):
+    run("export", node.url, tmp_path / "a")
+    said = run("verify", tmp_path / "a", "--sample", 3, code=2).stderr
+    assert "--sample is of the windows that --against requests" in said
+
+
 def test_the_last_block_of_a_stopped_node_is_exported_when_it_has_stayed_so_long(node, tmp_path):
     node.block_timestamp = ROWS[-1].timestamp_ns
     run("export", node.url, tmp_path / "a", "--settle", "0s")

@@ -233,6 +233,19 @@ def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered(tmp_path):
     assert widths["account_type"] < 40
 
 
+def test_excel_has_the_names_of_assets_and_accounts_that_the_frame_knows(tmp_path):
+    party = SOME["party_id"].iloc[0]
+    told = {"assets": demo.sample_assets(), "labels": {party: "Alice"}}
+    held = ba.balance_at(ba.labelled(SOME, **told), "2023-04-12")
+    header, *rows = texts_of(sheet_of(held, tmp_path))
+    assert header[:2] == ["symbol", "label"]
+    named = ba.labelled(held)
+    assert [row[:2] for row in rows] == named[["symbol", "label"]].to_numpy().tolist()
+    assert any("Alice" in label for _, label, *_ in rows)
+    wide = sheet_of(ba.balance_series(ba.labelled(SOME, **told), freq="7D"), tmp_path)
+    assert "symbol" not in texts_of(wide)[0]
+
+
 def test_nothing_in_excel_is_a_formula(tmp_path):
     ba.write_table(pd.DataFrame({"=a": ["=1+1", "+1", "@x"]}), tmp_path / "x.xlsx")
     cells = [cell for row in openpyxl.load_workbook(tmp_path / "x.xlsx").active for cell in row]

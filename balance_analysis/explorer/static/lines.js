@@ -39,7 +39,7 @@ const put = ({ key, times, balances, rows, opening, missing, from, to }, time) =
   const place = times.findLastIndex((one) => one <= time), since = times[place], held = balances[place] ?? null;
   const isSure = time >= from && time < to && (rows === times.length || since === time || place === times.length - 1);
   const [text, how] = missing ? [unknown, "not in this page"] : time >= about.end ? [unknown, "after the end of the data"]
-    : !isSure ? ["…", isFrozen ? "only some of its rows are in this page" : "looking it up"] : place < 0 ? [unknown, "before its first row"]
+    : !isSure ? ["…", isFrozen ? "only some of its rows are in this page" : "looking it up"] : place < 0 ? [unknown, times.length ? "before its first row" : "no row of it up to then"]
     : held === null ? [unknown, `since ${when(since)}`]
     : [written(held), place === 0 && opening ? "since before the data begins" : since === time ? "changed then" : `since ${when(since)}`];
   cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });

@@ -38,7 +38,7 @@ export const complain = (said, text, fields, wrong = fields) => {
 /** Return a field for a moment, which it gives to `run`: none of an empty one. */
 export const whenField = (time, run) => {
   const field = make("input", { id: "when", value: time === null ? "" : moment(time), size: "28", autocomplete: "off", placeholder: `the end, ${moment(about.end)}`, "aria-errormessage": "not-when" });
-  const said = make("p", { id: "not-when", class: "wrong", role: "status", hidden: true });
+  const said = make("p", { id: "not-when", class: "wrong", "aria-live": "assertive", hidden: true });
   field.addEventListener("change", () => {
     const text = field.value.trim() && wrongMoment(field.value);
     complain(said, text, [field]);

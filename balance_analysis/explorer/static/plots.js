@@ -46,7 +46,8 @@ export const totalParts = ({ rows }) => {
     return sum === null || total === null ? null : sum + value(total);
   }, 0));
   const all = sums(types), shown = types.filter((type) => !state.hidden.includes(type)), stacked = ["stacked", "shares"].includes(state.stack), known = sums(shown);
-  const ends = times.map((_, n) => times[n + 1] ?? Math.min(span()[1], about.end)), part = (sum, n) => (sum === null ? null : state.stack === "shares" ? sum / (all[n] || 1) : sum);
+  const ends = times.map((_, n) => times[n + 1] ?? Math.min(span()[1], about.end));
+  const part = (sum, n) => (state.stack !== "shares" ? sum : sum === null || all[n] === null ? null : sum / (all[n] || 1));
   const series = shown.map((type, n) => {
     const texts = times.map((time) => held.get(`${type} ${time}`) ?? null), [floors, tops] = [n, n + 1].map((to) => sums(shown.slice(0, to)).map((sum, at) => part(known[at] === null ? null : sum, at)));
     return { name: kindOf(type), ink: inkOf(types.indexOf(type)), times, ends, texts, ...(stacked ? { floors, values: tops } : { values: texts.map(value) }) };
