@@ -123,8 +123,9 @@ def verify(
     with contextlib.ExitStack() as stack:
         if against is not None:
             options.check_is("node", against)
+        if against is not None and not confirm:
             how["against"] = stack.enter_context(ba.Client(against))
-        if segments is not None:
+        if segments is not None and not confirm:
             how["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
             found = ba.cluster.verify(held, client=cluster, **how)
