@@ -1,7 +1,7 @@
 from . import cluster
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
-from .analysis.comparison import top_movers
+from .analysis.comparison import compare, top_movers
 from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
@@ -102,6 +102,7 @@ __all__ = [
     "check_conservation",
     "check_table",
     "cluster",
+    "compare",
     "concentration",
     "confirm",
     "cut_between",

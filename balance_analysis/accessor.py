@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = {
     "levels": "at series summarize summarize_parties totals time_weighted_average ohlc drawdown",
-    "changes": "deltas flows active_accounts top_movers",
+    "changes": "deltas flows active_accounts top_movers compare",
     "cuts": "between",
     "shares": "holders share concentration",
     "numbers": "to_units to_integers",

@@ -286,12 +286,14 @@ def told_of(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray
 def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
     """Return what the ids of accounts are called, or each as short as tells it apart."""
     symbols = names.assets.labels(accounts["asset_id"])
-    shown = {name: names.labels.shown(accounts[name]) for name in _LABELLED}
+    shown = {name: names.labels.shown(accounts[name]) for name in _LABELLED if name in accounts}
+    said = {"asset_id": symbols, **shown}
     return {
-        "asset": list(accounts["asset_id"].map(symbols)),
-        "type": list(map(type_label, accounts["account_type"])),
-        "party": list(accounts["party_id"].map(shown["party_id"])),
-        "market": list(accounts["market_id"].map(shown["market_id"])),
+        name.removeprefix("account_").removesuffix("_id"): [
+            said[name][each] if name in said else type_label(each) for each in accounts[name]
+        ]
+        for name in ACCOUNT_KEY
+        if name in accounts
     }
 
 
@@ -311,6 +313,14 @@ def _drawable(label: str) -> str:
     return f" {label}" if label.startswith("_") else label
 
 
+def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:
+    """Return what to call groups of accounts, by ids and by other columns."""
+    told = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
+    if told.shape[1] + 1 < groups.shape[1] or told.empty:
+        told.insert(0, "", account_labels(groups, labels=labels))
+    return [" · ".join(map(_drawable, map(str, texts))) for texts in told.itertuples(index=False)]
+
+
 def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
     """Return what some accounts are called together, and each of them beside the others.
 
@@ -323,9 +333,10 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
     ... }))
     ('2 margin accounts of a1', ['market m1', 'market m2'])
     """
-    if len(accounts) == 1:
-        (label,) = account_labels(accounts, labels=labels)
-        return label, [label]
+    if len(accounts) == 1 or {*accounts} != {*ACCOUNT_KEY}:
+        each = group_labels(accounts, labels)
+        what = "parties" if [*accounts] == ["asset_id", "party_id"] else "holders"
+        return each[0] if len(each) == 1 else f"{len(each):,} {what}", each
     differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
     said = {
         name: account_labels(accounts[[name]], labels=labels).iloc[0]

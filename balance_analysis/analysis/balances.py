@@ -26,7 +26,7 @@ from balance_analysis.analysis.grid import (
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import open_holders
+from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import (
     ALWAYS,
     Steps,
@@ -274,7 +274,7 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = open_holders(table, opening, known, by)
+    history = merged(open_history(table, opening, known), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     if freq is None and layout == "long":
         found = _changes(steps, grid, from_start=start is not None)

@@ -24,7 +24,7 @@ from balance_analysis.analysis.grid import (
     to_zone,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import check_count, holder_names, largest, open_holders
+from balance_analysis.analysis.holders import check_count, holder_names, largest, merged
 from balance_analysis.analysis.int128 import integers_of, take, to_balances
 from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of, repeat_ids, take_ids
 from balance_analysis.analysis.totals import make_groups, sum_at
@@ -203,7 +203,7 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    history = open_holders(table, opening, known, holders)
+    history = merged(open_history(table, opening, known), holders)
     steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
     points, zone = grid.points, grid.zone
     groups = make_groups(history, by)
@@ -298,7 +298,7 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     check_count(n)
-    history = open_holders(table, opening, known, holders)
+    history = merged(open_history(table, opening, known), holders)
     steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
     points, zone = grid.points, grid.zone
     groups = make_groups(history, by)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History
 from balance_analysis.analysis.steps import NEVER, Steps, take_ids
 from balance_analysis.analysis.totals import (
     distinct,
@@ -24,17 +24,7 @@ from balance_analysis.analysis.totals import (
     make_groups,
     sum_at_changes,
 )
-from balance_analysis.known import Stated
-
-
-def open_holders(
-    table: pd.DataFrame | History,
-    opening: pd.DataFrame | None,
-    known: Stated | None,
-    by: str | Sequence[str],
-) -> History:
-    """Return the history that a table tells, of its holders: see `open_history` and `merged`."""
-    return merged(open_history(table, opening, known), by)
+from balance_analysis.schema import ACCOUNT_KEY
 
 
 def holder_names(by: str | Sequence[str]) -> list[str]:
@@ -87,7 +77,8 @@ def merged(history: History, by: str | Sequence[str]) -> History:
         What is known of accounts.
     by
         The columns that make a holder, such as "party_id": those of `ACCOUNT_KEY`, and others that
-        the table has. Accounts of different assets are never one.
+        the table has. Accounts of different assets are never one. With all of `ACCOUNT_KEY`, the
+        history stays as it is.
 
     Raises
     ------
@@ -97,7 +88,7 @@ def merged(history: History, by: str | Sequence[str]) -> History:
         See `make_groups`.
     """
     names = holder_names(by)
-    if {*names} == {*history.accounts}:
+    if names == ACCOUNT_KEY or {*names} == {*history.accounts}:
         return history
     steps, groups = history.known_steps(), make_groups(history, names)
     numbers, times, _, _ = events(steps)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
-from balance_analysis.analysis.history import History
-from balance_analysis.analysis.holders import open_holders
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import (
     ALWAYS,
     AsOf,
@@ -101,7 +101,7 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    history = open_holders(table, opening, known, by)
+    history = merged(open_history(table, opening, known), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
@@ -191,7 +191,7 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    history = open_holders(table, opening, known, by)
+    history = merged(open_history(table, opening, known), by)
     found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
     is_known = found["is_known"]
     result = history.rows.assign(
@@ -297,7 +297,7 @@ def time_weighted_average(
     0       a1        6        1.000
     1       b2        1        0.875
     """
-    history = open_holders(table, opening, known, by)
+    history = merged(open_history(table, opening, known), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     work = _known_averages if partial else _whole_averages

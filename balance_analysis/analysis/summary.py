@@ -150,13 +150,12 @@ def summarize_parties(
         `accounts`, how many it has (int64), and the columns of `summarize_accounts`, with these
         differences:
 
-        - `inflow`, `outflow`: in each block, what the balances of all its accounts rose or fell
-          by together, so that what one of them gives another is in neither
+        - `inflow`, `outflow`: what its accounts together gained or lost, block by block, so that
+          what one of them gives another is in neither
         - `internal`, behind `net`: what moved between its own accounts in one block. With
           `inflow` it makes the inflow of its accounts, with `outflow` their outflow.
-        - `rows`, `changes`: of all its accounts
-        - balances, such as `opening`, `closing`, `maximum` and `average`, are those of all its
-          accounts together, known only while the balance of each one is.
+        - `rows`, `changes`: of all its accounts; balances are those of all of them together, known
+          only while each one is.
 
     Raises
     ------

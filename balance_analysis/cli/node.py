@@ -13,8 +13,8 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, command
+from balance_analysis.cli.listing import SUMMARY, print_accounts
 from balance_analysis.cli.output import PARTIAL, Messages, echo, print_record
-from balance_analysis.cli.tables import SUMMARY, print_accounts
 from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text

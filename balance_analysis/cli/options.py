@@ -39,6 +39,16 @@ UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row
 Partial = Annotated[
     bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
 ]
+BY: Final = {
+    "party": "party_id",
+    "type": "account_type",
+    "market": "market_id",
+    "asset": "asset_id",
+}
+By = Annotated[
+    Literal["party", "type", "market", "asset"] | None,
+    Option(help="What to put together, within each asset; by default accounts stand alone."),
+]
 Scheduler = Annotated[
     Text, Option(metavar="ADDRESS", help="Run on this Dask cluster: tcp://host:8786.")
 ]
@@ -209,6 +219,11 @@ def archive_at(text: str) -> Archive:
     """Return the archive that an argument names; see `check_is`."""
     check_is("archive", text)
     return ba.Archive(text)
+
+
+def columns_of(by: str | None) -> str | list[str]:
+    """Return the columns that make a holder, as `--by` names it; by default those of an account."""
+    return ba.ACCOUNT_KEY if by is None else BY[by]
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:

@@ -30,6 +30,11 @@ _OF_ONE_ASSET: Final = {*get_args(_OfOneAsset)}
 _OF_ARCHIVES: Final = {*get_args(_OfArchives)}
 _WITH_FREQ: Final = {"totals", "averages", "flows", "activity", "concentration"}
 
+_OF_HOLDERS: Final = {"balances", "drawdown", "concentration"}
+"""Kinds that draw accounts, or others in their place."""
+
+_OF_GROUPS: Final = {"totals", "averages"}
+
 _FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
 """Periods that people know, with their seconds."""
 
@@ -57,6 +62,7 @@ def plot(
         ),
     ] = None,
     title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
+    by: options.By = None,
     dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
@@ -65,7 +71,11 @@ def plot(
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
     _check_kind(kind, freq, selection)
+    if by is not None and kind not in {*_OF_HOLDERS, *_OF_GROUPS}:
+        raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
     import matplotlib.pyplot as plt
+
+    from balance_analysis.analysis.holders import merged
 
     plt.switch_backend("Agg")
     form = output.suffix[1:].lower()
@@ -77,7 +87,9 @@ def plot(
             history = selection.read(messages, into=output)
             if kind in _OF_ONE_ASSET:
                 history = _one_asset(history, selection, messages)
-            axes = _plot_history(kind, history, freq, title, selection, messages)
+            if kind in _OF_HOLDERS:
+                history = merged(history, options.columns_of(by))
+            axes = _plot_history(kind, history, freq, title, selection, messages, by)
         figure: Any = axes.get_figure(root=True)
         with replacing(output) as temporary:
             figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
@@ -129,6 +141,7 @@ def _plot_history(
     title: str | None,
     selection: Selection,
     messages: Messages,
+    by: str | None,
 ) -> Axes:
     bounds = selection.bounds
     how: dict[str, Any] = {**bounds, "title": title}
@@ -140,6 +153,8 @@ def _plot_history(
         how["kind"] = "week" if freq == _WEEK else "calendar"
     elif kind in _WITH_FREQ:
         how["freq"] = freq
+    if by is not None and kind in _OF_GROUPS:
+        how["by"] = [*dict.fromkeys(["asset_id", options.BY[by]])]
     if kind == "concentration":
         how["kind"] = "largest" if freq else "lorenz"
     axes: Axes = getattr(ba, f"plot_{kind}")(history, **how)
@@ -173,7 +188,9 @@ def _one_account(history: History, bounds: dict[str, Any], messages: Messages) -
         f"Showing account {label}, which held the most; choose another with --party-id, "
         "--market-id and --account-type"
     )
-    is_it = (history.accounts.astype("str") == accounts.iloc[place][ba.ACCOUNT_KEY]).all(axis=1)
+    is_it = (history.accounts.astype("str") == accounts.iloc[place][[*history.accounts]]).all(
+        axis=1
+    )
     return history.select(is_it.to_numpy())
 
 

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast, get_args
 
 from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
-from balance_analysis.cli.output import UNKNOWN, Messages, echo, narrowed, print_table
+from balance_analysis.cli.listing import (
+    COMPARISON,
+    SUMMARY,
+    cell_text,
+    first_rows,
+    print_accounts,
+    tell_rest,
+)
+from balance_analysis.cli.output import Messages, echo, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text, moment_text
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from balance_analysis.assets import Asset
     from balance_analysis.labels import Names
 
 
-_WIDTHS: Final = {"asset": 11, "type": 19, "party": 19, "market": 19}
-"""Characters of names in a narrow table, so that they and an amount always fit."""
-
-_LONGEST: Final = 12
-"""Characters of an amount in a narrow table; a longer one is rounded to four digits."""
-
 _EXCEL_DIGITS: Final = 15
-_ORDER: Final = ("rows", "minimum", "maximum", "closing", "balance", "last seen")
-SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
-"""What a summary shows of an account, the most important first."""
-
 TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
 ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 _Output = Annotated[
@@ -92,6 +87,7 @@ class AccountTableOptions(TableOptions):
         form: TableFormat,
         messages: Messages,
         names: Names,
+        what: str = "account",
     ) -> None:
         """Write accounts, or print them: see `print_accounts`, or all of their columns."""
         # Units that nobody knows are refused, however the accounts are shown.
@@ -99,27 +95,39 @@ class AccountTableOptions(TableOptions):
         if form == "xlsx":
             found = _with_exact(found, accounts)
         if form != "table":
-            write_exact(found, form, self.output, messages, what="account")
+            write_exact(found, form, self.output, messages, what=what)
         elif self.wide:
-            shown = _most_active(found, self.limit)
+            shown = first_rows(found, self.limit)
             columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
             print_table(columns, left=ba.ACCOUNT_KEY)
-            _tell_rest(shown, found)
+            tell_rest(shown, found, self.limit)
         else:
             print_accounts(accounts, first, limit=self.limit, names=names)
 
 
 @command()
-def summary(messages: Messages, selection: Selection, listing: AccountTableOptions) -> None:
+def summary(
+    messages: Messages,
+    selection: Selection,
+    listing: AccountTableOptions,
+    by: options.By = None,
+) -> None:
     """Summarise the accounts of a file or an archive, one row per account.
 
-    A printed table has the most active ones. It is 80 characters wide, with some of the columns and
-    amounts in whole units of known assets, large ones with four digits (1.234e+22).
+    A printed table has the most active ones, and with --by the largest of each asset. It is 80
+    characters wide, with some of the columns and amounts in whole units of known assets, large ones
+    with four digits (1.234e+22).
     """
     form, names = listing.chosen(selection.file), selection.names
+    from balance_analysis.analysis.holders import largest
+
     history = selection.read(messages, into=listing.output)
-    found = ba.summarize_accounts(history, **selection.bounds)
-    listing.show(found, SUMMARY, form, messages, names)
+    if by is None:
+        found = ba.summarize_accounts(history, **selection.bounds)
+    else:
+        found = ba.summarize_parties(history, by=options.BY[by], **selection.bounds)
+        found = largest(found, found["closing"], None)
+    listing.show(found, SUMMARY, form, messages, names, what="row" if by else "account")
 
 
 @command()
@@ -133,14 +141,50 @@ def series(
     layout: _Layout = "long",
     units: Units = False,
     form: Annotated[ExactFormat | None, options.form_option("csv")] = None,
+    by: options.By = None,
 ) -> None:
     """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     history, how = selection.read(messages, into=output), selection.bounds
     if units:
         how = {**how, "units": selection.names.assets}
-    found = ba.balance_series(history, freq=freq, layout=layout, **how)
+    found = ba.balance_series(history, freq=freq, layout=layout, by=options.columns_of(by), **how)
     write_exact(found, chosen, output, messages)
+
+
+@command()
+def compare(
+    messages: Messages,
+    file: options.Source,
+    at: Annotated[
+        list[str], Option(metavar="MOMENT", help="A moment; give it twice, before and after.")
+    ],
+    filters: options.AccountOptions,
+    listing: AccountTableOptions,
+    by: options.By = None,
+    partial: options.Partial = False,
+) -> None:
+    """Compare what a file or an archive tells of two moments, the largest changes first.
+
+    A printed table is 80 characters wide, with amounts in whole units of known assets. Its last
+    line counts what is new, gone, changed, the same and unknown.
+    """
+    if len(at) != 2:  # noqa: PLR2004 - a pair
+        raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
+    selection, form = Selection(file=file, partial=partial, **asdict(filters)), listing.chosen(file)
+    if selection.is_archive:
+        how = {**asdict(selection.filters), "partial": partial}
+        held = (ba.Archive(file).balance_at(each, **how) for each in at)
+        found = ba.compare(*held, by=options.columns_of(by))
+    else:
+        history = selection.read(messages, into=listing.output)
+        found = ba.compare(history, at=(at[0], at[1]), by=options.columns_of(by))
+    listing.show(
+        found, COMPARISON, form, messages, selection.names, what="row" if by else "account"
+    )
+    if form == "table":
+        counts = found["state"].value_counts(sort=False)
+        echo(", ".join(f"{count:,} {state}" for state, count in counts.items()))
 
 
 @command()
@@ -238,70 +282,3 @@ def _with_exact(whole: pd.DataFrame, exact: pd.DataFrame) -> pd.DataFrame:
             place = [*found.columns].index(name) + 1
             found.insert(place, f"{name} (smallest unit)", texts.where(exact[name].notna()))
     return found
-
-
-def _most_active(accounts: pd.DataFrame, limit: int) -> pd.DataFrame:
-    found = accounts.sort_values("rows", ascending=False, kind="stable")
-    return found.head(limit) if limit else found
-
-
-def _tell_rest(shown: pd.DataFrame, accounts: pd.DataFrame) -> None:
-    if len(shown) < len(accounts):
-        echo(f"... the {len(shown)} most active of {len(accounts):,} accounts")
-
-
-def print_accounts(
-    accounts: pd.DataFrame,
-    first: Sequence[str],
-    *,
-    limit: int,
-    names: Names,
-) -> None:
-    """Print the most active accounts, a line each: short ids, whole units if they are known.
-
-    Parameters
-    ----------
-    first
-        What to show of them besides, as far as it fits 80 characters, the most important first.
-    """
-    from balance_analysis.labels import short_keys
-
-    shown = _most_active(accounts, limit)
-    columns = short_keys(shown, names)
-    for name, most in _WIDTHS.items():
-        columns[name] = [_clipped(text, most) for text in columns[name]]
-    ids, known = tuple(columns), shown["asset_id"].map(names.assets.get)
-    for name in (name for name in _ORDER if name in first):
-        column = shown[name.replace(" ", "_")]
-        if name == "last seen":
-            columns[name] = list(column.dt.strftime("%Y-%m-%d").fillna("quiet"))
-        elif name == "rows":
-            columns[name] = list(map("{:,}".format, column))
-        else:
-            columns[name] = [_amount(*each) for each in zip(column, known, strict=True)]
-    print_table(narrowed(columns, (*ids, *first)), left=ids)
-    _tell_rest(shown, accounts)
-
-
-def _clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
-    from pandas import isna
-
-    if isna(value):
-        return UNKNOWN
-    text = f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
-    if len(text) <= _LONGEST:
-        return text
-    return f"{Decimal(value).scaleb(0 if asset is None else -asset.decimals):.3e}"
-
-
-def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
-    """Return a cell as it is, every digit of it."""
-    from pandas import isna
-
-    if not isinstance(value, list | dict) and isna(value):
-        return missing
-    return moment_text(value) if isinstance(value, dt.datetime) else str(value)

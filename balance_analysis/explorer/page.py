@@ -36,6 +36,7 @@ from balance_analysis.explorer.views import (
     steps_of,
     sum_up,
     tell_accounts,
+    tell_parties,
 )
 from balance_analysis.explorer.wire import (
     Key,
@@ -168,6 +169,9 @@ def _freeze(state: TableState, room: int, first: Sequence[Key], largest: int | N
         if packed.is_full:
             break
         added += packed.add(views)
+    parties = dict.fromkeys(account[2] for account in wanted)
+    for views in _parties(state, list(parties)):
+        packed.add(views)
     rest = len(held) - added
     said = f"This page has the histories of {'all ' * (not rest)}{count_text(added, 'account')}"
     said += f"; those of {rest:,} others are left out." if rest else "."
@@ -180,8 +184,9 @@ def _common(state: TableState, ids: list[str]) -> Iterator[tuple[str, object]]:
     look = Look(state, Query(), most=_LISTED // (len(ids) + 1) + 1)
     for name in ("about", "notes"):
         yield write_view(name), answer(name, look)
-    asked: list[tuple[str, Query, tuple[int, ...]]] = [
-        (name, Query(), ()) for name in ("accounts", "holders")
+    asked: list[tuple[str, Query, tuple[object, ...]]] = [
+        *((name, Query(), ()) for name in ("accounts", "holders")),
+        ("holders", Query(by="party"), ("party",)),
     ]
     for start in _starts(state):
         asked.append(("holders", Query(at=start), (start,)))
@@ -267,6 +272,23 @@ def _histories(
                     for page, view in enumerate(_pages(rows[account]))
                 },
             }
+
+
+def _parties(state: TableState, parties: list[str]) -> Iterator[dict[str, object]]:
+    """Yield the view of each party."""
+    accounts = keys_of(state.history.accounts)
+
+    def tell(some: list[str]) -> dict[str, Any]:
+        wanted = {*some}
+        history = state.of(account for account in accounts if account[2] in wanted)
+        found = tell_parties(history, Query(start=state.start, end=state.end))
+        ranked = {name: part.sort_values("party_id", kind="stable") for name, part in found.items()}
+        parts = {name: RecordsBy(part, ["party_id"]) for name, part in ranked.items()}
+        return {one: {name: part.of((one,)) for name, part in parts.items()} for one in some}
+
+    for place in range(0, len(parties), _AT_ONCE):
+        for party, view in _apart(tell, parties[place : place + _AT_ONCE]).items():
+            yield {write_view("party", party, state.start, state.end): view}
 
 
 def _pages(listing: dict[str, Any]) -> Iterator[dict[str, Any]]:

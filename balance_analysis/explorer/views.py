@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.comparison import top_movers
-from balance_analysis.analysis.concentration import concentration, share
+from balance_analysis.analysis.concentration import concentration, holders, share
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
@@ -20,7 +20,7 @@ from balance_analysis.analysis.history import History
 from balance_analysis.analysis.holders import by_size
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.summary import summarize_accounts
+from balance_analysis.analysis.summary import summarize_accounts, summarize_parties
 from balance_analysis.analysis.totals import totals
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.source import Check, Edges, Opening, State, go_on
@@ -51,6 +51,8 @@ SUMMARY: Final = (
     *("first_seen", "opening", "closing", "net", "share"),
     *("minimum", "minimum_at", "maximum", "maximum_at"),
 )
+
+PARTY: Final = ("opening", "closing", "net", "internal", "inflow", "outflow")
 
 MOST_MOVERS: Final = 100
 
@@ -199,13 +201,19 @@ def _largest(look: Look, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFra
 def _holders(look: Look) -> dict[str, Any]:
     at = look.last if look.query.at is None else look.query.at
     history, moment = look.at(at), from_microseconds(at)
-    shares, found = share(history, moment), concentration(history, moment)
-    shares["since"] = held_at(history, moment)["since"]
+    by = ["party_id"] if look.query.by else list(ACCOUNT_KEY)
+    if look.query.by:
+        found = holders(history, moment, by=by)
+        listed = found.groupby("asset_id", observed=True).head(look.most)
+    else:
+        found = share(history, moment)
+        found["since"] = held_at(history, moment)["since"]
+        listed = _largest(look, found, ("balance", "share", "since"))
     names = ["asset_id", "total", "holders", "unknown", "largest", "herfindahl", "gini"]
     return {
-        "accounts": shares["asset_id"].value_counts(),
-        "holders": _largest(look, shares, ("balance", "share", "since")),
-        "concentration": found[names],
+        "accounts": found["asset_id"].value_counts(),
+        "holders": listed,
+        "concentration": concentration(history, moment, holders=by)[names],
     }
 
 
@@ -282,6 +290,19 @@ def _account(look: Look) -> dict[str, Any]:
     return {name: to_records(frame, own_columns(frame)) for name, frame in told.items()}
 
 
+def _party(look: Look) -> dict[str, Any]:
+    query = look.query
+    filters, span = Filters(party_ids=(query.party,)), (query.start, query.end)
+    history = look.state.rows(filters, span, edges=None, opening=None, check=look.check)
+    told = tell_parties(history, query)
+    return {
+        name: to_records(
+            frame[frame["party_id"] == query.party], list(frame.columns.drop("party_id"))
+        )
+        for name, frame in told.items()
+    }
+
+
 def _rows(look: Look) -> dict[str, Any]:
     query = look.query
     if not query.accounts:
@@ -308,6 +329,7 @@ _TELL: Final[dict[str, Callable[[Look], dict[str, Any]]]] = {
     "flows": _flows,
     "movers": _movers,
     "account": _account,
+    "party": _party,
     "rows": _rows,
     "notes": _notes,
 }
@@ -363,6 +385,21 @@ def sum_up(history: History, shares: Mapping[Key, float], query: Query) -> pd.Da
     """Return what accounts did in a range, and which part of their asset they held at its end."""
     found = summarize_accounts(history, **query.bounds)
     return found.assign(share=[shares.get(key, np.nan) for key in keys_of(found)])
+
+
+def tell_parties(history: History, query: Query) -> dict[str, pd.DataFrame]:
+    """Return what parties, and their accounts, did in a range, and flowed in each period of it.
+
+    What moves between accounts of one party is apart from what comes from others and goes to them.
+    """
+    _, grid = fitting_grid(query.start, query.end, _BARS)
+    by, accounts = ["asset_id", "party_id"], summarize_accounts(history, **query.bounds)
+    names = ("party_id", "opening", "closing", "net", "inflow", "outflow")
+    return {
+        "totals": summarize_parties(history, **query.bounds)[[*by, "accounts", *PARTY]],
+        "accounts": _with_keys(accounts, names).drop(columns="asset_id"),
+        "flows": sum_flows(history, grid, by, full=True, internal=True),
+    }
 
 
 def find_rows(history: History, query: Query) -> pd.DataFrame:

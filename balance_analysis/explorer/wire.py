@@ -42,6 +42,10 @@ class Query:
         The range, microseconds; it is cut to what there is.
     at
         A moment, microseconds; the last one where it is `None`.
+    party
+        The party.
+    by
+        Whose balances are told: of each party, or, where it is empty, of each account.
     text
         What to search for.
     width
@@ -57,6 +61,8 @@ class Query:
     start: int = EARLIEST
     end: int = LATEST
     at: int | None = None
+    party: str = ""
+    by: str = ""
     text: str = ""
     width: int = 1000
     page: int = 0
@@ -102,7 +108,9 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
             found["accounts"] += (tuple(map(unquote, text.split("|"))),)
         elif name in found:
             raise ValueError(f"{name} is there twice: send it once")
-        elif name in {"asset", "text", "version"}:
+        elif name == "by" and text != "party":
+            raise ValueError(f"by must be party, or not be there, not {text[:30]!r}")
+        elif name in {"asset", "party", "by", "text", "version"}:
             found[name] = text
         else:
             found[name] = _read_number(name, text)
@@ -137,8 +145,8 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         ("asset", "text", "version"),
     ),
     "holders": (
-        "What every account of an asset holds at a moment, largest first, and how unevenly.",
-        ("asset", "at", "version"),
+        "What every account or party holds of an asset at a moment, largest first, how unevenly.",
+        ("asset", "by", "at", "version"),
     ),
     "series": (
         "The balances of some accounts as steps, thinned to what a chart of so many points shows.",
@@ -158,6 +166,10 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "What an account did in the range, and in each period of it.",
         ("account", "start", "end", "version"),
     ),
+    "party": (
+        "What a party holds of each asset, and moved with others and between its own accounts.",
+        ("party", "start", "end", "version"),
+    ),
     "rows": (
         "The rows of an account, newest first.",
         ("account", "start", "end", "page", "version"),
@@ -172,6 +184,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "account": ("periods", "summary"),
     "holders": ("holders", "concentration"),
     "notes": ("coverage", "limits"),
+    "party": ("totals", "accounts", "flows"),
 }
 """The tables that a view has, as a file of one can be asked for; the first one, if none is."""
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from balance_analysis.analysis.grid import Frequency, Grid
 from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.units import to_units
 from balance_analysis.assets import Assets, AssetsLike
@@ -24,7 +25,7 @@ from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.times import Extent
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, Names
-from balance_analysis.schema import Instant, to_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
 from balance_analysis.text import moment_text
 
 _READABLE: Final = (1e3, 1e15)
@@ -57,6 +58,8 @@ class Chart:
         Of a new figure, in inches.
     mixes_assets
         Whether accounts of several assets go together, as no amounts are drawn.
+    by
+        The columns that make a holder.
     """
 
     data: pd.DataFrame
@@ -71,6 +74,7 @@ class Chart:
     size: tuple[float, float] = (10, 4.5)
     mixes_assets: bool = False
     labels: LabelsLike | None = None
+    by: str | Sequence[str] = tuple(ACCOUNT_KEY)
 
     def __post_init__(self) -> None:
         """Refuse what can't be drawn, before a figure is made."""
@@ -79,7 +83,7 @@ class Chart:
     @cached_property
     def history(self) -> History:
         """What the table tells."""
-        return open_history(self.data, self.opening, self.known)
+        return merged(open_history(self.data, self.opening, self.known), self.by)
 
     @cached_property
     def over(self) -> tuple[Steps, Grid]:

@@ -36,7 +36,7 @@ from balance_analysis.figures.times import (
 )
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, split_labels
-from balance_analysis.schema import Instant
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text, moment_text
 
 MOST_LINES: Final = 8
@@ -51,6 +51,7 @@ def plot_balances(
     labels: LabelsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
@@ -85,6 +86,8 @@ def plot_balances(
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
+    by
+        The columns that make a holder, such as "party_id" for a line a party: see `holders`.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -127,7 +130,7 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels, by=by)
     (steps, _), interval = chart.over, chart.interval
     ax = chart.label("balance")
     if index:
@@ -141,7 +144,7 @@ def plot_balances(
         is_known = pieces.has_known.any()
         return chart.explain("every known balance is 0" if is_known else "no balance is known")
     who, texts = split_labels(steps.accounts.iloc[numbers], chart.names.labels)
-    own = styles.account_styles(steps.accounts["account_type"].iloc[numbers])
+    own = styles.group_styles(steps.accounts.iloc[numbers])
     wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
     lines: list[Line2D] = []
     for number, label, look, told in wanted:
@@ -225,6 +228,7 @@ def plot_drawdown(
     labels: LabelsLike | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     title: str | None = None,
@@ -248,6 +252,8 @@ def plot_drawdown(
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
         What the account held when it began may be its peak; earlier peaks are none.
+    by
+        The columns that make a holder, such as "party_id", instead of an account: see `holders`.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -286,11 +292,11 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels, by=by)
     (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(
-            f"plot_drawdown draws one account, but the table has {len(steps):,}; "
+            f"plot_drawdown draws one account or holder, but the table has {len(steps):,}; "
             f"select one, such as that of {steps.name(0)}"
         )
     ax = chart.label("balance")
@@ -310,7 +316,7 @@ def plot_drawdown(
         chart.unit.scale(int128.to_balances(int128.take(each, places), is_known[places]))
         for each in measures
     ]
-    colour = styles.type_style(str(steps.accounts["account_type"].iloc[0])).colour
+    colour = styles.group_styles(steps.accounts)[0].colour
     look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}
     drawn, said = _draw_falls(ax, interval, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)

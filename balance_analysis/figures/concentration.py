@@ -57,6 +57,7 @@ def plot_concentration(
     kind: Literal["lorenz", "largest"] = "lorenz",
     when: Instant | None = None,
     n: int = 5,
+    holders: str | Sequence[str] = ACCOUNT_KEY,
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -66,7 +67,7 @@ def plot_concentration(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line, or of patches
 ) -> Axes:
-    """Draw how unevenly the balances of one asset are spread over the accounts that hold some.
+    """Draw how unevenly the balances of one asset are spread over those who hold some.
 
     Accounts whose balance is unknown or 0 are no holders.
 
@@ -84,6 +85,8 @@ def plot_concentration(
         For "lorenz", the instant; without a time zone UTC. By default just before `end`.
     n
         How many of the largest holders.
+    holders
+        The columns that make a holder, by default those of an account: see `concentration`.
     freq
         For "largest", the distance of the points, see `share`; `None` for every change.
     start, end
@@ -131,11 +134,11 @@ def plot_concentration(
     others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
     _check(kind, n, others.get(kind))
     size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, size=size)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, size=size, by=holders)
     if chart.interval is None:
         return chart.explain("no balance changes")
     if kind == "largest":
-        stack = largest_groups(chart, chart.interval, ACCOUNT_KEY, n=n, shares=True)
+        stack = largest_groups(chart, chart.interval, [*chart.history.accounts], n=n, shares=True)
         drawn, notes, says = draw_stack(stack, style, freq)
         count = min(n, len(stack.labels))
         most = f"shares of the {count} that" if count > 1 else "share of the one that"

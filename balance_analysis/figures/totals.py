@@ -31,8 +31,8 @@ from balance_analysis.figures.times import (
     show_interval,
 )
 from balance_analysis.known import Stated
-from balance_analysis.labels import LabelsLike, account_labels
-from balance_analysis.schema import ACCOUNT_KEY, Instant
+from balance_analysis.labels import LabelsLike, group_labels
+from balance_analysis.schema import Instant
 from balance_analysis.spans import Span
 from balance_analysis.text import count_text
 
@@ -207,10 +207,7 @@ def largest_groups(
     is_seen |= not is_stacked
     most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
     ids = groups.ids.iloc[[*most, *rest]]
-    told = ids.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
-    if told.shape[1] + 1 < ids.shape[1] or told.empty:
-        told.insert(0, "", account_labels(ids, labels=chart.names.labels))
-    labels = told.agg(" · ".join, axis=1).tolist()[: len(most)]
+    labels = group_labels(ids, chart.names.labels)[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
     areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)
@@ -369,4 +366,5 @@ def _lacks(steps: Steps, interval: Extent) -> list[str]:
     """Return what the legend says of balances that are in no sum."""
     pieces = cut(steps, np.array([interval.start, interval.before]))
     late = int((~pieces.known_throughout).sum())
-    return [f"{late:,} of {len(steps):,} accounts left out while unknown"] * (late > 0)
+    what = "accounts" if "market_id" in steps.accounts else "holders"
+    return [f"{late:,} of {len(steps):,} {what} left out while unknown"] * (late > 0)

@@ -38,7 +38,9 @@ _MEANINGS: Final = {
     "start": "Start of the range, inclusive, in microseconds since 1970-01-01 UTC.",
     "end": "End of the range, exclusive, likewise.",
     "at": "The moment, likewise; by default the last one.",
-    "text": "Part of an id or of a type, whatever its case.",
+    "party": "The id of a party.",
+    "by": "Whose balances: those of each party; without it, of each account.",
+    "text": "Part of an id or of a type, or of a label, whatever its case.",
     "width": "How many points across the chart has.",
     "page": "Which page, from 0.",
     "part": "Which of the view's tables; by default the first one.",
@@ -90,8 +92,8 @@ def _parameter(name: str, view: str) -> dict[str, Any]:
     if name == "account":
         key = {"type": "string", "pattern": r"^[^|]*\|[^|]*\|[^|]*\|[^|]*$"}
         schema = {"type": "array", "items": key, "maxItems": MOST_ACCOUNTS}
-    elif name == "part":
-        schema = {"type": "string", "enum": list(PARTS[view])}
+    elif name in {"part", "by"}:
+        schema = {"type": "string", "enum": ["party"] if name == "by" else list(PARTS[view])}
     elif name in NUMBERS:
         schema = {
             "type": "integer",

@@ -20,7 +20,7 @@ from tests.columns import note_known
 from tests.moments import from_microseconds
 from tests.serving import serving
 
-TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Coverage and limits"]
+TABS = ["Holders", "Totals", "Flows", "Movers", "Account", "Party", "Coverage and limits"]
 WINDOWS = [(width, theme) for width in (375, 1440) for theme in ("light", "dark")]
 FEW = """() => {
     for (const row of document.querySelectorAll("tbody tr:nth-child(n+6)")) row.remove();
@@ -726,7 +726,15 @@ def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_scr
     ink = page.locator("#chart .line").first.evaluate(INK)
     page.emulate_media(media="print", color_scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    for gone in ("[role=tablist]", "#find", "#asset", "#from", ".remove", "#panel input"):
+    for gone in (
+        "[role=tablist]",
+        "#find",
+        "#asset",
+        "#from",
+        ".remove",
+        "#panel input",
+        ".of-party",
+    ):
         assert not page.locator(gone).first.is_visible(), gone
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(255, 255, 255)"
@@ -797,3 +805,120 @@ def test_a_page_whose_state_is_gone_begins_anew_with_the_current_one(open_page, 
     views = [url for url in asked if re.search("/explore/(?!about|version)", url)]
     assert views
     assert {parse_qs(url.partition("?")[2])["version"][0] for url in views} == {version}
+
+
+def tiles(page, box):
+    """What stands in tiles, and the small print below, by their words."""
+    found = page.locator(f"{box} .tile").evaluate_all(
+        "(all) => all.map((one) => [one.querySelector('dt').textContent, one.innerText])"
+    )
+    return {name: text.split("\n")[1:] for name, text in found}
+
+
+def test_an_asset_and_its_accounts_are_told_at_a_glance(open_page, demo):
+    page = open_page(f"{demo}{GOV}&range=1W&digits=all")
+    with ba.demo.sample_archive() as archive:
+        rows = archive.read(asset_id="tGOV")
+    now = ba.concentration(rows, "2023-04-30T23:59:59.999999Z").iloc[0]
+    flows = ba.flows(rows, freq=None, by="asset_id", start="2023-04-24", end="2023-05-01").iloc[0]
+    found = tiles(page, "#headline")
+    assert amounts([found["total held"][0]]) == [Decimal(int(now["total"])).scaleb(-18)]
+    assert found["holders"][0] == f"{now['holders']:,}"
+    for name, text in (("inflow", "came in"), ("outflow", "went out")):
+        assert amounts([found[text][0]]) == [Decimal(int(flows[name])).scaleb(-18)]
+    party_id = page.locator("#each .link").first.get_attribute("title")
+    own = rows[rows["party_id"] == party_id].reset_index(drop=True)
+    own = ba.summarize_accounts(own, start="2023-04-24", end="2023-05-01").iloc[0]
+    found = tiles(page, "#each .of:first-child")
+    names = {
+        "held at the end": "closing",
+        "change": "net",
+        "highest": "maximum",
+        "lowest": "minimum",
+    }
+    for text, name in names.items():
+        assert amounts([found[text][0]]) == [Decimal(int(own[name])).scaleb(-18)], text
+    assert found["change"][1] == f"+{100 * int(own['net']) / int(own['opening']):.2f} %"
+
+
+def test_what_was_before_a_range_is_unknown_in_a_report_s_tiles_too(open_page, frozen):
+    page = open_page(frozen + "#asset=VOTE")
+    assert tiles(page, "#headline")["total held"][1] == "before the range: unknown"
+    assert tiles(page, "#each .of:first-child")["change"][1].startswith("+")
+
+
+def test_amounts_show_what_matters_and_have_every_digit_where_asked(open_page, demo):
+    page = open_page(demo + GOV)
+    short, whole = column(page, 2), page.locator("#panel tbody td:nth-child(2)")
+    exact = [one.get_attribute("title") or one.inner_text() for one in whole.all()][: len(short)]
+    assert {len(text.partition(".")[2]) for text in short} == {2}
+    assert any(len(text.partition(".")[2]) > 10 for text in exact)
+    for near, far in zip(amounts(short), amounts(exact), strict=True):
+        assert abs(near - far) <= Decimal("0.005")
+    page.get_by_label("Digits").select_option("all")
+    settle(page)
+    assert column(page, 2) == exact
+
+
+@BOTH
+def test_a_party_s_page_opens_by_a_click_and_from_its_address(open_page, address, kind):
+    page = open_page(address)
+    page.get_by_role("button", name=re.compile("^party ")).first.click()
+    settle(page)
+    (wanted,) = state(page)["party"]
+    assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
+    words = page.locator("#panel .facts dt").all_inner_texts()
+    assert {"between its own accounts", "came in", "went out"} <= {*words}
+    other = open_page(f"{address.partition('#')[0]}#party={wanted}")
+    assert other.locator("#panel").inner_text() == page.locator("#panel").inner_text()
+    page.get_by_role("tab", name="Holders").click()
+    page.locator("#panel .when select").last.select_option("party")
+    settle(page)
+    assert page.locator("#panel tbody .link").first.get_attribute("title")
+    assert page.locator("#panel a").count() == (0 if kind == "frozen" else 3)
+
+
+def test_each_view_links_to_its_data(open_page, demo):
+    page = open_page(demo + GOV)
+    for tab in TABS:
+        page.get_by_role("tab", name=tab).click()
+        settle(page)
+        links = page.locator("#panel .data a").evaluate_all("(all) => all.map((one) => one.href)")
+        kinds = {"json": "application/json", "csv": "text/csv; charset=utf-8"}
+        assert links
+        for link in links:
+            answer = page.request.get(link)
+            form = re.search(r"/explore/\w+\.(\w+)\?", link)[1]
+            assert (answer.status, answer.headers["content-type"]) == (200, kinds[form])
+
+
+@BOTH
+def test_movers_begin_where_something_is_known_unless_a_range_is_chosen(open_page, demo, address):
+    page = open_page(f"{address.partition('#')[0]}#tab=movers")
+    note = page.locator("#panel .note", has_text="shorter range")
+    assert note.count() == 1
+    assert {"unknown"} != {*column(page, 2, "Movers")}
+    page.get_by_role("button", name="ALL", exact=True).click()
+    settle(page)
+    assert note.count() == 0
+
+
+def test_an_answer_that_comes_late_does_not_open_the_search_again(open_page, demo):
+    page = open_page(demo)
+    waiting = []
+
+    def hold(route):
+        waiting.append(route)
+
+    page.route("**/explore/accounts.json*text=gen*", hold)
+    field = page.get_by_role("combobox", name="Add an account")
+    field.fill("gen")
+    for _ in range(100):
+        if waiting:
+            break
+        page.wait_for_timeout(20)
+    field.press("Escape")
+    with page.expect_response("**/explore/accounts.json*text=gen*"):
+        waiting[0].continue_()
+    page.wait_for_timeout(100)
+    assert page.locator("#found").is_hidden()

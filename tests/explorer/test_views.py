@@ -240,6 +240,40 @@ def test_an_account_s_page_is_the_library_s(archive, explorer):
         assert [one["timestamp"] for one in shown] == told(deltas, "timestamp")
 
 
+@pytest.mark.parametrize("part", [{}, {"start": 10, "end": 17.3}])
+def test_a_party_s_page_is_the_library_s(archive, explorer, part):
+    bounds = {"start": 0, "end": 30, **part}
+    query = {name: 1_680_307_200_000_000 + int(days * DAY) for name, days in bounds.items()}
+    moments = {name: from_microseconds(time) for name, time in query.items()}
+    ranked = archive.accounts()["party_id"].astype("str").value_counts().index
+    for party in (*ranked[:3], "network"):
+        rows = archive.read(party_ids=party, end=moments["end"])
+        found = ask(explorer, "party", party=party, **query)
+        check(found["totals"], ba.summarize_parties(rows, **moments))
+        accounts = ba.summarize_accounts(rows, **moments)
+        check(found["accounts"], accounts)
+        assert [row[0] for row in found["accounts"]["rows"]] == [*map(write_key, keys_of(accounts))]
+        flows = as_dicts(found["flows"])
+        for one in flows[::7]:
+            own = rows[rows["asset_id"] == one["asset_id"]].reset_index(drop=True)
+            span = {name: from_microseconds(one[name]) for name in ("start", "end")}
+            for name in ("inflow", "outflow", "internal", "net"):
+                how = {"freq": None, "by": "asset_id", "layout": "wide", "internal": True}
+                wide = ba.flows(own, value=name, **how, **span)
+                expected = told(wide, wide.columns[0])
+                assert one[name] == expected[0] or int(one[name]) == int(expected[0])
+
+
+def test_holders_by_party_are_the_library_s(archive, explorer):
+    asset = ask(explorer, "about")["assets"][0]["id"]
+    at = 1_681_300_000_000_000
+    found = ask(explorer, "holders", asset=asset, at=at, by="party")
+    rows = archive.read(asset_id=asset)
+    check(found["holders"], ba.holders(rows, from_microseconds(at), by="party_id"))
+    total = sum(int(row[1] or 0) for row in found["holders"]["rows"])
+    assert str(total) == as_dicts(found["concentration"])[0]["total"]
+
+
 def test_rows_come_page_by_page_each_once():
     count = 2 * views.PAGE + 3
     table = table_of([(*GENERAL, START + n * HOUR, n) for n in range(count)])
@@ -383,6 +417,7 @@ def test_a_key_tells_its_account_whatever_is_in_it(account):
         ("series", [("account", "x")], "what the list of accounts gives"),
         ("series", [("account", "a|b|c|d")] * 9, "at most 8 accounts"),
         ("series", [("width", "0")], "width must be"),
+        ("holders", [("by", "market")], "by must be party"),
     ],
 )
 def test_a_question_that_means_nothing_is_refused_and_says_why(view, items, says):

@@ -4,7 +4,7 @@ import { DAY, account, amount, isKey, moment, places, rounded } from "./text.js"
 export const MOST = 8;
 export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
 export const STACKS = ["stacked", "shares", "log"];
-const TABS = ["holders", "totals", "flows", "movers", "account", "notes"];
+const TABS = ["holders", "totals", "flows", "movers", "account", "party", "notes"];
 
 export let about, isFrozen, state;
 let onchange, kept = []; // what shows what the address tells; parts of it that couldn't be used, and are gone from it
@@ -24,7 +24,7 @@ const read = () => {
   const found = {
     asset, accounts, chosen: all("none").length + accounts.length > 0, range: Object.hasOwn(RANGES, range) ? range : ends(range),
     log: all("log").length > 0, as: one("as", ["index", "difference"]), units: one("units", ["smallest"]), digits: one("digits", ["all"]), theme: one("theme", ["light", "dark"]),
-    tab: one("tab", TABS, "holders"), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
+    tab: one("tab", TABS, given.has("party") ? "party" : "holders"), party: first("party"), by: one("by", ["party"]), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
     focus: first("focus", isOurs), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), isRanged: given.has("range"), stack: one("totals", STACKS),
   };
   return { ...found, left: [...kept, ...given].filter((pair) => !understood.has(pair.join("="))) };
@@ -64,7 +64,7 @@ export const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(..
 export const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(/ 00:00:00$/, "")).join(" to ");
 export const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
 /** Write an amount of the asset, with its unit's decimals: as many as matter, or all if they are asked for. */
-export const written = (text) => (state.digits ? amount(text, decimals()) : rounded(text, decimals(), places([text], decimals())));
+export const written = (text, own = decimals()) => (state.digits ? amount(text, own) : rounded(text, own, places([text], own)));
 /** Write a moment: to the second, unless every digit is asked for or the chart shows less than a minute. */
 export const when = (time, [start, end] = span()) => moment(time).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
 export const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);

@@ -7,13 +7,13 @@ import { drawLines, isDifference, keysOfChart, pictured, showChart, showLegend }
 import { listenToRange, showRange } from "./moments.js";
 import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
-import { close, keysOfSearch, suggest } from "./search.js";
+import { close, keysOfSearch, offer } from "./search.js";
 import { label } from "./text.js";
 
 const CHOICES = ["units", "digits", "theme", "as"];
 let running = 0;
 
-const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders",
+const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders", by: () => "accounts",
   at: () => "the end", page: () => "the newest rows", totals: () => "lines", as: () => "balances", account: () => (state.accounts.length < MOST ? `accounts of ${state.asset?.label}` : `${MOST} accounts`) };
 /** Tell of a part of the address that can't be used, and of what is shown in its place. */
 const toldOf = ([name, text]) => {
@@ -80,7 +80,7 @@ const listen = () => {
   for (const [target, event, run] of [[at("asset"), "change", ({ target: { value: id } }) => choose(about.assets.find((one) => one.id === id))],
     [at("log"), "change", ({ target }) => go({ log: target.checked && 1 })],
     [at("in"), "click", () => zoomBy(0.5)], [at("out"), "click", () => zoomBy(2)],
-    [at("find"), "input", () => { close(); suggest(); }], [at("find"), "focus", suggest], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
+    [at("find"), "input", () => { close(); offer(); }], [at("find"), "focus", offer], [at("find"), "blur", close], [at("find"), "keydown", keysOfSearch],
     [at("chart"), "keydown", keysOfChart], [at("tabs"), "keydown", keysOfTabs],
     [at("ranges"), "click", ({ target: { textContent: range } }) => Object.hasOwn(RANGES, range) && go({ range })],
     [at("tabs"), "click", ({ target: { dataset: { tab } } }) => tab && go({ tab })],

@@ -6,26 +6,29 @@ import { at, copier, make, refill } from "./dom.js";
 import { whenField } from "./moments.js";
 import { column, flowParts, totalParts } from "./plots.js";
 import { shown, table } from "./table.js";
-import { account, amount, count, meaning, moment, words } from "./text.js";
+import { account, amount, called, count, meaning, moment, words } from "./text.js";
 
 let draws = [], shownOf = [], inPanel; // what is asked for in it
 
-export const open = (key) => {
-  go({ tab: "account", focus: key, page: null, ...(state.accounts.includes(key) ? {} : add(key)) });
+const visit = (change) => {
+  go({ page: null, ...change });
   at("panel").focus({ preventScroll: true });
   const { top } = at("tabs").getBoundingClientRect();
   if (top < 0 || top > innerHeight * 0.8) at("tabs").scrollIntoView();
 };
+export const open = (key) => visit({ tab: "account", focus: key, ...(state.accounts.includes(key) ? {} : add(key)) });
+const openParty = (party) => visit({ tab: "party", party });
 
+const tableOptions = () => ({ decimals: decimals(), isExact: state.digits === "all", choose: open, chooseParty: openParty });
 const sheet = (caption, content, options = {}) => table(`${caption}${content.columns.some(({ kind }) => kind === "amount") ? `, in ${unit()}` : ""}`,
-  content, { decimals: decimals(), isExact: state.digits === "all", choose: open, name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
+  content, { ...tableOptions(), name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
 const asset = () => ["asset", state.asset.id];
 const ranged = (range = preset()) => ({ note: `${between(span(range))} UTC` });
-const facts = ({ columns, rows: [row = []] }) => {
-  const whole = new Map(columns.map(({ name, kind }, n) => [name, shown(row[n] ?? null, kind, decimals())]));
-  const found = new Map(columns.map(({ name, kind }, n) => [name, kind === "amount" ? written(row[n] ?? null) : kind === "moment" && !state.digits ? whole.get(name).slice(0, 19) : whole.get(name)]));
-  const own = [...found].filter(([name]) => !found.has(name.replace(/_at$/, "")) || !name.endsWith("_at"));
-  return make("dl", { class: "facts" }, ...own.map(([name, text]) =>
+const facts = ({ columns, rows: [row = []] }, own = decimals()) => {
+  const whole = new Map(columns.map(({ name, kind }, n) => [name, shown(row[n] ?? null, kind, own)]));
+  const found = new Map(columns.map(({ name, kind }, n) => [name, kind === "amount" ? written(row[n] ?? null, own) : kind === "moment" && !state.digits ? whole.get(name).slice(0, 19) : whole.get(name)]));
+  const names = [...found].filter(([name]) => !found.has(name.replace(/_at$/, "")) || !name.endsWith("_at"));
+  return make("dl", { class: "facts" }, ...names.map(([name, text]) =>
     make("div", {}, make("dt", { title: meaning(name) }, words(name)), make("dd", { title: whole.get(name) === text ? undefined : whole.get(name) }, text, ...(row.length && ![undefined, "–"].includes(found.get(`${name}_at`)) ? [" ", make("small", {}, found.get(`${name}_at`))] : [])))));
 };
 /** Return a view for the panel, which then says where its data is. */
@@ -62,13 +65,14 @@ const limitParts = (seen) => {
 
 const PANELS = {
   async holders() {
-    const found = await look("holders", [asset(), ...(state.when ? [["at", String(state.when)]] : [])]);
+    const found = await look("holders", [asset(), ...(state.by ? [["by", state.by]] : []), ...(state.when ? [["at", String(state.when)]] : [])]);
     const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
     const pick = isFrozen ? [make("label", { class: "when" }, "At (UTC) ", make("select", { onchange: ({ target }) => go({ at: target.value }) },
       ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text))))] : whenField(state.when, (time) => go({ at: time }));
     const rest = found.accounts - found.holders.rows.length;
-    const note = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${moment(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} accounts.` : ""}`;
-    return [...pick, facts(found.concentration), sheet("Holders", found.holders, { note })];
+    const note = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${moment(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} ${state.by ? "parties" : "accounts"}.` : ""}`;
+    const by = make("select", { onchange: ({ target }) => go({ by: target.value }) }, ...[["", "account"], ["party", "party"]].map(([text, name]) => make("option", { value: text, selected: text === state.by }, name)));
+    return [...pick, make("label", { class: "when" }, "By ", by), facts(found.concentration), sheet("Holders", found.holders, { note })];
   },
   async totals() {
     const { totals } = await look("totals", [asset(), ...bounds(preset())]);
@@ -96,6 +100,23 @@ const PANELS = {
       sheet("Rows", listing.rows, { note: `Newest first${listing.pages > 1 ? `; part ${state.page + 1} of ${listing.pages} of all ${count(listing.count)} rows` : ""}.` }),
       make("div", { class: "tools" }, turn(-1, "Newer rows", state.page < 1), turn(1, "Older rows", state.page + 1 >= listing.pages))];
   },
+  async party() {
+    const party = state.party ?? account(state.focus ?? state.accounts[0] ?? "|||").party;
+    if (!party) return [make("p", { class: "note" }, "Add an account above to see its party.")];
+    const range = isFrozen ? "ALL" : state.range, found = await look("party", [["party", party], ...bounds(range)]), name = called(party);
+    const of = (content, id, held) => ({ ...content, columns: content.columns.filter((one) => one.name !== "asset_id"), rows: content.rows.filter((row) => held(row) === id).map((row) => row.filter((_, n) => content.columns[n].name !== "asset_id")) });
+    const place = found.totals.columns.findIndex((one) => one.name === "asset_id"), first = (row) => row[place], isOurs = (id) => id === state.asset.id;
+    const assets = about.assets.filter(({ id }) => column(found.totals, "asset_id").includes(id)).sort((one, two) => isOurs(two.id) - isOurs(one.id));
+    const parts = assets.flatMap(({ id, label, decimals: own }) => {
+      const options = { decimals: state.units ? 0 : own ?? 0 }, totals = of(found.totals, id, first), flows = of(found.flows, id, (row) => row[found.flows.columns.findIndex((one) => one.name === "asset_id")]);
+      const inUnit = own === null || state.units ? `${label}, smallest units` : label, title = `${label}: flows with others per period`;
+      return [make("h3", {}, inUnit), facts(totals, options.decimals), ...(isOurs(id) ? flowParts(title, flows) : []),
+        table(`Accounts in ${inUnit}`, of(found.accounts, id, (row) => account(row[0]).asset), { ...tableOptions(), ...options, chooseParty: undefined, name: "accounts" }),
+        ...(isOurs(id) ? [table(`Flows with others, and moved between its own accounts, in ${inUnit}`, flows, { ...tableOptions(), ...options, name: "party-flows" })] : [])];
+    });
+    const id = make("dl", { class: "ids" }, make("div", {}, make("dt", {}, "party"), make("dd", {}, party, " ", ...(party.length > 11 ? [copier("party", () => party)] : []))));
+    return [make("h3", {}, `Party ${name}`), id, make("p", { class: "note" }, ranged(range).note), ...(parts.length ? parts : [make("p", { class: "note" }, "It has no account in the data of this range.")])];
+  },
   async notes() {
     const { coverage, limits } = await look("notes");
     return coverage ? [sheet("Coverage", coverage), ...limitParts(limits)] : [make("p", { class: "note" }, "Only an archive has coverage and network limits.")];
@@ -105,8 +126,8 @@ const PANELS = {
 export const drawPanel = () => { for (const run of draws) run(); };
 
 export const showPanel = async () => {
-  const { asset: one, tab, when, focus, page, units, hidden, stack, range, accounts, digits } = state;
-  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, digits, hidden, stack, preset(range), tab === "movers" && state.isRanged, tab === "account" && !focus ? accounts : 0]);
+  const { asset: one, tab, when, focus, page, units, hidden, stack, range, accounts, digits, party, by } = state;
+  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, digits, party, by, hidden, stack, preset(range), tab === "movers" && state.isRanged, ["account", "party"].includes(tab) && !focus ? accounts : 0]);
   if (wanted === inPanel) return;
   inPanel = wanted;
   for (const button of at("tabs").children) {

@@ -1,6 +1,6 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
 import { copier, make, save } from "./dom.js";
-import { account, amount, briefly, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
+import { account, amount, briefly, called, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
 
@@ -46,7 +46,7 @@ const filed = (columns, rows, decimals, by) => {
 };
 
 /** Return a table; `choose` is called with the key of an account that is clicked. */
-export const table = (caption, sheet, { decimals = 0, isExact, choose, note, name = "table" } = {}) => {
+export const table = (caption, sheet, { decimals = 0, isExact, choose, chooseParty, note, name = "table" } = {}) => {
   const { columns } = sheet, writers = columns.map((column, n) => writer(column, sheet.rows.map((row) => row[n]), decimals, isExact));
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
   const texts = sheet.rows.map((row) => row.map((value, n) => (columns[n].name === "account" ? account(value).text
@@ -57,9 +57,10 @@ export const table = (caption, sheet, { decimals = 0, isExact, choose, note, nam
   const cell = (value, n) => {
     const { name: column, kind } = columns[n], text = column === "account_type" ? kindOf(value) : writers[n](value), whole = shown(value, kind, decimals);
     const data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column), title: ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined };
+    if (column === "party_id" && chooseParty) return make("td", data, make("button", { type: "button", class: "link", title: value, onclick: () => chooseParty(value) }, called(value)));
     if (column !== "account") return make("td", data, text);
-    const { label, ids } = account(value);
-    return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label));
+    const { label, ids, party } = account(value), all = chooseParty && make("button", { type: "button", class: "of-party", title: `All accounts of ${party}`, "aria-label": `party ${called(party)}`, onclick: () => chooseParty(party) }, "party");
+    return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label), ...(all ? [" ", all] : []));
   };
   const body = make("tbody"), tally = make("output"), place = make("output"), printed = make("p", { class: "printed" });
   const turn = (by) => { start += by; fill(); };

@@ -73,6 +73,7 @@ const WORDS = {
   inflow: ["came in", "Inflow: what balances rose by."], known: ["accounts known"], largest: ["the 10 largest hold"], maximum: ["highest"], minimum: ["lowest"], market_id: ["market"],
   net: ["change", "Net: what came in less what went out."], opening: ["held at the start"], outflow: ["went out", "Outflow: what balances fell by."],
   party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."],
+  accounts: ["accounts"], internal: ["between its own accounts", "Internal: what its accounts gave each other in one block; it is in neither what came in nor what went out."],
   total: ["total held"], unknown: ["not known", "Accounts or rows of which it is not known; they are missing in the sums."],
   zero_share: ["share of time at 0"], account_type: ["account type"],
 };

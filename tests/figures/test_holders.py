@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+import balance_analysis as ba
+from tests.analysis.tables import DAY, GENERAL, MARGIN, START, instant, table_of
+
+OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "")
+ROWS = [
+    *((*GENERAL, START + at * DAY, level) for at, level in enumerate([10, 4, 6])),
+    *((*MARGIN, START + at * DAY, level) for at, level in enumerate([0, 6, 6])),
+    *((*OTHER, START + at * DAY, level) for at, level in enumerate([3, 4, 4])),
+]
+END = {"end": instant(START + 3 * DAY)}
+
+
+def labels_of(ax):
+    return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_a_line_is_what_the_accounts_of_a_party_hold_together():
+    ax = ba.plot_balances(table_of(ROWS), by="party_id", **END)
+    levels = {line.get_label(): line.get_ydata().tolist() for line in ax.get_lines()}
+    assert {name: (ys[0], ys[-1]) for name, ys in levels.items()} == {"a1": (10, 12), "b2": (3, 4)}
+    assert ax.get_title("left") == "VOTE balances of 2 parties"
+
+
+def test_lines_and_areas_are_named_by_a_column_of_the_table():
+    table = table_of(ROWS)
+    table["desk"] = table["party_id"].map({"a1": "east", "b2": "west"})
+    ax = ba.plot_balances(table, by="desk", **END)
+    assert [line.get_label() for line in ax.get_lines()] == ["east", "west"]
+    ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
+    assert labels_of(ax) == ["east 12", "west 4"]
+    with pytest.raises(ValueError, match="by must name columns"):
+        ba.plot_balances(table, by="floor")
+
+
+def test_shares_and_their_spread_are_those_of_parties():
+    ax = ba.plot_concentration(table_of(ROWS), kind="largest", n=1, holders="party_id", **END)
+    assert labels_of(ax)[0] == "a1 75%"
+    found = ba.concentration(table_of(ROWS), holders="party_id").iloc[0]
+    ax = ba.plot_concentration(table_of(ROWS), holders="party_id")
+    assert labels_of(ax)[0] == f"Lorenz curve, Gini {found['gini']:.2f}"
+
+
+def test_a_drawdown_is_that_of_one_party():
+    mine = table_of([row for row in ROWS if row[2] == "a1"])
+    ax = ba.plot_drawdown(mine, by="party_id", **END)
+    assert ax.get_legend().get_title().get_text() == "never below its peak"
+    with pytest.raises(ValueError, match="draws one account or holder"):
+        ba.plot_drawdown(mine)
