@@ -18,10 +18,15 @@ All of them pickle.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+logger: logging.Logger = logging.getLogger("balance_analysis")
+"""What tells of that which is amiss but ends nothing; silent until a program sets up logging."""
 
 
 class Resumable(Protocol):

@@ -283,8 +283,9 @@ class _Look:
             return found
         if one := self._by_short(what, text, labels.ids()):
             return [one]
-        known = [*labels.ids().values(), *short_ids(ids).values()]
-        near = " or ".join(difflib.get_close_matches(text, known, cutoff=0.5))
+        known = {one[: len(text)]: short for one, short in short_ids(ids).items()}
+        known |= {label: label for label in labels.ids().values()}
+        near = " or ".join(known[x] for x in difflib.get_close_matches(text, known, cutoff=0.5))
         hint = f"did you mean {near}?" if near else "give the whole id, or labels (--labels FILE)"
         also = f" (or `{NETWORK_PARTY}`)" if is_party else ""
         raise ValueError(

@@ -31,6 +31,9 @@ _DIGIT: Final = 16
 _FEW: Final = 1 << 22
 """So many numbers are looked up faster than they are sorted."""
 
+Account = tuple[str, ...]
+"""The four ids of an account, as `ACCOUNT_KEY` has them."""
+
 RECORD: Final = np.dtype([("account", "V32"), ("timestamp", "<i8"), ("balance", "V16")])
 """A row in bytes that depend on nothing but the row; see `to_records`."""
 
@@ -71,6 +74,27 @@ def to_numbers(column: pa.Array) -> NDArray[Any]:
 def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Return numbers as a column of a type that is as wide; they are not copied."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def inside(times: Any, start: int, end: int) -> Any:  # noqa: ANN401 - an array or chunks of one
+    """Return which microseconds are in [start, end)."""
+    return pc.and_(pc.greater_equal(times, start), pc.less(times, end))
+
+
+def within(rows: Any, start: int, end: int) -> Any:  # noqa: ANN401 - a table or a batch
+    """Return the rows of a table, or of a batch, in [start, end), microseconds."""
+    return rows.filter(inside(rows["timestamp"].cast(pa.int64()), start, end))
+
+
+def last_block(rows: pa.Table) -> tuple[int, pa.Table]:
+    """Return the time of the last row, 0 where there is none, and all rows of that time."""
+    last = pc.max(rows["timestamp"].cast(pa.int64())).as_py() or 0
+    return last, within(rows, last, last + 1)
+
+
+def accounts_in(rows: pa.Table | pa.RecordBatch) -> list[Account]:
+    """Return the account of each row."""
+    return list(zip(*(rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True))
 
 
 def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) -> pa.Table:

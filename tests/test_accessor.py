@@ -7,7 +7,6 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis.accessor import METHODS
-from balance_analysis.labels import note_names, read_names
 from tests.analysis.tables import START, table_of
 from tests.columns import ATTRS_KEY, note_known
 from tests.moments import from_microseconds
@@ -76,7 +75,7 @@ def test_a_method_that_is_none_is_told_with_those_that_are():
 
 def test_it_shows_what_the_table_is_and_what_it_can_do():
     table = TABLE.copy()
-    table.attrs[ATTRS_KEY] = note_names({}, read_names({"VOTE": {"symbol": "<b>", "decimals": 0}}))
+    table.attrs[ATTRS_KEY] = {"assets": {"VOTE": {"symbol": "<b>", "decimals": 0}}}
     note_known(table, [(START, START + 10**6)])
     said, page = repr(table.balances), table.balances._repr_html_()
     assert said.splitlines()[0] == "3 balance changes of 1 account"

@@ -211,6 +211,11 @@ def test_a_label_stands_for_all_that_have_it_and_a_near_one_is_told():
         make_filters(party_ids="Alice")
 
 
+def test_a_short_form_of_nothing_is_refused_with_near_ones():
+    with pytest.raises(ValueError, match=r"'0018' is not 64 hex digits.*did you mean 001700…0000"):
+        make_filters(party_ids="0018", ids=lambda: {"party_id": ["0017" + "0" * 60]})
+
+
 def test_a_whole_id_is_taken_without_a_look_at_what_there_is():
     def fail():
         raise AssertionError

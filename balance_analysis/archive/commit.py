@@ -8,7 +8,6 @@ finds the old file, and forgets what was announced; or the new one, and takes it
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from types import FrameType
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis.archive import layout, network
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
@@ -30,10 +28,8 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.frame import to_frame
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 
@@ -223,12 +219,6 @@ def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
             f"`{export_command(store, '--repair')}`"
         )
     return decode_rows(content)
-
-
-def within(rows: pa.Table, start: int, end: int) -> pa.Table:
-    """Return the rows in [start, end), microseconds."""
-    times = rows["timestamp"].cast(pa.int64())
-    return rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
 
 
 def merge_rows(

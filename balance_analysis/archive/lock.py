@@ -15,7 +15,6 @@ import contextlib
 import datetime as dt
 import email.utils
 import json
-import logging
 import os
 import platform
 import secrets
@@ -31,11 +30,9 @@ import pyarrow.fs as pafs
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveLockedError
+from balance_analysis.errors import ArchiveLockedError, logger
 from balance_analysis.files.atomic import name_file
 from balance_analysis.text import without_credentials
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 SECONDS: Final = 60.0
 """How long a lease lasts that is not renewed."""

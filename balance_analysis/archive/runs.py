@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import logging
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
 from typing import Any, Final, Literal
 
 import msgspec
@@ -23,9 +21,10 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, deferred_signals
 from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.archive.network import limits_row
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError, logger
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import facts_html
 from balance_analysis.rows import BadRow
@@ -33,11 +32,8 @@ from balance_analysis.schema import NetworkLimits, from_microseconds
 from balance_analysis.spans import Moments, joined
 from balance_analysis.text import exact_text, range_text, without_credentials
 
-logger: logging.Logger = logging.getLogger("balance_analysis")
-
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
-SUCCESSES: Final = ("complete", "nothing new")
 MOST_CONFLICTS: Final = 100
 """Rows of conflicts that stand in a report; the archive holds the newer ones."""
 
@@ -214,7 +210,7 @@ class RunReport:
     @property
     def is_success(self) -> bool:
         """Whether the run did all of what it was asked to."""
-        return self.outcome in SUCCESSES
+        return self.outcome in {"complete", "nothing new"}
 
 
 @contextlib.contextmanager
@@ -277,11 +273,11 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
             for name, value in limits_row(run.limits).items()
         }
     report.rows, report.requests, report.bad_rows = run.rows, run.requests, len(run.bad_rows)
-    report.conflicts = sum(table.num_rows for table in run.conflicts)
-    rows = chain.from_iterable(x.slice(0, MOST_CONFLICTS).to_pylist() for x in run.conflicts)
+    conflicts = pa.concat_tables([NO_ROWS, *run.conflicts])
+    report.conflicts = conflicts.num_rows
     report.conflicting_rows = [
         {**row, "timestamp": _iso(row["timestamp"]), "balance": str(row["balance"])}
-        for row in islice(rows, MOST_CONFLICTS)
+        for row in conflicts.slice(0, MOST_CONFLICTS).to_pylist()
     ]
     report.source, report.block_height = run.source, run.block_height
     report.coverage_end = _end_of(state)

@@ -59,9 +59,7 @@ def series(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
     tz: Zone | None = None,
-    to: PathLike | None = None,
     **options: Unpack[Options],
 ) -> pd.DataFrame | None:
     """Return `balance_series` of an archive, in the long layout.
@@ -71,14 +69,10 @@ def series(
     archive
         The archive. Its table is `archive.read(...)` with the filters of `options`, all of its
         time: `start` and `end` only bound the result.
-    freq, start, end, opening, tz
+    freq, start, end, tz
         As for `balance_series`.
-    to
-        A Parquet file to write the result to, whole or not at all, instead of returning it: then no
-        more than a few slices are in memory at once. Its rows stand by party, asset, type and
-        market, then time, as in the files of an archive.
     **options
-        Filters, `partial`, `client` and `progress`: see `cluster.Options`.
+        Filters, `opening`, `partial`, `to`, `client` and `progress`: see `cluster.Options`.
 
     Returns
     -------
@@ -98,7 +92,7 @@ def series(
     concurrent.futures.CancelledError
         If the cluster is lost.
     """
-    job = make_job(archive, options, opening=opening, to=to)
+    job = make_job(archive, options)
     bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
     if freq is None:
         work = partial(balance_series, **bounds, layout="long")
@@ -115,18 +109,16 @@ def time_weighted_average(
     end: Instant | None = None,
     *,
     freq: Frequency | None = None,
-    opening: pd.DataFrame | None = None,
     tz: Zone | None = None,
-    to: PathLike | None = None,
     **options: Unpack[Options],
 ) -> pd.DataFrame | None:
     """Return `time_weighted_average` of an archive.
 
     Parameters
     ----------
-    archive, to, options
+    archive, options
         See `cluster.series`.
-    start, end, freq, opening, tz
+    start, end, freq, tz
         As for `balance_analysis.time_weighted_average`.
 
     Returns
@@ -140,7 +132,7 @@ def time_weighted_average(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options, opening=opening, to=to)
+    job = make_job(archive, options)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(statistics.time_weighted_average, freq=grid)
     return job.gather(work, in_order, cells=len(grid), moments=grid.edges[1:-1])
@@ -152,17 +144,15 @@ def summarize_accounts(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    to: PathLike | None = None,
     **options: Unpack[Options],
 ) -> pd.DataFrame | None:
     """Return `summarize_accounts` of an archive.
 
     Parameters
     ----------
-    archive, to, options
+    archive, options
         See `cluster.series`.
-    start, end, opening
+    start, end
         As for `balance_analysis.summarize_accounts`.
 
     Returns
@@ -178,7 +168,7 @@ def summarize_accounts(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options, opening=opening, to=to)
+    job = make_job(archive, options)
     grid = job.grid(freq=None, start=start, end=end, tz=None)
     edges = [from_microseconds(int(edge)) for edge in grid.edges]
     bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(grid) else {}
@@ -194,19 +184,17 @@ def flows(
     by: str | Sequence[str] = ACCOUNT_KEY,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
     tz: Zone | None = None,
-    to: PathLike | None = None,
     **options: Unpack[Options],
 ) -> pd.DataFrame | None:
     """Return `flows` of an archive.
 
     Parameters
     ----------
-    archive, to, options
+    archive, options
         See `cluster.series`. Flows of groups are added up before they are written, and stand as
         `balance_analysis.flows` returns them.
-    freq, by, start, end, opening, tz
+    freq, by, start, end, tz
         As for `balance_analysis.flows`.
 
     Returns
@@ -222,7 +210,7 @@ def flows(
         See `cluster.series`.
     """
     names = group_names(by)
-    job = make_job(archive, options, opening=opening, to=to)
+    job = make_job(archive, options)
     grid: Any = job.grid(freq=freq, start=start, end=end, tz=tz)
     work = partial(changes.flows, freq=grid, by=names)
     is_by_account = {*ACCOUNT_KEY} <= {*names}
@@ -243,9 +231,7 @@ def totals(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
     tz: Zone | None = None,
-    to: PathLike | None = None,
     **options: Unpack[Options],
 ) -> pd.DataFrame | None:
     """Return `totals` of an archive.
@@ -254,9 +240,9 @@ def totals(
 
     Parameters
     ----------
-    archive, to, options
+    archive, options
         See `cluster.series`. In a file, rows stand as `balance_analysis.totals` returns them.
-    by, freq, start, end, opening, tz
+    by, freq, start, end, tz
         As for `balance_analysis.totals`.
 
     Returns
@@ -272,7 +258,7 @@ def totals(
         See `cluster.series`.
     """
     names = group_names(by)
-    job = make_job(archive, options, opening=opening, to=to)
+    job = make_job(archive, options)
     grid = job.grid(freq=freq, start=start, end=end, tz=tz)
     work: Any = partial(sums.totals, by=names, freq=grid)
     combine: Any = partial(add_up, names=names)

@@ -12,17 +12,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import open_history
-from balance_analysis.analysis.int128 import (
-    running_sums,
-    subtract,
-    sum_groups,
-    sum_words,
-    to_balances,
-    words_of,
-)
 from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.totals import change_points, make_groups, sum_at_changes, sums_frame
 from balance_analysis.archive.accounts import FILE_KEY, KeyRange
@@ -91,13 +84,13 @@ def add_up(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame
     added = whole.take(firsts).reset_index(drop=True)
     for what in whole.columns.difference([*names, "start", "end", "timestamp"]):
         if what in COUNTS:
-            added[what] = sum_groups([whole[what].to_numpy()], places, len(added))[0]
+            added[what] = int128.sum_groups([whole[what].to_numpy()], places, len(added))[0]
             continue
         told = whole[what].notna().to_numpy()
-        words = words_of(pa.array(whole[what]))[told]
-        words, too_large = sum_words(words, places[told], len(added))
+        words = int128.words_of(pa.array(whole[what]))[told]
+        words, too_large = int128.sum_words(words, places[told], len(added))
         check_fits(too_large, partial(_name, added, names, str(what)))
-        added[what] = to_balances(words, np.bincount(places[told], minlength=len(added)) > 0)
+        added[what] = int128.to_balances(words, np.bincount(places[told], minlength=len(added)) > 0)
     return added
 
 
@@ -125,14 +118,14 @@ def total_changes(
     heads = np.flatnonzero(np.diff(sums.groups, prepend=-1))
     rows = change_points(steps, groups, grid, from_start=False)
     has_row = pd.MultiIndex.from_arrays(points).isin(pd.MultiIndex.from_arrays(rows))
-    words = np.where((sums.known > 0)[:, None], words_of(pa.array(sums.total)), 0)
-    change, too_large = subtract(words, _before(words, heads))
+    words = np.where((sums.known > 0)[:, None], int128.words_of(pa.array(sums.total)), 0)
+    change, too_large = int128.subtract(words, _before(words, heads))
     found = sums_frame(groups, sums, grid.zone).drop(columns="unknown")
     check_fits(too_large, partial(_name, found, by, "change"))
     accounts = np.zeros(len(found), np.int64)
     accounts[heads] = groups.sizes
     return found.assign(
-        total=to_balances(change),
+        total=int128.to_balances(change),
         known=sums.known - _before(sums.known, heads),
         accounts=accounts,
         rows=has_row.astype(np.int64),
@@ -167,11 +160,11 @@ def totals_of(
     heads = np.flatnonzero(np.diff(_numbers(added, names), prepend=-1))
     is_wanted = added["rows"].to_numpy() > 0
     is_wanted[heads] |= from_start
-    words, too_large = running_sums(words_of(pa.array(added["total"])), heads)
+    words, too_large = int128.running_sums(int128.words_of(pa.array(added["total"])), heads)
     check_fits(too_large & is_wanted, partial(_name, added, names, "total"))
     groups = added.groupby(list(names), observed=True)
     known, accounts = groups["known"].cumsum().to_numpy(), groups["accounts"].cumsum().to_numpy()
-    added["total"] = to_balances(words, known > 0)
+    added["total"] = int128.to_balances(words, known > 0)
     added["known"], added["unknown"] = known, accounts - known
     found = added.loc[is_wanted, [*names, "timestamp", "total", "known", "unknown"]]
     return found.reset_index(drop=True)

@@ -74,6 +74,12 @@ class Options(FilterKeywords, total=False):
     ----------
     asset_id, party_ids, market_ids, account_types, partial
         As for `Archive.read`: the table is what that returns.
+    opening
+        What accounts held before, as for the functions of a table.
+    to
+        A Parquet file to write the result to, whole or not at all, instead of returning it: then no
+        more than a few slices are in memory at once. Its rows stand by party, asset, type and
+        market, then time, as in the files of an archive.
     rows_per_task
         How many rows a task may read at once. The default, 3,000,000, takes a gigabyte of memory;
         more take in proportion, and read a little less twice. An account that has more is cut by
@@ -87,6 +93,8 @@ class Options(FilterKeywords, total=False):
     """
 
     partial: bool
+    opening: pd.DataFrame | None
+    to: PathLike | None
     rows_per_task: int
     client: Client | Executor | None
     progress: bool | Report | None
@@ -274,10 +282,8 @@ def _keys(accounts: pa.Table) -> Iterator[tuple[str, ...]]:
     return zip(*accounts.select(FILE_KEY).to_pydict().values(), strict=True)
 
 
-def make_job(
-    archive: Archive, options: Options, *, opening: pd.DataFrame | None, to: PathLike | None
-) -> Job:
-    """Return what `options` ask for of an archive, fixed at this moment, and to be written to `to`.
+def make_job(archive: Archive, options: Options) -> Job:
+    """Return what `options` ask for of an archive, fixed at this moment.
 
     Raises
     ------
@@ -290,7 +296,9 @@ def make_job(
     """
     archive = to_archive(archive)
     how: dict[str, Any] = {**options}
-    client, progress = how.pop("client", None), how.pop("progress", None)
+    opening, to, client, progress = (
+        how.pop(name, None) for name in ("opening", "to", "client", "progress")
+    )
     rows = how.pop("rows_per_task", ROWS)
     check_positive("rows_per_task", rows)
     if to is not None:

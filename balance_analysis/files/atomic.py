@@ -10,7 +10,7 @@ import errno
 import os
 import secrets
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -114,8 +114,12 @@ def replacing(path: PathLike) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replacing_file(target: Path) -> Iterator[Path]:
+def replacing_file(
+    target: Path, on_failure: Callable[[Path], object] = lambda path: path.unlink(missing_ok=True)
+) -> Iterator[Path]:
     """Do the same for any file: one of an archive too, which is the archive's own matter.
+
+    `on_failure` gets what was written, where it can't become the file.
 
     Raises
     ------
@@ -130,7 +134,7 @@ def replacing_file(target: Path) -> Iterator[Path]:
         temporary.replace(target)
         flush(target.parent)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        on_failure(temporary)
         name_file(error, target)
         raise
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,11 +16,9 @@ from typing import Any, Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from balance_analysis.archive.commit import within
 from balance_analysis.archive.runs import Run
-from balance_analysis.errors import NetworkMismatchError, RequestError
+from balance_analysis.errors import NetworkMismatchError, RequestError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.nodes import FRESH, NodePool, answers
@@ -34,17 +31,13 @@ from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import Ask, PageRequest, Window, fetch
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.rows import Account, accounts_in, last_block
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 T = TypeVar("T")
 
 _NO_LIMITS: Final = (404, 501)
-
-Accounts = frozenset[tuple[str, ...]]
 
 
 class Continuity:
@@ -75,7 +68,7 @@ class Continuity:
         # Kept open for the run: a new connection takes longer than the question.
         self._fresh = [self._open.enter_context(client.fresh()) for _ in range(FRESH)]
         self._request = request
-        self._last: tuple[int, Accounts] | None = None
+        self._last: tuple[int, set[Account]] | None = None
         for each in rows:
             self.advance(each)
         self.is_sure: bool = self._last is None
@@ -86,11 +79,9 @@ class Continuity:
 
     def advance(self, rows: pa.Table) -> None:
         """Go by the last block of rows that are committed from now on, if it is later."""
-        if not rows.num_rows:
-            return
-        last = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
-        if self._last is None or self._last[0] < last:
-            self._last = last, accounts_of(within(rows, last, last + 1))
+        last, block = last_block(rows)
+        if last > (self._last[0] if self._last else 0):
+            self._last = last, {*accounts_in(block)}
 
     def has(self, rows: pa.Table) -> bool:
         """Go by other rows from now on, and return whether a node has the last block of them."""
@@ -164,7 +155,7 @@ class Continuity:
         # Of a block of bad rows alone it can't be told whose they are.
         batches = [listing.rows for listing in found if listing.rows.num_rows]
         is_there = any(len(listing.times) for listing in found)
-        if is_there and (not batches or accounts & accounts_of(pa.Table.from_batches(batches))):
+        if is_there and (not batches or any(accounts & {*accounts_in(each)} for each in batches)):
             self.is_sure = True
             return True
         says_so = seen.within(last, last + 1)
@@ -180,15 +171,6 @@ def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
     """Yield what nodes answer; of several, those that fail are told, and of one the error is."""
     log = logger.warning if len(client.base_urls) > 1 else logger.debug
     return answers(client.order, ask, lambda _, error: log("%s", error))
-
-
-def accounts_of(rows: pa.Table) -> Accounts:
-    """Return the accounts of rows."""
-    return frozenset(
-        key
-        for batch in rows.to_batches()
-        for key in zip(*(batch[name].to_pylist() for name in ACCOUNT_KEY), strict=True)
-    )
 
 
 def ask_latest_block(client: Client, run: Run) -> tuple[str, int] | None:

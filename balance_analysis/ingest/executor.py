@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.metadata
-import logging
 import os
 import queue
 from collections import deque
@@ -21,19 +20,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import merge_rows, read_noted, within
+from balance_analysis.archive.commit import merge_rows, read_noted
 from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.manifest import check_seen
 from balance_analysis.archive.store import Store
+from balance_analysis.errors import logger
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, last_block, within
 from balance_analysis.schema import ARROW_SCHEMA
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _LOOK: Final = 60.0
 """After so many seconds without news a cluster is looked at."""
@@ -237,14 +234,8 @@ def make_period(known: pa.Table, steps: Sequence[Step], start: int, end: int) ->
     rows, changed, absent = merge_rows(known, new, start, end)
     content, note = encode_rows(rows)
     added = rows.num_rows - known.num_rows
-    return LoadedPeriod(start, end, note, content, added, changed, absent, _last_block(new), bare)
-
-
-def _last_block(rows: pa.Table) -> pa.Table:
-    if not rows.num_rows:
-        return rows
-    latest = pc.max(rows["timestamp"].cast(pa.int64())).as_py()
-    return canonical(within(rows, latest, latest + 1))
+    last = canonical(last_block(new)[1])
+    return LoadedPeriod(start, end, note, content, added, changed, absent, last, bare)
 
 
 @dataclass(frozen=True, slots=True)

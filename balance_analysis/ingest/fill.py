@@ -6,7 +6,6 @@ periods are committed by this process, in time order, so what was loaded is neve
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
@@ -16,13 +15,13 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from balance_analysis.archive import layout, manifest
-from balance_analysis.archive.commit import Writer, deferred_signals, within
+from balance_analysis.archive.commit import Writer, deferred_signals
 from balance_analysis.archive.coverage import Coverage, Interval, covered_by
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Kind, Run, RunReport, keep_bad_rows, reported
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import BalanceAnalysisError, RequestError
+from balance_analysis.errors import BalanceAnalysisError, RequestError, logger
 from balance_analysis.ingest.continuity import Continuity
 from balance_analysis.ingest.executor import (
     LoadedPeriod,
@@ -36,7 +35,7 @@ from balance_analysis.load.evidence import Evidence, gaps_text
 from balance_analysis.load.nodes import started
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, within
 from balance_analysis.spans import Span, between, clipped
 from balance_analysis.text import range_text
 
@@ -45,8 +44,6 @@ PATIENCE: Final = 3.0
 
 _AHEAD: Final = 8
 """How many times as many parts as are loaded at once may be done before their turn has come."""
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 class RowSource(Protocol):

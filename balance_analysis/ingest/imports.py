@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,42 +16,28 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, ClassVar, Unpack
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis import defaults
 from balance_analysis.archive import manifest, network
-from balance_analysis.archive.commit import Writer, within
+from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.archive.layout import Partition
-from balance_analysis.archive.network import (
-    Imported,
-    heights_at,
-    keep_blocks,
-    read_blocks,
-    read_imported,
-)
 from balance_analysis.archive.runs import Kind, Run, RunReport
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import NetworkMismatchError
+from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, take_names, takes_filters
-from balance_analysis.ingest.continuity import accounts_of
 from balance_analysis.ingest.executor import Executor, Pool
 from balance_analysis.ingest.fill import fill
 from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.node.walk import Step
+from balance_analysis.rows import accounts_in, last_block, within
 from balance_analysis.schema import NetworkLimits
-from balance_analysis.segments.chain import (
-    Stretch,
-    find_stretches,
-    missing_blocks,
-    source_text,
-)
-from balance_analysis.segments.content import read_blocks as read_segment_blocks
-from balance_analysis.segments.content import read_segment_assets, read_segment_limits
+from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks, source_text
+from balance_analysis.segments.content import read_blocks, read_segment_assets, read_segment_limits
 from balance_analysis.segments.segment import Segment, heights_text
 from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import Span
@@ -60,9 +45,6 @@ from balance_analysis.text import moment_text
 
 if TYPE_CHECKING:
     from distributed import Client as Cluster
-
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @takes_filters
@@ -194,7 +176,7 @@ class SegmentLoad:
 @functools.lru_cache(maxsize=8)
 def _blocks_of(segment: Segment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return heights and times of a segment's own blocks."""
-    blocks = read_segment_blocks(segment)
+    blocks = read_blocks(segment)
     return blocks.heights[blocks.since :], blocks.times[blocks.since :]
 
 
@@ -228,7 +210,7 @@ class _Segments:
     limits: list[NetworkLimits]
     on_bad_rows: OnBadRows
     run: Run
-    imported: dict[str, Imported] = field(default_factory=dict)
+    imported: dict[str, network.Imported] = field(default_factory=dict)
     load: SegmentLoad = field(init=False)
     waiting: deque[Segment] = field(default_factory=deque)
 
@@ -241,7 +223,7 @@ class _Segments:
 
     def spans(self, state: Coverage) -> list[Span]:
         """Return the spans of segments that the archive doesn't hold."""
-        self.imported = read_imported(self.store)
+        self.imported = network.read_imported(self.store)
         parts = self._new(state)
         self.load = SegmentLoad(
             {self._span_of(part): part for part in parts}, self.filters, self.on_bad_rows
@@ -275,11 +257,12 @@ class _Segments:
             segment = self.waiting.popleft()
             heights, times = _blocks_of(segment)
             first, begin, end = int(heights[0]), int(times[0]), int(times[-1]) + 1
-            noted.append(Imported(segment.digest, segment.chain, first, segment.last, begin, end))
+            held = segment.digest, segment.chain, first, segment.last, begin, end
+            noted.append(network.Imported(*held))
             parts.append((heights, times))
         if noted:
             heights, times = map(np.concatenate, zip(*parts, strict=True))
-            keep_blocks(self.store, self.partition, heights, times, noted)
+            network.keep_blocks(self.store, self.partition, heights, times, noted)
             self.imported.update({each.digest: each for each in noted})
 
     def _new(self, state: Coverage) -> list[list[Segment]]:
@@ -326,7 +309,7 @@ class _Segments:
 
     def _keep_limits(self, writer: Writer) -> None:
         times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)
-        heights = heights_at(read_blocks(self.store), times).to_pylist()
+        heights = network.heights_at(network.read_blocks(self.store), times).to_pylist()
         changes = [replace(x, block_height=y) for x, y in zip(self.limits, heights, strict=True)]
         with self.run.noting_damage(writer.about.limits):
             writer.keep_timeline(changes, _last_time(self.last))
@@ -347,15 +330,14 @@ def _check_network(
     start, end = span
     files = writer.state.files.items()
     periods = [period for period, x in files if x.first < end and x.last >= start]
-    rows = [within(writer.rows_of(period), start, end) for period in periods[-1:]]
-    if not rows or not rows[0].num_rows:
+    rows = within(writer.rows_of(periods[-1]), start, end) if periods else NO_ROWS
+    if not rows.num_rows:
         return
-    last = pc.max(rows[0]["timestamp"].cast(pa.int64())).as_py()
+    last, block = last_block(rows)
     place = bisect_right(segments, last, key=_first_time)
     segment = segments[max(place - 1, 0)]
     [(_, part)] = iter_rows([segment], filters)
-    found = within(pa.Table.from_batches([part.rows]), last, last + 1)
-    if not accounts_of(found) & accounts_of(within(rows[0], last, last + 1)):
+    if {*accounts_in(block)}.isdisjoint(accounts_in(within(part.rows, last, last + 1))):
         raise NetworkMismatchError(
             f"the archive has rows of {moment_text(last)}, and {segment} has none of these "
             "accounts at that moment: it is of another network"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import requests
 
+from balance_analysis.errors import logger
 from balance_analysis.text import without_path
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 TRIES: Final = 2
 SECONDS: Final = 3

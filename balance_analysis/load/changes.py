@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections.abc import Iterator
 from copy import deepcopy
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import pyarrow as pa
 
 from balance_analysis import defaults
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError, logger
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes_filters
 from balance_analysis.labels import Names, note_names
 from balance_analysis.load.nodes import NodePool
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from balance_analysis.merge import Part
 
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _SHOWN: Final = 10
 """How many rows of a page a notebook shows."""

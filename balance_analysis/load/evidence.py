@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from balance_analysis.errors import RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.node.exchange import Answer
 from balance_analysis.node.walk import Step, find_oldest
 from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Ask, Window, fetch
 from balance_analysis.spans import EVER, Span, between, clipped, joined
@@ -30,13 +29,6 @@ class LatestBlock:
 
     height: int | None = None
     time: int | None = None
-
-    def advance(self, answer: Answer[Any]) -> None:
-        """Take over what an answer says, if it is later."""
-        if answer.block_height is not None:
-            self.height = max(answer.block_height, self.height or 0)
-        if answer.block_time is not None:
-            self.time = max(answer.block_time, self.time or 0)
 
     def or_less(self, height: int | None, time: int | None) -> LatestBlock:
         """Return the lesser one of this and another."""

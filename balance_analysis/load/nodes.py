@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,19 +9,15 @@ from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.filters import Filters
-from balance_analysis.load.evidence import LatestBlock, NodeState, retention_start
+from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.request import LoadRequest, OnBadRows
-from balance_analysis.node.client import (
-    BALANCE_CHANGES,
-    NETWORK_LIMITS,
-    Client,
-    check_client,
-)
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, check_client
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
+from balance_analysis.node.exchange import Answer
 from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import Step, find_oldest, take_step
@@ -32,7 +27,6 @@ from balance_analysis.spans import EVER, Span
 FRESH: Final = 3
 """Connections over which a node is asked for its oldest row: behind one address may be several."""
 
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _decoding = threading.Lock()
 
@@ -97,8 +91,9 @@ def _decode(body: bytes) -> DecodedPage:
 class NodePool:
     """A client's nodes, for one piece of work; safe to share.
 
-    `stats` counts what was sent and received. For each node `latest_blocks` has the last block that
-    it held, and `sources` the address that answered: another one after a redirect.
+    `stats` counts what was sent and received. For each node `heads` has the time of the last block
+    that it held, if it says so, and `sources` the address that answered: another one after a
+    redirect.
     """
 
     def __init__(
@@ -107,9 +102,8 @@ class NodePool:
         check_client(client)
         self.client = client
         self.stats: RequestStats = stats or RequestStats()
-        urls = client.base_urls
-        self.latest_blocks: dict[str, LatestBlock] = {url: LatestBlock() for url in urls}
-        self.sources: dict[str, str] = {url: url for url in urls}
+        self.heads: dict[str, int] = {}
+        self.sources: dict[str, str] = {url: url for url in client.base_urls}
         self._raises = on_bad_rows == "raise"
         self._order = client.order
         self._failed: set[str] = set()
@@ -146,7 +140,7 @@ class NodePool:
             retry=Retry(timeouts=request.page_size == 1, stopped=self._stopped),
         )
         with self._lock:
-            self.latest_blocks[base_url].advance(answer)
+            self._note_head(base_url, answer)
             self.sources[base_url] = answer.source
             latest = answer.block_height, answer.block_time
             state.latest_block = state.latest_block.or_less(*latest)
@@ -154,6 +148,10 @@ class NodePool:
         if raises:
             raise_bad_row(answer.value.bad_rows)
         return answer.value
+
+    def _note_head(self, base_url: str, answer: Answer[Any]) -> None:
+        if answer.block_time is not None:
+            self.heads[base_url] = max(answer.block_time, self.heads.get(base_url, 0))
 
     def settle(self, parts: Sequence[Filters], window: Window, interval: Span) -> Step:
         """Settle the first part of a window, all of it by one node.
@@ -166,22 +164,17 @@ class NodePool:
         RequestError, IncompleteError
             What the last node failed with, if all did.
         """
-        best: Step | None = None
-        asked: set[str] = set()
+        steps: list[Step] = []
         nodes = self._nodes_for(window.start, interval)
         for step in answers(nodes, lambda url: self._step(url, parts, window), self._demote):
-            asked.add(step.source)
-            if best is None or (step.known_end, step.head or 0) > (best.known_end, best.head or 0):
-                best = step
-            if step.known_end == step.end or not self._may_be_behind(step, asked):
+            steps.append(step)
+            if step.known_end == step.end or not self._may_be_behind(step, steps):
                 break
             if step.known_end > step.start:
                 known = step.between(step.start, step.known_end)
                 rest = replace(window, start=known.end, begins_with_row=False)
                 return replace(known, rest=rest)
-        if best is None:
-            raise AssertionError("a node answered or all failed")
-        return best
+        return max(steps, key=lambda step: (step.known_end, step.head or 0))
 
     def _step(self, base_url: str, parts: Sequence[Filters], window: Window) -> Step:
         ask, state = self.to(base_url)
@@ -196,11 +189,10 @@ class NodePool:
             incomplete=state.within(step.start, step.end),
         )
 
-    def _may_be_behind(self, step: Step, asked: set[str]) -> bool:
-        """Whether a node that wasn't asked may know more than one that lags."""
-        left = {*self._order} - asked - self._failed - self.client.dead
-        others = [self.latest_blocks[each].time for each in left]
-        return any(time is None or time > (step.head or 0) for time in others)
+    def _may_be_behind(self, step: Step, steps: Sequence[Step]) -> bool:
+        """Whether a node that didn't answer yet may know more than one that lags."""
+        left = {*self._order} - {each.source for each in steps} - self._failed - self.client.dead
+        return any(self.heads.get(each, EVER[1]) > (step.head or 0) for each in left)
 
     def _nodes_for(self, moment: int, interval: Span) -> Iterator[str]:
         """Yield the nodes that may know what follows a moment, best first, then the others."""
@@ -214,7 +206,7 @@ class NodePool:
         yield from sorted(others, key=lambda each: self._unfitness(each, moment))
 
     def _may_know(self, base_url: str, moment: int, interval: Span) -> bool:
-        if self._has_failed(base_url) or self.latest_blocks[base_url].lags(moment + 1):
+        if self._has_failed(base_url) or self.heads.get(base_url, EVER[1]) <= moment:
             return False
         try:
             return self.noted_retention_start(base_url, interval) <= moment
@@ -229,9 +221,8 @@ class NodePool:
         moment, and then the one that is least behind. One that didn't say so may know it all.
         """
         retention = self._retention_starts.get(base_url, EVER[1])
-        latest = self.latest_blocks[base_url].time
-        behind = -EVER[1] if latest is None else -latest
-        return self._has_failed(base_url), max(moment, retention), behind
+        head = self.heads.get(base_url, EVER[1])
+        return self._has_failed(base_url), max(moment, retention), -head
 
     def _has_failed(self, base_url: str) -> bool:
         return base_url in self._failed or base_url in self.client.dead
@@ -322,5 +313,5 @@ class NodePool:
         except RequestError as error:
             # Limits may be missing before the first block; the node answers all the same.
             return error.status is None or error.retryable, 0, time.monotonic() - began
-        self.latest_blocks[base_url].advance(answer)
+        self._note_head(base_url, answer)
         return False, max(0, end - (answer.block_time or end)), answer.seconds

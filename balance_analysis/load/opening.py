@@ -7,7 +7,6 @@ again by tighter filters, and an account that is left alone by a page of one row
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any, Final
 
@@ -15,22 +14,21 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis import defaults
+from balance_analysis.errors import logger
 from balance_analysis.filters import make_filters
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE
 from balance_analysis.load.evidence import LatestBlock
 from balance_analysis.load.nodes import NodePool, answers
 from balance_analysis.load.request import check_positive
 from balance_analysis.node.client import Client
-from balance_analysis.node.last_balances import Account, LastBalances, Search
+from balance_analysis.node.last_balances import LastBalances, Search
+from balance_analysis.rows import Account
 from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.text import iso_text
 
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 
 _STATES: Final = pd.CategoricalDtype(pd.Index(["known", "none", "pruned"], dtype="str"))
-
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def load_opening_balances(

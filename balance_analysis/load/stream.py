@@ -9,7 +9,6 @@ are its rows whatever the cuts, the page size and the number of workers.
 from __future__ import annotations
 
 import heapq
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.known import KNOWN_KEY, known_json
 from balance_analysis.load.evidence import Evidence
 from balance_analysis.load.nodes import NodePool
@@ -28,10 +27,8 @@ from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
-from balance_analysis.spans import Span
+from balance_analysis.spans import Span, between
 from balance_analysis.text import iso_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
@@ -130,14 +127,10 @@ class Load:
         """Return the windows that are not settled."""
         if self.interval is None:
             return []
-        start, end = self.interval
-        windows = []
-        for settled_start, settled_end in [*sorted(self.settled), (end, end)]:
-            if start < settled_start:
-                begins = start == self.restart
-                windows.append(Window(start, settled_start, self.request.page_size, begins))
-            start = max(start, settled_end)
-        return windows
+        return [
+            Window(start, end, self.request.page_size, begins_with_row=start == self.restart)
+            for start, end in between(self.settled, *self.interval)
+        ]
 
     def share(self) -> float:
         """Return how much of the interval is settled, 0 to 1."""

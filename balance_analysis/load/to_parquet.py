@@ -8,19 +8,18 @@ what is complete beside it, in a file that says so of itself.
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis import defaults
 from balance_analysis.errors import ArchiveError
-from balance_analysis.files.atomic import PathLike, check_output, flush, name_file
+from balance_analysis.files.atomic import PathLike, check_output, flush, replacing_file
 from balance_analysis.files.parquet import (
     PARTIAL,
     make_note,
@@ -34,8 +33,9 @@ from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_r
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, last_block, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
+from balance_analysis.spans import EVER
 from balance_analysis.text import range_text
 
 ROW_GROUP: Final = 1 << 17
@@ -98,32 +98,23 @@ def load_to_parquet(
     if resume and not is_resumed and start is None and end is None:
         raise ValueError(f"there is nothing to resume: {side} doesn't exist; give start or end")
     load = _read_part(side, request) if is_resumed else Load(request)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with (
-            temporary.open("xb") as sink,
-            parquet_writer(sink, ARROW_SCHEMA) as writer,
-        ):
-            written = _Writer(writer)
-            try:
-                if is_resumed:
-                    written.copy(side, load.settled[0][1])
-                for step in load.in_time_order(load.run(client, progress)):
-                    written.add(step)
-                written.write_group()
-            except BaseException:
-                written.write_group()
-                written.note_part(load)
-                raise
-            told = note_names(load.describe(), names)
-            writer.add_key_value_metadata(make_note({"load": told}))
-        flush(temporary)
-        temporary.replace(target)
-    except BaseException as error:
-        name_file(error, target)
-        _keep(temporary, side)
-        raise
-    flush(target.parent)
+    with (
+        replacing_file(target, partial(_keep, side=side)) as temporary,
+        parquet_writer(temporary, ARROW_SCHEMA) as writer,
+    ):
+        written = _Writer(writer)
+        try:
+            if is_resumed:
+                written.copy(side, load.settled[0][1])
+            for step in load.in_time_order(load.run(client, progress)):
+                written.add(step)
+            written.write_group()
+        except BaseException:
+            written.write_group()
+            written.note_part(load)
+            raise
+        told = note_names(load.describe(), names)
+        writer.add_key_value_metadata(make_note({"load": told}))
     side.unlink(missing_ok=True)
     return told
 
@@ -152,8 +143,7 @@ class _Writer:
         with open_parquet(side) as file:
             for number in range(file.num_row_groups):
                 rows = file.read_row_group(number).cast(ARROW_SCHEMA)
-                times = rows["timestamp"].cast(pa.int64())
-                self._write(rows.filter(pc.less(times, settled_until)))
+                self._write(within(rows, EVER[0], settled_until))
         self.settled_until = self._copied_until = settled_until
 
     def add(self, step: Step) -> None:
@@ -240,12 +230,9 @@ def _last_block(file: ParquetFile, settled_until: int) -> tuple[int, int]:
 
     The last block is asked for again, which shows that the node is one of the same network.
     """
-    columns = file.read(["timestamp"])["timestamp"].cast(pa.int64())
-    times = columns.filter(pc.less(columns, settled_until))
-    if not len(times):
-        return settled_until, 0
-    last: int = pc.max(times).as_py()
-    return last, len(times) - pc.sum(pc.equal(times, last)).as_py()
+    rows = within(file.read(["timestamp"]), EVER[0], settled_until)
+    last, block = last_block(rows)
+    return (last, rows.num_rows - block.num_rows) if rows.num_rows else (settled_until, 0)
 
 
 def _keep(temporary: Path, side: Path) -> None:

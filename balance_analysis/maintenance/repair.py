@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,7 @@ from balance_analysis.archive.scan import File
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.ingest.continuity import Continuity, ask_latest_block, load_steps
 from balance_analysis.ingest.executor import LoadedPeriod, make_period
@@ -50,8 +49,6 @@ from balance_analysis.rows import BadRow
 from balance_analysis.schema import Instant
 from balance_analysis.spans import Span, clipped, joined
 from balance_analysis.text import moment_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _NEIGHBOURS: Final = 3
 """How many sound files are compared with a node, to see whether it is of the same network."""

@@ -21,13 +21,7 @@ import requests
 
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type
-from balance_analysis.node.exchange import (
-    Answer,
-    Get,
-    Parameters,
-    exchange,
-    new_session,
-)
+from balance_analysis.node.exchange import Answer, Get, Parameters, exchange, new_session
 from balance_analysis.node.retry import Retry, Throttle
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.text import without_credentials

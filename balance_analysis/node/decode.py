@@ -23,13 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.rows import (
-    BadRow,
-    are_balances,
-    balance_fault,
-    from_numbers,
-    to_numbers,
-)
+from balance_analysis.rows import BadRow, are_balances, balance_fault, from_numbers, to_numbers
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
@@ -212,15 +206,12 @@ def _texts(values: Sequence[str | int]) -> pa.StringArray:
 
 def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
     # Arrow's cast takes hexadecimal and any number of zeros: what it may see is checked first.
-    if not _all(pc.ascii_is_decimal(texts)) or np.any(_lengths(texts) != _NANOSECOND_DIGITS):
+    lengths = to_numbers(pc.binary_length(texts))
+    if not _all(pc.ascii_is_decimal(texts)) or np.any(lengths != _NANOSECOND_DIGITS):
         return None
     times = to_numbers(texts.cast(pa.int64()))
     is_good = (times >= FIRST_NANOSECOND) & (times < LAST_NANOSECOND) & (times % 1000 == 0)
     return times if is_good.all() else None
-
-
-def _lengths(texts: pa.StringArray) -> NDArray[np.int32]:
-    return to_numbers(pc.binary_length(texts))
 
 
 def _all(mask: pa.BooleanArray) -> bool:

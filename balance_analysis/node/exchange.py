@@ -7,7 +7,6 @@ body, so that a body that can't be read counts as a fault on the way like any ot
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
-from balance_analysis.errors import RequestError, TooLargeError
+from balance_analysis.errors import RequestError, TooLargeError, logger
 from balance_analysis.node.decode import decode
 
 LONGEST_WAIT: Final = 60.0
@@ -40,7 +39,6 @@ _TOO_LARGE: Final = "larger than max"
 _INTEGER_DIGITS: Final = 19
 _STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 Parameters = list[tuple[str, str]]
 

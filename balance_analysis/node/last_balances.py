@@ -14,6 +14,8 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import pyarrow as pa
@@ -33,12 +35,8 @@ from balance_analysis.node.window import (
     fetch,
     moment,
 )
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    EXTERNAL,
-    INTERFACE_ACCOUNT_TYPES,
-    to_microseconds,
-)
+from balance_analysis.rows import Account, accounts_in
+from balance_analysis.schema import EXTERNAL, INTERFACE_ACCOUNT_TYPES, to_microseconds
 from balance_analysis.text import range_text
 
 _DAY: Final = 86_400 * 1_000_000
@@ -52,8 +50,6 @@ _BEGINNING: Final = 100
 """Rows in which an asset's first block must end: it has one for each kind of account."""
 
 _ASKABLE: Final = frozenset(INTERFACE_ACCOUNT_TYPES) - {"ACCOUNT_TYPE_UNSPECIFIED"}
-
-Account = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +234,8 @@ class Search:
 
 def _by_party(accounts: Iterable[Account]) -> list[tuple[Account, ...]]:
     """Return accounts in parts of so many parties as a request takes, neighbours alike."""
-    parties: dict[str, list[Account]] = {}
-    for account in sorted(accounts):
-        parties.setdefault(account[2], []).append(account)
-    owned = [parties[party] for party in sorted(parties)]
+    by_party = groupby(sorted(accounts, key=lambda each: (each[2], each)), itemgetter(2))
+    owned = [[*group] for _, group in by_party]
     return [
         tuple(account for group in owned[i : i + IDS_PER_REQUEST] for account in group)
         for i in range(0, len(owned), IDS_PER_REQUEST)
@@ -273,7 +267,7 @@ def _last_rows(
     CheckError
         If another row of that account and time differs.
     """
-    ids = list(zip(*(rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True))
+    ids = accounts_in(rows)
     places = [place for place, account in enumerate(ids) if account in accounts]
     chosen = rows.take(pa.array(places, pa.int64()))
     times = chosen["timestamp"].cast(pa.int64()).to_pylist()

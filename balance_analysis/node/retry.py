@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from balance_analysis.errors import RequestError
+from balance_analysis.errors import RequestError, logger
 from balance_analysis.node.exchange import LONGEST_WAIT, Answer
 from balance_analysis.node.stats import RequestStats
 
@@ -27,7 +27,6 @@ _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second to go on with after a first refusal: real nodes refill 20 a second."""
 
-logger: logging.Logger = logging.getLogger("balance_analysis")
 # Without this, stamina's notice of each retry reaches stderr in programs that never set up logging.
 logging.getLogger("stamina").addHandler(logging.NullHandler())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 _counting: Final = threading.Lock()
@@ -34,9 +34,4 @@ class RequestStats:
 
     def as_json(self) -> dict[str, float]:
         """Return the counts by name."""
-        return {
-            "requests": self.requests,
-            "retries": self.retries,
-            "throttled_seconds": round(self.throttled_seconds, 3),
-            "bytes": self.bytes,
-        }
+        return asdict(self) | {"throttled_seconds": round(self.throttled_seconds, 3)}

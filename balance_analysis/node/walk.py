@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError
 from balance_analysis.filters import Filters
@@ -31,8 +30,8 @@ from balance_analysis.node.window import (
     is_refusal,
     moment,
 )
-from balance_analysis.rows import BadRow
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA
+from balance_analysis.rows import Account, BadRow, accounts_in, within
+from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import clipped
 from balance_analysis.text import range_text
 
@@ -41,8 +40,6 @@ USUAL_MAXIMUM: Final = 5_000
 
 LARGEST_PAGE: Final = 1_000_000
 """A page that holds any block, for the releases that have none."""
-
-Account = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +81,7 @@ class Step:
         start, end = max(start, self.start), min(end, self.end)
         if (start, end) == (self.start, self.end):
             return self
-        rows = pa.Table.from_batches(self.batches, ARROW_SCHEMA)
-        times = rows["timestamp"].cast(pa.int64())
-        kept = rows.filter(pc.and_(pc.greater_equal(times, start), pc.less(times, end)))
+        kept = within(pa.Table.from_batches(self.batches, ARROW_SCHEMA), start, end)
         return replace(
             self,
             start=start,
@@ -299,11 +294,7 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
 
 def _accounts(listings: Iterable[Listing]) -> list[Account]:
     """Return the accounts of rows, as they came."""
-    return [
-        account
-        for listing in listings
-        for account in zip(*(listing.rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True)
-    ]
+    return [account for listing in listings for account in accounts_in(listing.rows)]
 
 
 def _joined(listings: list[Listing]) -> Listing:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +19,7 @@ from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
-from balance_analysis.rows import BadRow, to_numbers
+from balance_analysis.rows import BadRow, inside, within
 from balance_analysis.schema import to_microseconds
 from balance_analysis.text import moment_text, range_text
 
@@ -31,6 +30,14 @@ LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
 
 HALVINGS: Final = 5
 """How often a window whose answer takes too long is halved before it is given up."""
+
+FILTER_NAMES: Final = {
+    "asset_id": "filter.assetId",
+    "party_id": "filter.partyIds",
+    "market_id": "filter.marketIds",
+    "account_type": "filter.accountTypes",
+}
+"""What the wire calls the filter of each column."""
 
 T = TypeVar("T")
 
@@ -65,12 +72,8 @@ class PageRequest:
 
 def filter_parameters(filters: Filters) -> Parameters:
     """Return the filters as the wire's repeated keys."""
-    return [
-        *([("filter.assetId", filters.asset_id)] if filters.asset_id is not None else []),
-        *(("filter.partyIds", party) for party in filters.party_ids),
-        *(("filter.marketIds", market) for market in filters.market_ids),
-        *(("filter.accountTypes", name) for name in filters.account_types),
-    ]
+    allowed = filters.allowed().items()
+    return [(FILTER_NAMES[name], value) for name, values in allowed for value in values]
 
 
 Ask = Callable[[PageRequest], "DecodedPage"]
@@ -128,8 +131,8 @@ class Listing:
         """Return what stands in [start, end); a bad row without a time may, so it is kept."""
         if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
             return replace(self, more=more)
-        rows = self.rows.slice(*_inside(self.rows["timestamp"].cast(pa.int64()), start, end))
-        times = self.times.slice(*_inside(self.times, start, end))
+        rows = within(self.rows, start, end)
+        times = self.times.filter(inside(self.times, start, end))
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
         return Listing(rows, times, bad, more, self.end_cursor, self.sent)
 
@@ -240,13 +243,6 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
                 f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
                 f"ignores or misreads that filter; load without it and select from the table"
             )
-
-
-def _inside(times: pa.Int64Array, start: int, end: int) -> tuple[int, int]:
-    """Return where those in [start, end) begin, and how many they are; times are in order."""
-    numbers = to_numbers(times)
-    is_inside = (numbers >= start) & (numbers < end)
-    return int(np.argmax(is_inside)) if len(times) else 0, int(np.count_nonzero(is_inside))
 
 
 def moment(microseconds: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.assets import Assets, read_assets
-from balance_analysis.errors import CheckError, DecodeError, IncompleteError
+from balance_analysis.errors import CheckError, DecodeError, IncompleteError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.rows import BadRow, are_balances, balance_fault, has_repeats
 from balance_analysis.schema import (
@@ -49,8 +48,6 @@ from balance_analysis.segments.segment import (
     heights_text,
 )
 from balance_analysis.text import list_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
@@ -227,12 +224,11 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
 class SegmentRows:
     """What a segment has of its blocks: their rows, of `ARROW_SCHEMA` and in time order.
 
-    The table can't hold `bad_rows`. Blocks are ascending; their times are in microseconds.
+    The table can't hold `bad_rows`. The times of the blocks ascend, in microseconds.
     """
 
     rows: pa.RecordBatch
     bad_rows: tuple[BadRow, ...]
-    heights: NDArray[np.int64]
     times: NDArray[np.int64]
 
 
@@ -257,9 +253,8 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     rows, bad = _join(segment.table(BALANCES, _COLUMNS), blocks, accounts)
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
-    since = slice(blocks.since, None)
     bad_rows = tuple(_bad_rows(bad, blocks, accounts))
-    return SegmentRows(rows, bad_rows, blocks.heights[since], blocks.times[since])
+    return SegmentRows(rows, bad_rows, blocks.times[blocks.since :])
 
 
 def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
-import logging
 import os
 import tarfile
 import zipfile
@@ -20,11 +19,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from balance_analysis.errors import DecodeError
+from balance_analysis.errors import DecodeError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.text import count_text, list_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 METADATA: Final = "metadata.json"
 BALANCES: Final = "history/balances"

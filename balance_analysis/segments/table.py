@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal, Unpack
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.errors import DecodeError, IncompleteError
+from balance_analysis.errors import DecodeError, IncompleteError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import (
     FilterKeywords,
@@ -27,19 +26,10 @@ from balance_analysis.known import note_known, note_rows
 from balance_analysis.labels import Names, note_names
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ARROW_SCHEMA, ATTRS_KEY
+from balance_analysis.segments import content
 from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
-from balance_analysis.segments.content import (
-    SegmentRows,
-    read_accounts,
-    read_blocks,
-    read_rows,
-    read_segment_assets,
-    read_segment_limits,
-)
 from balance_analysis.segments.segment import Segment, heights_text
 from balance_analysis.text import count_text, iso_text, list_text, moment_text
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 THREADS: Final = 2
 """How many segments are read at once."""
@@ -95,7 +85,7 @@ def read_segments(
     """
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
-    names = Names(read_segment_assets(last)).updated(take_names(filters))
+    names = Names(content.read_segment_assets(last)).updated(take_names(filters))
     filters["assets"] = names.assets
     wanted = make_filters(**filters)
     batches, known, bad_rows = [], [], []
@@ -127,7 +117,7 @@ def iter_rows(
     segments: Sequence[Segment],
     filters: Filters,
     on_bad_rows: Literal["raise", "quarantine"] = "quarantine",
-) -> Generator[tuple[Segment, SegmentRows]]:
+) -> Generator[tuple[Segment, content.SegmentRows]]:
     """Yield segments of one stretch with their rows, in order, reading a few ahead.
 
     Raises
@@ -137,15 +127,15 @@ def iter_rows(
         and DecodeError for a bad row where these are to raise.
     """
     # Those of the last one are of all: accounts are never taken away.
-    accounts = read_accounts(segments[-1], filters)
+    accounts = content.read_accounts(segments[-1], filters)
     before: int | None = None
     with ThreadPoolExecutor(THREADS, thread_name_prefix="balance_analysis") as pool:
-        waiting: deque[tuple[Segment, Future[SegmentRows]]] = deque()
+        waiting: deque[tuple[Segment, Future[content.SegmentRows]]] = deque()
         todo = iter(segments)
         try:
             while True:
                 for segment in islice(todo, 2 * THREADS - len(waiting)):
-                    waiting.append((segment, pool.submit(read_rows, segment, accounts)))
+                    waiting.append((segment, pool.submit(content.read_rows, segment, accounts)))
                 if not waiting:
                     return
                 segment, future = waiting.popleft()
@@ -225,20 +215,20 @@ def diagnose_segments(paths: PathLike | Iterable[PathLike]) -> SegmentsReport:
     """
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
-    assets = read_segment_assets(last)
+    assets = content.read_segment_assets(last)
     return SegmentsReport(
         last.chain,
         sum(len(stretch.segments) for stretch in stretches),
         tuple(_bounds(stretch) for stretch in stretches),
         tuple(missing_blocks(stretches)),
         stretches[0].is_from_first,
-        len(read_accounts(last).places),
+        len(content.read_accounts(last).places),
         tuple(assets.labels(assets).values()),
-        len(read_segment_limits(last, stretches[-1].source)),
+        len(content.read_segment_limits(last, stretches[-1].source)),
     )
 
 
 def _bounds(stretch: Stretch) -> tuple[int, int, str, str]:
-    first, last = (read_blocks(stretch.segments[place]) for place in (0, -1))
+    first, last = (content.read_blocks(stretch.segments[place]) for place in (0, -1))
     begin = int(first.times[first.since])
     return stretch.first, stretch.last, moment_text(begin), moment_text(int(last.times[-1]))

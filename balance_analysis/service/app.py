@@ -40,20 +40,9 @@ from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, ViewTooLargeError
 from balance_analysis.explorer.wire import PARTS, VIEWS, read_query, to_table
 from balance_analysis.files.tables import WRITERS
+from balance_analysis.service import guards
 from balance_analysis.service.changes import Changes, block_headers
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
-from balance_analysis.service.guards import (
-    MEDIA_TYPE,
-    MOST_AT_ONCE,
-    RATE_HEADERS,
-    Guards,
-    Indented,
-    Metrics,
-    RateLimit,
-    RateLimiter,
-    hosts_of,
-    is_loopback,
-)
 from balance_analysis.service.openapi import CHANGES, FORMS, LIMITS, VIEWS_AT, describe, page
 
 if TYPE_CHECKING:
@@ -69,7 +58,13 @@ MOST_VIEWS: Final = 32
 """Views that are worked on or wait."""
 
 METHODS: Final = ("GET", "HEAD")
-EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
+EXPOSED: Final = (
+    "Warning",
+    "X-Incomplete",
+    "X-Block-Height",
+    "X-Block-Timestamp",
+    *guards.RATE_HEADERS,
+)
 
 
 def create_app(
@@ -77,7 +72,7 @@ def create_app(
     *,
     strict_coverage: bool = False,
     timeout: float = defaults.TIMEOUT,
-    rate_limit: RateLimit | None = None,
+    rate_limit: guards.RateLimit | None = None,
     host: str = defaults.HOST,
     allow_origins: Sequence[str] | None = None,
 ) -> Starlette:
@@ -111,14 +106,14 @@ def create_app(
     ValueError
         If an origin is none.
     """
-    is_private = is_loopback(host)
+    is_private = guards.is_loopback(host)
     origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
-    named = hosts_of(origins)
+    named = guards.hosts_of(origins)
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
     changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
-    explorer, metrics = Explorer(archive, cache=cache), Metrics()
-    pages = Turns("pages", timeout, most=MOST_AT_ONCE)
+    explorer, metrics = Explorer(archive, cache=cache), guards.Metrics()
+    pages = Turns("pages", timeout, most=guards.MOST_AT_ONCE)
     views = Turns("views", timeout, most=MOST_VIEWS)
 
     async def balance_changes(request: Request) -> Response:
@@ -140,7 +135,7 @@ def create_app(
             status = _status(archive)
         except RefusedError:
             status = None
-        return Response(metrics.text(status), media_type=MEDIA_TYPE)
+        return Response(metrics.text(status), media_type=guards.MEDIA_TYPE)
 
     routes: dict[str, Callable[[Request], object]] = {
         CHANGES: balance_changes,
@@ -152,7 +147,7 @@ def create_app(
         **{f"{VIEWS_AT}/{name}{form}": view for name in VIEWS for form in ("", *FORMS)},
         **{path: partial(_static, *file) for path, file in static_files().items()},
     }
-    limiter = None if rate_limit is None else RateLimiter(rate_limit)
+    limiter = None if rate_limit is None else guards.RateLimiter(rate_limit)
     hosts = named if is_private and "*" not in origins else None
     app = Starlette(
         routes=[Route(path, answer) for path, answer in routes.items()],
@@ -160,8 +155,8 @@ def create_app(
             *_sharing(origins),
             # The fastest level: cursors make answers so repetitive that higher ones save little.
             Middleware(GZipMiddleware, compresslevel=1),
-            Middleware(Indented),
-            Middleware(Guards, metrics=metrics, limiter=limiter, paths=routes, hosts=hosts),
+            Middleware(guards.Indented),
+            Middleware(guards.Guards, metrics=metrics, limiter=limiter, paths=routes, hosts=hosts),
         ],
         exception_handlers={HTTPException: _refuse},
         lifespan=_with_threads,
@@ -360,7 +355,7 @@ def _fields(row: pa.Table) -> dict[str, Any]:
     flags = [field.name for field in row.schema if pa.types.is_boolean(field.type)]
     dates = [name for name in row.column_names if name.endswith("_from")]
     known = {_camel(name): row[name][0].as_py() for name in flags}
-    known |= {_camel(name): str(_nanoseconds(row[name])) for name in dates}
+    known |= {_camel(name): str(row[name].cast(pa.int64())[0].as_py() or 0) for name in dates}
     extra: dict[str, Any] = json.loads(row["extra"][0].as_py() or "{}")
     return known | extra | known
 
@@ -368,10 +363,6 @@ def _fields(row: pa.Table) -> dict[str, Any]:
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return "".join([first, *map(str.capitalize, others)])
-
-
-def _nanoseconds(dates: pa.ChunkedArray) -> int:
-    return dates.cast(pa.int64())[0].as_py() or 0
 
 
 def _status(archive: Archive) -> ArchiveStatus:

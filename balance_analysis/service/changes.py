@@ -21,7 +21,6 @@ from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
-from balance_analysis.service.listing import render
 from balance_analysis.service.parameters import ChangesQuery, read_parameters
 from balance_analysis.service.reader import Finder, Reader
 from balance_analysis.spans import Span, clipped
@@ -94,7 +93,7 @@ class Changes:
             shown = gaps if len(gaps) <= _MOST else [(gaps[0][0], gaps[-1][1])]
             headers["Warning"] = f'199 - "{said}"'
             headers["X-Incomplete"] = ", ".join(f"{a * 1000}-{b * 1000}" for a, b in shown)
-        body = render(finder.page(query))
+        body = finder.page(query)
         return Response(body, media_type="application/json", headers=headers)
 
 

@@ -7,7 +7,6 @@ body, and counts and logs requests.
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -23,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.status import ArchiveStatus
+from balance_analysis.errors import logger
 from balance_analysis.service.errors import Code, RefusedError
 
 LONGEST_URL: Final = 8192
@@ -43,8 +43,6 @@ _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 
 _SHOWN: Final = 200
 """Characters of a path and query that the log shows."""
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,11 +164,10 @@ def _texts(ids: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     return np.ascontiguousarray(ids).view(f"S{ID_BYTES}").ravel()
 
 
-@dataclass(frozen=True, slots=True)
-class ServedPage:
-    """A part of the list of rows that was asked for.
+def render(rows: ListedRows, *, has_next: bool, has_previous: bool) -> bytes:
+    """Return a part of the list of rows as the body of an answer.
 
-    Attributes
+    Parameters
     ----------
     rows
         In the order of the page.
@@ -176,16 +175,8 @@ class ServedPage:
         Whether the list is known to go on after, or before, these rows. An empty page knows
         neither; the side that the page was not counted towards is known only with a cursor.
     """
-
-    rows: ListedRows
-    has_next: bool
-    has_previous: bool
-
-
-def render(page: ServedPage) -> bytes:
-    """Return the body of an answer."""
-    edges, first, last = _edges(page.rows)
-    flags = {"hasNextPage": page.has_next, "hasPreviousPage": page.has_previous}
+    edges, first, last = _edges(rows)
+    flags = {"hasNextPage": has_next, "hasPreviousPage": has_previous}
     info = msgspec.json.encode({**flags, "startCursor": first, "endCursor": last})
     return b"".join([b'{"balances":{"edges":[', edges, b'],"pageInfo":', info, b"}}"])
 

@@ -26,14 +26,7 @@ from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.service.listing import (
-    ListedRows,
-    Place,
-    ServedPage,
-    encode_cursor,
-    foreign,
-    in_order,
-)
+from balance_analysis.service import listing
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery
 from balance_analysis.spans import EVER, Span, clipped
 
@@ -207,8 +200,8 @@ class Finder:
     reader: Reader
     check: Callable[[], None]
 
-    def page(self, query: ChangesQuery) -> ServedPage:
-        """Return one page of the rows that are asked for.
+    def page(self, query: ChangesQuery) -> bytes:
+        """Return one page of the rows that are asked for, as the body of an answer.
 
         Raises
         ------
@@ -230,15 +223,17 @@ class Finder:
                 block = cursor.time, cursor.time + 1
                 held = self._walk(Filters(), block, cursor, count=1, descending=True)
                 if not held.at(cursor).any():
-                    raise foreign(BEFORE if query.backward else AFTER, encode_cursor(cursor))
+                    raise listing.foreign(
+                        BEFORE if query.backward else AFTER, listing.encode_cursor(cursor)
+                    )
                 behind = self._walk(filters, span, cursor, count=1, descending=not descending)
                 near = bool(behind.beyond(cursor, descending=not descending).any())
         nearest = beyond[::-1] if descending else beyond
         chosen, more = nearest[: query.size], len(nearest) > query.size
         near = near and len(chosen) > 0
         if query.backward:
-            return ServedPage(found.take(chosen[::-1]), has_next=near, has_previous=more)
-        return ServedPage(found.take(chosen), has_next=more, has_previous=near)
+            return listing.render(found.take(chosen[::-1]), has_next=near, has_previous=more)
+        return listing.render(found.take(chosen), has_next=more, has_previous=near)
 
     def has_account_type(self, name: str) -> bool:
         """Return whether any row is of this account type."""
@@ -249,18 +244,18 @@ class Finder:
         self,
         filters: Filters | None,
         span: Span,
-        cursor: Place | None,
+        cursor: listing.Place | None,
         *,
         count: int,
         descending: bool,
-    ) -> ListedRows:
+    ) -> listing.ListedRows:
         """Return rows from the cursor, or an end of a span, on: so many at least, whole blocks.
 
         The cursor's block is there besides.
         """
         found, number, ahead = [ARROW_SCHEMA.empty_table()], 0, 1
         if filters is None:
-            return in_order(found[0])
+            return listing.in_order(found[0])
         block, (start, end) = None, span
         if cursor is not None:
             block = cursor.time
@@ -280,7 +275,7 @@ class Finder:
                     found.append(rows)
                     number += nearest.found(rows)
                 ahead = min(2 * ahead, _AHEAD)
-        return in_order(pa.concat_tables(found))
+        return listing.in_order(pa.concat_tables(found))
 
     def _files(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
         """Yield the files that may have rows in the covered parts of [start, end), in time order.

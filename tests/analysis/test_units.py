@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
-from balance_analysis.labels import note_names, read_names
 from tests.analysis.tables import LARGEST, START, rows, table_of
 from tests.columns import ATTRS_KEY, BALANCE_DTYPE, empty_table
 
@@ -154,7 +153,7 @@ def test_true_stands_for_the_tables_own_assets():
     table = TABLE.copy()
     with pytest.raises(ValueError, match="VOTE, ea43 have is not known"):
         ba.balance_at(table, "2024-01-01", units=True)
-    table.attrs[ATTRS_KEY] = note_names({}, read_names(DECIMALS))
+    table.attrs[ATTRS_KEY] = {"assets": ba.read_assets(DECIMALS).to_json()}
     found = ba.balance_at(table, "2024-01-01", units=True)
     assert found["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
     assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])

@@ -184,7 +184,8 @@ def test_a_damaged_file_of_assets_is_told_and_mended_by_giving_them_again(node, 
 
 def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     (tmp_path / "assets.toml").write_text(FILE)
-    given = ("--assets", tmp_path / "assets.toml")
+    (tmp_path / "labels.json").write_text(json.dumps(LABELS))
+    given = ("--assets", tmp_path / "assets.toml", "--labels", tmp_path / "labels.json")
     run("fetch", node.url, "-o", tmp_path / "x.parquet", "--asset-id", "tUSD", *given)
     run("export", node.url, tmp_path / "b", *given, "--settle", "0s")
     rows = [
@@ -194,6 +195,7 @@ def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     assert rows[0] == rows[1]
     assert {line.split(",")[0] for line in rows[0].splitlines()[1:]} == {ASSET}
     assert ba.Archive(tmp_path / "b").assets() == archive.assets()
+    assert ba.Archive(tmp_path / "b").labels() == ba.read_labels(LABELS)
     summary = run("summary", tmp_path / "b", "--asset-id", "tUSD").stdout
     assert "tUSD" in summary
     assert ASSET[:6] not in summary

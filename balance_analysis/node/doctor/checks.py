@@ -5,13 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Final, Literal
 
 import pandas as pd
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
+from balance_analysis.filters import Filters
 from balance_analysis.node import limits
 from balance_analysis.node.doctor.probe import Probe, SentPage, is_refusal
+from balance_analysis.node.window import FILTER_NAMES
+from balance_analysis.schema import FIELD_NAMES
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
@@ -193,7 +197,8 @@ def filters(probe: Probe) -> Outcome:
     """Tell which filters leave exactly the rows that they should."""
     _, _, page = probe.stretch()
     value: dict[str, str] = {}
-    for name, (parameter, field) in _FILTERS.items():
+    for each, (column, parameter) in zip(fields(Filters), FILTER_NAMES.items(), strict=True):
+        name, field = each.name, FIELD_NAMES[column]
         values = dict.fromkeys(str(node.get(field) or "") for node in page.nodes)
         texts = [text for text in values if text and not text.isdecimal()]
         if texts and len(values) > 1:
@@ -207,14 +212,6 @@ def filters(probe: Probe) -> Outcome:
         return value, "warning", f"Not every filter works: {wrong}. {advice}"
     names = _listed([*words])
     return value, "ok", f"Filters by {names} leave exactly the rows that they should."
-
-
-_FILTERS: Final = {
-    "asset_id": ("filter.assetId", "assetId"),
-    "party_ids": ("filter.partyIds", "partyId"),
-    "market_ids": ("filter.marketIds", "marketId"),
-    "account_types": ("filter.accountTypes", "accountType"),
-}
 
 
 def _try_filter(probe: Probe, parameter: str, field: str, text: str) -> str:
