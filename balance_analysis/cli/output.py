@@ -113,8 +113,10 @@ def print_spans(spans: Sequence[Moments], *, none: str) -> None:
     print_table(columns, left=columns)
 
 
-def narrowed(columns: Mapping[str, list[str]], names: Sequence[str]) -> dict[str, list[str]]:
-    """Return as many columns as fit 80 characters side by side, in their order.
+def narrowed(
+    columns: Mapping[str, list[str]], names: Sequence[str], *, room: int = WIDTH
+) -> dict[str, list[str]]:
+    """Return as many columns as fit so many characters side by side, in their order.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ def narrowed(columns: Mapping[str, list[str]], names: Sequence[str]) -> dict[str
     names
         Of the columns, the most important first.
     """
-    room, kept = WIDTH + 2, set[str]()
+    room, kept = room + 2, set[str]()
     for name in names:
         width = 2 + max(map(len, (name, *map(printable, columns[name]))))
         if width > room:

@@ -14,15 +14,14 @@ import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.listing import cell_text
-from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.output import Messages, echo, narrowed, print_table
 from balance_analysis.cli.tables import TableOptions, write_exact
 from balance_analysis.text import LONG_ID, list_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NARROWEST: Final = 8
-"""Characters of a column of text, at least, before the last columns are left out."""
+_TYPE: Final = "ACCOUNT_TYPE_"
 
 _TEXTS: Final = r"\(?((?:\s*'[^']*'\s*,?)+)"
 _COMPARED: Final = re.compile(
@@ -115,34 +114,13 @@ def _print_rows(rows: pa.Table, *, wide: bool) -> None:
     for name in rows.column_names:
         texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
         short = {} if wide else short_ids(filter(LONG_ID.fullmatch, texts))
-        columns[name] = [short.get(text, text) for text in texts]
+        columns[name] = [short.get(x, x if wide else x.removeprefix(_TYPE)) for x in texts]
     numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
     left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
     if not wide and sys.stdout.isatty():
-        columns = {
-            name: [text.removeprefix("ACCOUNT_TYPE_") for text in texts]
-            for name, texts in columns.items()
-        }
-        columns = _fitted(columns, left, shutil.get_terminal_size().columns)
+        first = next((name for name in columns if name not in left), "")
+        names = sorted(columns, key=lambda name: name != first)
+        columns = narrowed(columns, names, room=shutil.get_terminal_size().columns)
     print_table(columns, left=left)
     if hidden := [name for name in rows.column_names if name not in columns]:
         echo(f"... without {list_text(hidden)}; --wide shows all columns")
-
-
-def _fitted(columns: dict[str, list[str]], left: list[str], room: int) -> dict[str, list[str]]:
-    """Return columns side by side in so many characters: texts cut, the last ones left out.
-
-    The first number stays.
-    """
-    widths = {name: max(map(len, [name, *texts])) for name, texts in columns.items()}
-    least = {x: min(widths[x], max(_NARROWEST, len(x))) if x in left else widths[x] for x in widths}
-    number = next((name for name in least if name not in left), None)
-    while len(least) > 1 and sum(least.values()) + 2 * len(least) - 2 > room:
-        del least[next(name for name in reversed(least) if name != number)]
-    widths = {name: widths[name] for name in least}
-    while sum(widths.values()) + 2 * len(widths) - 2 > room and widths != least:
-        widths[max(widths, key=lambda x: widths[x] if widths[x] > least[x] else 0)] -= 1
-    return {
-        name: [x if len(x) <= width else f"{x[: width - 1].rstrip('…')}…" for x in columns[name]]
-        for name, width in widths.items()
-    }

@@ -22,6 +22,13 @@ from markupsafe import Markup
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.holders import by_size
+from balance_analysis.explorer.frames import (
+    find_rows,
+    steps_of,
+    sum_up,
+    tell_accounts,
+    tell_parties,
+)
 from balance_analysis.explorer.source import TableState
 from balance_analysis.explorer.views import (
     PAGE,
@@ -31,12 +38,7 @@ from balance_analysis.explorer.views import (
     answer,
     answers,
     draw_line,
-    find_rows,
     shares_at,
-    steps_of,
-    sum_up,
-    tell_accounts,
-    tell_parties,
 )
 from balance_analysis.explorer.wire import (
     Key,
