@@ -48,6 +48,7 @@ from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
+from .maintenance.confirm import confirm
 from .maintenance.diff import Difference, diff
 from .maintenance.repair import Repaired, repair
 from .naming import labelled
@@ -103,6 +104,7 @@ __all__ = [
     "cluster",
     "compare",
     "concentration",
+    "confirm",
     "cut_between",
     "deltas",
     "diagnose_node",

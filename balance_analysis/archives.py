@@ -104,9 +104,10 @@ class Archive:
         -------
         pandas.DataFrame
             One row per interval, in time order: `start`, `end` (datetime64[us, UTC], half-open),
-            `state` (category: "complete"; "unproven", where the node may have forgotten rows before
-            it was asked; "gap", between the others), and, but for gaps, `source` (the node),
-            `block_height` (Int64, its last block) and `asked_at` (datetime64[us, UTC]).
+            `state` (category: "confirmed", complete and the same in another source; "complete";
+            "unproven", where the node may have forgotten rows before it was asked; "gap", between
+            the others), and, but for gaps, `source` (the node), `block_height` (Int64, its last
+            block), `asked_at` (datetime64[us, UTC]) and `confirmed_by` (str, the other source).
         """
         return self.snapshot().coverage.to_frame()
 

@@ -26,6 +26,9 @@ from balance_analysis.text import EPOCH, exact_text, range_text
 VERSION: Final = 2
 """What is written. Version 1, which is read as well, has digests of whole files of rows alone."""
 
+STATES: Final = ("confirmed", "complete", "unproven", "gap")
+"""What can be said of a stretch of time, the best first."""
+
 _DIGEST: Final = "sha256"
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
 _MOMENTS: Final = {"start", "end", "first", "last"}
@@ -38,7 +41,7 @@ class Interval:
 
     Where it is not `proven`, the node may have forgotten rows before it was asked, at `asked_at`
     (ISO 8601 in UTC). `block_height` is the last block that the node, `source`, held; `None` where
-    it didn't say.
+    it didn't say. `confirmed_by` is another source that has the same rows, if one was compared.
     """
 
     start: int
@@ -47,11 +50,17 @@ class Interval:
     source: str
     block_height: int | None
     asked_at: str
+    confirmed_by: str | None = None
 
     @property
     def span(self) -> Span:
         """Its bounds."""
         return self.start, self.end
+
+    @property
+    def state(self) -> str:
+        """What is known of it: one of `STATES`."""
+        return ("confirmed" if self.confirmed_by else "complete") if self.proven else "unproven"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +206,21 @@ class Coverage:
         for interval in self.intervals:
             if rows and rows[-1]["end"] < interval.start:
                 rows.append({"start": rows[-1]["end"], "end": interval.start, "state": "gap"})
-            state = "complete" if interval.proven else "unproven"
-            rows.append({**asdict(interval), "state": state})
-        names = ["start", "end", "state", "source", "block_height", "asked_at"]
+            rows.append({**asdict(interval), "state": interval.state})
+        names = ["start", "end", "state", "source", "block_height", "asked_at", "confirmed_by"]
         frame = pd.DataFrame(rows, columns=names)
         asked = pd.to_datetime(frame["asked_at"].astype("str"), utc=True, format="ISO8601")
-        types = {"source": "str", "block_height": "Int64", "start": "int64", "end": "int64"}
+        types = {
+            "source": "str",
+            "confirmed_by": "str",
+            "block_height": "Int64",
+            "start": "int64",
+            "end": "int64",
+        }
         moment = "datetime64[us, UTC]"
         return (
             frame.assign(
-                state=pd.Categorical(frame["state"], ["complete", "unproven", "gap"]),
+                state=pd.Categorical(frame["state"], STATES),
                 asked_at=asked.dt.as_unit("us"),
             )
             .astype(types)
@@ -235,6 +249,8 @@ def _joint(before: Interval, after: Interval) -> Interval | None:
     """Return two intervals as one where the second goes on in the same way as the first."""
     source = _joint_source(before.source, after.source)
     if before.end != after.start or before.proven != after.proven or source is None:
+        return None
+    if before.confirmed_by != after.confirmed_by:
         return None
     heights = [each.block_height for each in (before, after) if each.block_height is not None]
     return replace(

@@ -71,7 +71,7 @@ class Explanation(Record):
     carried
         How long the row's balance had been held at the moment.
     state
-        What is known of the row's time: "complete" or "unproven".
+        What is known of the row's time, as of `Archive.coverage`.
     source, source_height, asked_at
         The node or the segments that the row is from, the last block that it held, and when it was
         asked, UTC. Where two runs asked for the same time, the newer one counts.
@@ -183,7 +183,7 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
     return replace(
         bare,
         carried=bare.at - row.timestamp,
-        state="complete" if asked.proven else "unproven",
+        state=asked.state,
         source=without_credentials(asked.source),
         source_height=asked.block_height,
         asked_at=dt.datetime.fromisoformat(asked.asked_at),

@@ -299,9 +299,12 @@ def keep_bad_rows(store: Store, run: Run) -> None:
     store.write(f"{layout.QUARANTINE}{run.id}.jsonl", content.encode())
 
 
-def iter_reports(store: Store) -> Iterator[RunReport]:
-    """Yield the reports of an archive's runs, the last one first; a damaged one is only told."""
-    for name in _report_names(store):
+def iter_reports(store: Store, names: Iterable[str] | None = None) -> Iterator[RunReport]:
+    """Yield the reports of an archive's runs, the last one first; a damaged one is only told.
+
+    Files may be named; else it is all of them.
+    """
+    for name in _report_names(store) if names is None else names:
         try:
             report = _read(store, name)
         except (ArchiveDamagedError, OSError) as error:
@@ -325,17 +328,10 @@ def _forget_reports(store: Store) -> None:
     since = f"{layout.RUNS}{dt.datetime.now(dt.UTC) - FAILED_FOR:{_STAMP}}"
     try:
         for name in _report_names(store)[KEPT:]:
-            if name < since or _is_success(store, name):
+            if name < since or any(each.is_success for each in iter_reports(store, [name])):
                 store.delete(name)
     except (OSError, ArchiveError) as error:
         logger.warning("the reports of old runs can't be deleted: %s", error)
-
-
-def _is_success(store: Store, name: str) -> bool:
-    try:
-        return _read(store, name).is_success
-    except ArchiveDamagedError:
-        return False
 
 
 def _write(store: Store, report: RunReport) -> None:

@@ -40,8 +40,9 @@ class ArchiveStatus(Record):
         Its address.
     about
         The accounts that it is bound to, and the period of a file.
-    complete, gaps, unproven
-        The intervals, [start, end) each in UTC, that are known to be complete; that lie between
+    complete, confirmed, gaps, unproven
+        The intervals, [start, end) each in UTC, that are known to be complete; the parts
+        of these that another source has the same; that lie between
         them and were not asked for; and that were asked for when the node may have forgotten rows.
     rows
         How many balance changes it holds.
@@ -71,6 +72,7 @@ class ArchiveStatus(Record):
     uri: str
     about: ArchiveSpec
     complete: tuple[Moments, ...]
+    confirmed: tuple[Moments, ...]
     gaps: tuple[Moments, ...]
     unproven: tuple[Moments, ...]
     rows: int
@@ -112,6 +114,7 @@ class ArchiveStatus(Record):
         yield "archive", self.uri
         yield "holds", self.about.describe()
         yield "complete", spans_text(self.complete) or "nothing"
+        yield "confirmed", spans_text(self.confirmed) or "nothing"
         if self.age is not None:
             yield "age", f"{duration_text(self.age)} at {moment_text(self.now, 'seconds')}"
         yield "gaps", spans_text(self.gaps) or "none"
@@ -149,6 +152,7 @@ def read_status(
         uri=without_credentials(store.uri),
         about=snapshot.about,
         complete=_stretches(joined(proven)),
+        confirmed=_stretches(joined(x.span for x in state.intervals if x.confirmed_by)),
         gaps=_stretches(state.missing(*state.bounds(proven=False), proven=False)),
         unproven=_stretches(joined(unproven)),
         rows=sum(note.rows for note in state.files.values()),

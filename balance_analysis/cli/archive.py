@@ -17,7 +17,7 @@ import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import BAD, INTERRUPTED, PARTIAL, Messages, print_record
+from balance_analysis.cli.output import BAD, DISK, INTERRUPTED, PARTIAL, Messages, print_record
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, moment_text, spans_text, to_duration
@@ -99,6 +99,9 @@ def verify(
             min=1, help=f"How many windows to request with --against; by default {defaults.SAMPLE}."
         ),
     ] = None,
+    confirm: Annotated[
+        bool, Option("--confirm", help="Compare all with it, and keep what is confirmed.")
+    ] = False,
     digest: Annotated[
         options.Text, Option(metavar="HEX", help="Compare with what `digest` printed once.")
     ] = None,
@@ -114,28 +117,62 @@ def verify(
             "--sample is of the windows that --against requests: give a node's address"
         )
     how: dict[str, Any] = {"sample": sample or defaults.SAMPLE, "progress": messages.shows_progress}
-    bounds = options.interval(since, until)
-    if digest is None and (since or until):
-        raise ValueError("--since and --until are those of --digest, which is missing")
-    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        raise ValueError(f"--digest must be 64 hex digits, not {digest!r}")
+    bounds = _checked_bounds(digest, since, until)
+    if confirm and (against is None) == (segments is None):
+        raise ValueError("--confirm compares with --against or with --segments: give one")
     with contextlib.ExitStack() as stack:
         if against is not None:
             options.check_is("node", against)
+        if against is not None and not confirm:
             how["against"] = stack.enter_context(ba.Client(against))
-        if segments is not None:
+        if segments is not None and not confirm:
             how["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
             found = ba.cluster.verify(held, client=cluster, **how)
         else:
             found = held.verify(**how)
     print_record(found, form)
+    if (
+        confirm
+        and found.is_whole
+        and not confirmed_by(messages, held, against or segments or "", form)
+    ):
+        return BAD
     if digest is not None and found.is_whole:
         told = held.digest(**bounds).digest
         if told != digest.lower():
             messages.fail(f"{held.uri}: the digest is {told}, not {digest.lower()}", BAD)
         messages.say(f"The digest is {told}, as given")
     return 0 if found.is_whole else BAD
+
+
+def _checked_bounds(digest: str | None, since: str | None, until: str | None) -> dict[str, Any]:
+    """Return of what `verify` takes the digest that was given, if that can be one."""
+    if digest is None and (since or until):
+        raise ValueError("--since and --until are those of --digest, which is missing")
+    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        raise ValueError(f"--digest must be 64 hex digits, not {digest!r}")
+    return options.interval(since, until)
+
+
+def confirmed_by(
+    messages: Messages,
+    archive: ba.Archive,
+    other: str | list[str],
+    form: str = "table",
+    **bounds: Any,  # noqa: ANN401 - as of `ba.confirm`
+) -> bool:
+    """Confirm an archive by another source, and tell how; return whether no row differs."""
+    rows = archive.status(count_accounts=False).rows
+    requests = rows // defaults.PAGE_SIZE + len(archive.coverage()) + 10
+    messages.say(f"Comparing {rows:,} rows; of a node that takes about {requests:,} requests")
+    found = ba.confirm(archive, other, **bounds)
+    print_record(found, form)
+    spans = archive.status(count_accounts=False).confirmed
+    messages.say(f"Confirmed: {spans_text(spans) or 'nothing'}")
+    if len(found.rows):
+        messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
+    return found.rows.empty
 
 
 @command(panel=ARCHIVE)
@@ -181,7 +218,7 @@ def diff(
     form: options.PrintFormat = "table",
 ) -> int:
     """Compare two histories; exit with 0 if they are the same, 1 if they differ, 2 on trouble."""
-    messages.on_failure = lambda _, code: code if code == INTERRUPTED else 2
+    messages.on_failure = lambda _, code: code if code in {DISK, INTERRUPTED} else 2
     if output is not None:
         check_output(output, inputs=[one, other])
     found = ba.diff(one, other, **options.interval(since, until))

@@ -12,7 +12,7 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.archive import connected, too_old
+from balance_analysis.cli.archive import confirmed_by, connected, too_old
 from balance_analysis.cli.output import (
     BAD,
     LOCKED,
@@ -49,6 +49,10 @@ def export(
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
+    confirm: Annotated[
+        int | None,
+        Option(min=2, max=2, metavar="2", help="Confirm what it brought by the last URL."),
+    ] = None,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> int:
     """Bring an archive up to date with a node; the first run creates it.
@@ -75,10 +79,10 @@ def export(
         # A schedule's interval is not meant to be asked for anew whenever a file is mended.
         since, until = (_typed(context, name) for name in ("since", "until"))
         given = replace(given, since=since, until=until)
-    run = Export(given, urls[0], ba.Archive(folder), messages)
+    run = Export(given, urls[0], ba.Archive(folder), messages, urls[-1] if confirm else None)
     if not dry_run:
         messages.on_failure = run.failed
-    with given.client(urls) as client:
+    with given.client(urls[0] if confirm else urls) as client:
         return run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
 
 
@@ -93,10 +97,15 @@ class Export:
     """One run of `export`, and what it tells; each way to run returns an exit code."""
 
     def __init__(
-        self, settings: ExportOptions, url: str, archive: ba.Archive, messages: Messages
+        self,
+        settings: ExportOptions,
+        url: str,
+        archive: ba.Archive,
+        messages: Messages,
+        second: str | None,
     ) -> None:
         self._settings, self._messages = settings, messages
-        self._url, self._archive = url, archive
+        self._url, self._archive, self._second = url, archive, second
         self._report: RunReport | None = None
 
     def plan(self, client: ba.Client) -> int:
@@ -113,6 +122,7 @@ class Export:
         lacking = _lacking(run, state)
         nothing = "Nothing new" if state.files else "No row matches"
         is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
+        is_bad |= self._differs()
         said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
         wrong = [f"{said} is unproven in {self._archive.uri}"] if lacking else []
         return self._finish(wrong, is_bad=is_bad)
@@ -127,6 +137,14 @@ class Export:
         if said:
             self._messages.fail(said, code)
         return code
+
+    def _differs(self) -> bool:
+        """Confirm what came by the second node, if one is to; return whether a row differs."""
+        committed = [] if self._report is None else self._report.committed
+        if self._second is None or not committed:
+            return False
+        bounds = {"start": committed[0][0], "end": committed[-1][1]}
+        return not confirmed_by(self._messages, self._archive, self._second, **bounds)
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""

@@ -22,6 +22,13 @@ from markupsafe import Markup
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.holders import by_size
+from balance_analysis.explorer.frames import (
+    find_rows,
+    steps_of,
+    sum_up,
+    tell_accounts,
+    tell_parties,
+)
 from balance_analysis.explorer.source import TableState
 from balance_analysis.explorer.views import (
     PAGE,
@@ -31,12 +38,7 @@ from balance_analysis.explorer.views import (
     answer,
     answers,
     draw_line,
-    find_rows,
     shares_at,
-    steps_of,
-    sum_up,
-    tell_accounts,
-    tell_parties,
 )
 from balance_analysis.explorer.wire import (
     Key,
@@ -127,7 +129,7 @@ def freeze_page(
     style = _read("explorer.css")
     script = "".join(_WIRING.sub("", _read(f"{name}.js")) for name in _MODULES)
     policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     before = f"""\
@@ -149,9 +151,10 @@ def _read(name: str) -> str:
     return static_files()[f"/static/{name}"][0].decode()
 
 
-def _digest(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+def digest(text: str) -> str:
+    """Return what a `Content-Security-Policy` knows a script or a style by."""
+    found = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(found).decode()}'"
 
 
 def _freeze(state: TableState, room: int, first: Sequence[Key], largest: int | None) -> bytes:

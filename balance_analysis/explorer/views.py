@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.comparison import top_movers
 from balance_analysis.analysis.concentration import concentration, holders, share
 from balance_analysis.analysis.downsampling import downsample_steps
-from balance_analysis.analysis.flows import deltas, sum_flows
+from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.holders import by_size
-from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.summary import summarize_accounts, summarize_parties
 from balance_analysis.analysis.totals import totals
 from balance_analysis.assets import Asset
+from balance_analysis.explorer.frames import (
+    BARS,
+    account_names,
+    find_rows,
+    has_text,
+    own_columns,
+    steps_of,
+    sum_up,
+    tell_accounts,
+    tell_parties,
+    with_keys,
+)
 from balance_analysis.explorer.source import Check, Edges, Opening, State, go_on
 from balance_analysis.explorer.wire import (
     Key,
@@ -34,10 +43,8 @@ from balance_analysis.explorer.wire import (
     write_key,
 )
 from balance_analysis.filters import Filters
-from balance_analysis.labels import Labels
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, between
-from balance_analysis.text import type_label
 
 MOST_LISTED: Final = 5000
 """Rows of a table that an answer has at most; the page says where there are more."""
@@ -52,11 +59,9 @@ SUMMARY: Final = (
     *("minimum", "minimum_at", "maximum", "maximum_at"),
 )
 
-PARTY: Final = ("opening", "closing", "net", "internal", "inflow", "outflow")
-
 MOST_MOVERS: Final = 100
 
-_POINTS, _BARS = 300, 100
+_POINTS = 300
 
 OF_ASSETS: Final = ("headline", "accounts", "holders", "totals", "flows", "movers")
 """The views of an asset."""
@@ -153,7 +158,7 @@ def _about(look: Look) -> dict[str, Any]:
         "opened": opened,
         "labels": {
             **state.labels.shown(state.labels.ids()),
-            **{write_key(one): label for one, label in _account_names(state.labels)},
+            **{write_key(one): label for one, label in account_names(state.labels)},
         },
         "assets": [
             {
@@ -195,7 +200,7 @@ def _largest(look: Look, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFra
     """Return columns of the accounts of each asset that hold most."""
     ranked = held.iloc[by_size(held["asset_id"], held["balance"])]
     ranked = ranked.groupby("asset_id", observed=True).head(look.most)
-    return _with_keys(ranked, names)
+    return with_keys(ranked, names)
 
 
 def _holders(look: Look) -> dict[str, Any]:
@@ -249,7 +254,7 @@ def _summary(look: Look) -> dict[str, Any]:
     whole = replace(look, query=replace(query, asset=assets.pop() if len(assets) == 1 else ""))
     found = sum_up(look.of(query.accounts, query.start), shares_at(whole, query.end - 1), query)
     own = found[np.array([key in query.accounts for key in keys_of(found)], bool)]
-    return {"summary": to_records(_with_keys(own, SUMMARY), ("account", *SUMMARY))}
+    return {"summary": to_records(with_keys(own, SUMMARY), ("account", *SUMMARY))}
 
 
 def _totals(look: Look) -> dict[str, Any]:
@@ -262,7 +267,7 @@ def _totals(look: Look) -> dict[str, Any]:
 
 def _flows(look: Look) -> dict[str, Any]:
     query, found = look.query, []
-    name, grid = fitting_grid(query.start, query.end, _BARS)
+    name, grid = fitting_grid(query.start, query.end, BARS)
     accounts: pd.DataFrame | None = None
     # The last part has every account, so that the asset is there in all of them.
     for edges in reversed(look.state.parts(grid.edges)):
@@ -279,7 +284,7 @@ def _movers(look: Look) -> dict[str, Any]:
     found = top_movers(history, **look.query.bounds, n=MOST_MOVERS)
     moves = zip(found["opening"].fillna(0), found["net"], strict=True)
     found["relative"] = [int(net) / int(was) if was else np.nan for was, net in moves]
-    return {"movers": _with_keys(found, ("opening", "closing", "net", "relative"))}
+    return {"movers": with_keys(found, ("opening", "closing", "net", "relative"))}
 
 
 def _account(look: Look) -> dict[str, Any]:
@@ -345,14 +350,6 @@ def _cut(look: Look) -> Look:
     return replace(look, query=replace(query, start=start, end=end))
 
 
-def steps_of(history: History, query: Query, accounts: Iterable[Key]) -> dict[Key, Steps]:
-    """Return accounts as steps, known as far as every change is in the range; maybe none."""
-    steps, _ = history.over(**query.bounds)
-    numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
-    places = {account: numbers.get(account, len(steps)) for account in accounts}
-    return {one: steps.part(at, min(at + 1, len(steps))) for one, at in places.items()}
-
-
 def draw_line(steps: Steps, look: Look) -> dict[str, Any]:
     """Return the steps of one account that a chart needs, and the last one before them."""
     query, since = look.query, look.state.start
@@ -365,80 +362,7 @@ def draw_line(steps: Steps, look: Look) -> dict[str, Any]:
     }
 
 
-def tell_accounts(history: History, query: Query) -> dict[str, pd.DataFrame]:
-    """Return what accounts did in a range, and in each period of it, by account."""
-    _, grid = fitting_grid(query.start, query.end, _BARS)
-    average = time_weighted_average(history, freq=grid)
-    flowed = sum_flows(history, grid, ACCOUNT_KEY, full=True)
-    flowed = flowed.drop(columns=average.columns, errors="ignore")
-    summary = summarize_accounts(history, **query.bounds)
-    return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
-
-
 def shares_at(look: Look, moment: int) -> dict[Key, float]:
     """Return which part of its asset each account of the asset, or of all, holds at a moment."""
     found = share(look.at(moment), from_microseconds(moment))
     return dict(zip(keys_of(found), found["share"], strict=True))
-
-
-def sum_up(history: History, shares: Mapping[Key, float], query: Query) -> pd.DataFrame:
-    """Return what accounts did in a range, and which part of their asset they held at its end."""
-    found = summarize_accounts(history, **query.bounds)
-    return found.assign(share=[shares.get(key, np.nan) for key in keys_of(found)])
-
-
-def tell_parties(history: History, query: Query) -> dict[str, pd.DataFrame]:
-    """Return what parties, and their accounts, did in a range, and flowed in each period of it.
-
-    What moves between accounts of one party is apart from what comes from others and goes to them.
-    """
-    _, grid = fitting_grid(query.start, query.end, _BARS)
-    by, accounts = ["asset_id", "party_id"], summarize_accounts(history, **query.bounds)
-    names = ("party_id", "opening", "closing", "net", "inflow", "outflow")
-    return {
-        "totals": summarize_parties(history, **query.bounds)[[*by, "accounts", *PARTY]],
-        "accounts": _with_keys(accounts, names).drop(columns="asset_id"),
-        "flows": sum_flows(history, grid, by, full=True, internal=True),
-    }
-
-
-def find_rows(history: History, query: Query) -> pd.DataFrame:
-    """Return the rows of accounts in a range, each with its delta and how deep it fell."""
-    changed = deltas(history)
-    changed["depth"] = drawdown(history)["depth"]
-    times, bounds = changed["timestamp"], query.bounds
-    rows: pd.DataFrame = changed[(times >= bounds["start"]) & (times < bounds["end"])]
-    return rows
-
-
-def own_columns(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of a frame that don't tell of which account it is."""
-    return [str(name) for name in frame if name not in ACCOUNT_KEY]
-
-
-def _account_names(labels: Labels) -> Iterator[tuple[Key, str]]:
-    for named, label in labels.items():
-        if not isinstance(named, str):
-            asset, kind, party, market = named
-            yield (asset, kind, party, market), label
-
-
-def has_text(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.bool_]:
-    """Return which accounts have a text in an id or a label of theirs, or in their type."""
-    wanted = text.casefold()
-    named = {key for key, label in _account_names(labels) if wanted in label.casefold()}
-    is_found = np.array([bool(named) and key in named for key in keys_of(accounts)], bool)
-    for name in ACCOUNT_KEY[1:]:
-        ids = accounts[name].cat
-        texts = [f"{one} {labels.get(one, '')}" for one in ids.categories]
-        if name == "account_type":
-            texts = [f"{one} {type_label(one)}" for one in ids.categories]
-        is_found |= np.array([wanted in one.casefold() for one in texts], bool)[ids.codes]
-    return is_found
-
-
-def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return columns of a frame behind the asset and the account of each row."""
-    keys = [write_key(account) for account in keys_of(frame)]
-    own = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
-    return own[["asset_id", "account", *names]]

@@ -17,7 +17,15 @@ from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import check_type
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import BLUE, ORANGE, VERMILION, ink, looks, takes_style
+from balance_analysis.figures.styles import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    VERMILION,
+    ink,
+    looks,
+    takes_style,
+)
 from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
@@ -25,7 +33,12 @@ from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import duration_text
 
 _HEIGHT: Final = 0.6
-_COVERAGE: Final = {"complete": BLUE, "unproven": ORANGE, "gap": VERMILION}
+_COVERAGE: Final = {
+    "confirmed": GREEN,
+    "complete": BLUE,
+    "unproven": ORANGE,
+    "gap": VERMILION,
+}
 _DAY: Final = 86_400_000_000
 
 _SHADES: Final = {"market": (0.12, None), "asset": (0.0, "..")}

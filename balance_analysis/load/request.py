@@ -94,15 +94,11 @@ def reporting(progress: bool | Report | None) -> Iterator[Report]:
     """
     if callable(progress):
         yield progress
-    elif progress or (progress is None and _is_seen()):
+    elif progress or (progress is None and (sys.stderr.isatty() or _is_notebook())):
         with _bar() as report:
             yield report
     else:
         yield lambda _share, _rows: None
-
-
-def _is_seen() -> bool:
-    return sys.stderr.isatty() or _is_notebook()
 
 
 def _is_notebook() -> bool:

@@ -60,7 +60,6 @@ from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import EVER, Moments, Span, clipped, joined
 from balance_analysis.text import count_text, range_text, without_credentials
 
-_DAY: Final = 24
 _KINDS: Final = ("removed", "added", "changed")
 _UNTOLD: Final = "not told"
 
@@ -89,6 +88,8 @@ class Difference(Record):
     knowledge
         Where they don't know the same: an interval, and what the first and the other know of it:
         "complete", "unproven", or "unknown" where it doesn't tell.
+    shared
+        The intervals that both know to be complete.
     """
 
     one: str
@@ -97,6 +98,7 @@ class Difference(Record):
     rows: pd.DataFrame
     days: pd.DataFrame
     knowledge: tuple[tuple[Moments, str, str], ...]
+    shared: tuple[Moments, ...]
 
     @property
     def is_same(self) -> bool:
@@ -119,7 +121,7 @@ class Difference(Record):
             yield f"{row['date']:%Y-%m-%d}", ", ".join(counts)
 
     def _content(self) -> dict[str, Any]:
-        names = ("is_same", "one", "other", "compared", "knowledge")
+        names = ("is_same", "one", "other", "compared", "knowledge", "shared")
         days = self.days.reset_index().to_dict("records")
         return {**{name: getattr(self, name) for name in names}, "days": days}
 
@@ -141,8 +143,7 @@ class _Side:
         return joined(clipped(((a, b) for a, b, _ in self.tells), start, end))
 
     def state(self, moment: int) -> str:
-        states = (state for start, end, state in self.tells if start <= moment < end)
-        return next(states, "unknown")
+        return next((state for a, b, state in self.tells if a <= moment < b), "unknown")
 
 
 def diff(
@@ -200,6 +201,7 @@ def diff(
     edges = np.array(_both(sides, begin, stop), np.int64).ravel()  # a node may know less by now
     rows = rows[np.searchsorted(edges, times, side="right") % 2 == 1].reset_index(drop=True)
     rows["change"] = rows["change"].cat.set_categories(_KINDS)
+    different, shared = _knowledge(sides, begin, stop)
     days = rows.groupby([rows["timestamp"].dt.floor("D").rename("date"), "change"], observed=False)
     return Difference(
         sides[0].name,
@@ -207,7 +209,8 @@ def diff(
         (counts[0], counts[1]),
         rows,
         days.size().unstack(fill_value=0).rename_axis(columns=None),
-        tuple(_knowledge(sides, begin, stop)),
+        tuple(different),
+        tuple(shared),
     )
 
 
@@ -242,18 +245,27 @@ def _both(sides: Sequence[_Side], begin: int, stop: int) -> list[Span]:
     return [part for span in one for part in clipped(other, *span)]
 
 
-def _knowledge(sides: Sequence[_Side], begin: int, stop: int) -> Iterator[tuple[Moments, str, str]]:
-    """Yield where two don't know the same, and what each knows, in time order."""
+def _knowledge(
+    sides: Sequence[_Side], begin: int, stop: int
+) -> tuple[list[tuple[Moments, str, str]], list[Moments]]:
+    """Return where two don't know the same, and what each knows, and where both know all."""
     told = [(start, end) for side in sides for start, end, _ in side.tells]
     edges = sorted({*itertools.chain(*clipped(told, begin, stop))})
 
     def states(span: Span) -> tuple[str, str]:
         return sides[0].state(span[0]), sides[1].state(span[0])
 
+    different, shared = [], []
     for (one, other), group in itertools.groupby(itertools.pairwise(edges), key=states):
         spans = [*group]
-        if one != other and _UNTOLD not in (one, other):
-            yield (from_microseconds(spans[0][0]), from_microseconds(spans[-1][1])), one, other
+        if one == other == "unknown" or _UNTOLD in (one, other):
+            continue
+        moments = from_microseconds(spans[0][0]), from_microseconds(spans[-1][1])
+        if one != other:
+            different.append((moments, one, other))
+        elif one == "complete":
+            shared.append(moments)
+    return different, shared
 
 
 def _opened(source: Any, stack: ExitStack) -> _Side:  # noqa: ANN401 - of many kinds
@@ -286,11 +298,11 @@ def _archive(store: Store) -> _Side:
 
         @lru_cache(maxsize=1)
         def day(number: int) -> pa.Table:
-            own = scan.between(number * _DAY * HOUR, (number + 1) * _DAY * HOUR)
+            own = scan.between(number * 24 * HOUR, (number + 1) * 24 * HOUR)
             return pa.Table.from_batches(own.iter_batches(), ARROW_SCHEMA)
 
         for each in hour_digests(scan):
-            yield each, partial(lambda hour: _of_hour(day(hour // _DAY), hour), each.hour)
+            yield each, partial(lambda hour: _of_hour(day(hour // 24), hour), each.hour)
 
     tells = [(*x.span, "complete" if x.proven else "unproven") for x in snapshot.coverage.intervals]
     return _Side(without_credentials(store.uri), tells, hours, snapshot.about.filters.sorted())
@@ -365,10 +377,7 @@ def _of_hour(rows: pa.Table, hour: int) -> pa.Table:
 def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     """Return the rows that two tables of `ARROW_SCHEMA` don't share: see `Difference.rows`.
 
-    Raises
-    ------
-    CheckError
-        If one has two rows of an account and a time.
+    If one has two rows of an account and a time, that is a CheckError.
     """
     both = canonical(pa.concat_tables([one, other]), sort=False)
     numbers, times = numbers_of(both, ACCOUNT_KEY), times_of(both)

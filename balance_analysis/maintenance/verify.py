@@ -44,6 +44,9 @@ from balance_analysis.text import moment_text, range_text, without_credentials
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
 
+_BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.BLOCKS, layout.DISPUTES)
+"""What stands in an archive without being noted in its coverage."""
+
 NOBODY: Final = ACCOUNTS.empty_table()
 
 Look = Callable[[Callable[[File], "CheckedFile"], Iterable[File]], Iterator["CheckedFile"]]
@@ -304,7 +307,7 @@ class _Verification:
         if is_leftover(name) or name.startswith(self.about.checkpoints):
             may_be = is_being_written or name.startswith(layout.STAGED)
         else:
-            may_be = name.startswith((layout.RUNS, layout.QUARANTINE, layout.BLOCKS))
+            may_be = name.startswith(_BESIDE)
         return may_be or not self.store.has(name)
 
     def _add_stranger(self, name: str) -> None:

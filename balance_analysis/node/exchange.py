@@ -181,7 +181,8 @@ def _send(session: requests.Session, get: Get, deadline: float) -> tuple[request
         response = session.get(
             url,
             headers=dict(headers),
-            auth=_as_it_is if is_given else None,
+            # Any function keeps a `.netrc` out.
+            auth=(lambda request: request) if is_given else None,
             hooks={"response": [_drop_redirect, *session.hooks["response"]]},
             timeout=get.timeout,
             stream=True,
@@ -195,11 +196,6 @@ def _send(session: requests.Session, get: Get, deadline: float) -> tuple[request
             headers = get.elsewhere
         url = str(response.next.url)
     raise requests.TooManyRedirects("it redirects without an end")
-
-
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Leave a request alone, as the authentication that keeps a `.netrc` out."""
-    return request
 
 
 def _drop_redirect(response: requests.Response, **_: object) -> None:

@@ -130,16 +130,12 @@ def iter_rows(
     accounts = content.read_accounts(segments[-1], filters)
     before: int | None = None
     with ThreadPoolExecutor(THREADS, thread_name_prefix="balance_analysis") as pool:
-        waiting: deque[tuple[Segment, Future[content.SegmentRows]]] = deque()
-        todo = iter(segments)
+        todo = (pool.submit(content.read_rows, each, accounts) for each in segments)
+        waiting: deque[Future[content.SegmentRows]] = deque()
         try:
-            while True:
-                for segment in islice(todo, 2 * THREADS - len(waiting)):
-                    waiting.append((segment, pool.submit(content.read_rows, segment, accounts)))
-                if not waiting:
-                    return
-                segment, future = waiting.popleft()
-                part = future.result()
+            for segment in segments:
+                waiting.extend(islice(todo, 2 * THREADS - len(waiting)))
+                part = waiting.popleft().result()
                 if before is not None and part.times[0] <= before:
                     raise IncompleteError(
                         f"{segment} begins before the segment ends that stands before it"

@@ -58,13 +58,6 @@ MOST_VIEWS: Final = 32
 """Views that are worked on or wait."""
 
 METHODS: Final = ("GET", "HEAD")
-EXPOSED: Final = (
-    "Warning",
-    "X-Incomplete",
-    "X-Block-Height",
-    "X-Block-Timestamp",
-    *guards.RATE_HEADERS,
-)
 
 
 def create_app(
@@ -173,7 +166,7 @@ def _sharing(origins: list[str]) -> Iterator[Middleware]:
             allow_origins=origins,
             allow_methods=METHODS,
             allow_headers=["*"],
-            expose_headers=EXPOSED,
+            expose_headers=guards.EXPOSED,
         )
 
 

@@ -33,6 +33,7 @@ MOST_ADDRESSES: Final = 10_000
 """So many are remembered; who has been quiet for longest is forgotten first."""
 
 RATE_HEADERS: Final = tuple(f"Ratelimit-{name}" for name in ("Limit", "Remaining", "Reset"))
+EXPOSED: Final = ("Warning", "X-Incomplete", "X-Block-Height", "X-Block-Timestamp", *RATE_HEADERS)
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX: Final = "balance_analysis_service_"

@@ -6,9 +6,7 @@ gave and for both cursors at once, and every answer has the form that it tells.
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -18,6 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from balance_analysis import __version__
+from balance_analysis.explorer.page import digest
 from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, PARTS, VIEWS
 from balance_analysis.schema import ACCOUNT_TYPES
 from balance_analysis.service.errors import RefusedError
@@ -114,11 +113,7 @@ def page() -> tuple[str, str]:
     error = json.loads(bytes(RefusedError("pagination.first=0 is not a page size").response().body))
     template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
     html = template.render(api=describe(), examples=_EXAMPLES, error=json.dumps(error, indent=2))
-    digests = {
-        kind: base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        for kind, content in _INLINE.findall(html)
-    }
-    own = "".join(f"{kind}-src 'sha256-{digest}'; " for kind, digest in digests.items())
+    own = "".join(f"{kind}-src {digest(content)}; " for kind, content in _INLINE.findall(html))
     return html, (
         f"default-src 'none'; {own}connect-src 'self'; img-src data:; base-uri 'none'; "
         "form-action 'none'; frame-ancestors 'none'"

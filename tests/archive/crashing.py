@@ -88,6 +88,8 @@ class Crasher:
     ) -> Outcome:
         """Run an export in a child; a folder in place of an address is imported as segments.
 
+        With the option `confirm`, what is there is confirmed by the node instead.
+
         Parameters
         ----------
         mode
@@ -176,7 +178,7 @@ def _install(steps: Steps) -> None:
 
 def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     """Export in this process, and return how it ended."""
-    from balance_analysis import Archive  # noqa: PLC0415 - only the server exports
+    from balance_analysis import Archive, confirm  # noqa: PLC0415 - only the server exports
     from balance_analysis.ingest.imports import import_segments  # noqa: PLC0415
     from tests.archive.exporting import run_export  # noqa: PLC0415
 
@@ -188,7 +190,9 @@ def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
         os.setuid(65534)
     _install(Steps(order, log))
     try:
-        if order["url"].startswith("http"):
+        if order["options"].get("confirm"):
+            confirm(order["folder"], order["url"])
+        elif order["url"].startswith("http"):
             run_export(order["url"], Path(order["folder"]), **order["options"])
         else:
             import_segments(Archive(order["folder"]), order["url"], **order["options"])

@@ -38,6 +38,7 @@ WRITERS = {
     "limits --output": (["limits", "{url}"], ".json"),
     "summary --output": (["summary", "{source}"], ".parquet"),
     "series --output": (["series", "{source}"], ".parquet"),
+    "diff --output": (["diff", "{source}", "{source}"], ".csv"),
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
     "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),

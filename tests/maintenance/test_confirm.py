@@ -1,0 +1,218 @@
+"""What two sources have the same is confirmed, and nothing that one of them lacks."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from tests.archive.crashing import Crasher
+from tests.archive.exporting import (
+    END,
+    START,
+    content_of,
+    edit_coverage,
+    node_of,
+    run_export,
+    spread_history,
+    state_of,
+)
+from tests.cli.running import fails, run
+from tests.columns import ATTRS_KEY
+from tests.moments import moment_text
+from tests.segments.writer import write_segments
+
+ROWS = spread_history(13, rows=200)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+FIRST, LAST = TIMES[0], TIMES[-1] + 1
+
+
+def time_of(row):
+    return row.timestamp_ns // 1000
+
+
+def whole(rows, rng):
+    return rows, END
+
+
+def pruned(rows, rng):
+    since = rng.choice(TIMES[1:-1])
+    return [row for row in rows if time_of(row) >= since], END
+
+
+def lagging(rows, rng):
+    head = rng.choice(TIMES[1:-1])
+    return [row for row in rows if time_of(row) <= head], head
+
+
+def dropping(rows, rng):
+    lost = set(rng.sample(range(1, len(rows) - 1), len(rows) // 50))
+    return [row for n, row in enumerate(rows) if n not in lost], END
+
+
+def changing(rows, rng):
+    place = rng.randrange(len(rows))
+    other = replace(rows[place], balance=int(rows[place].balance) + 1)
+    return [*rows[:place], other, *rows[place + 1 :]], END
+
+
+def of_another_network(rows, rng):
+    return spread_history(rng.randrange(100, 200), rows=len(rows)), END
+
+
+FAULTS = [whole, pruned, lagging, dropping, changing, of_another_network]
+
+
+def confirmed(folder):
+    return [x.span for x in state_of(folder).intervals if x.state == "confirmed"]
+
+
+def within(rows, spans):
+    return {
+        (*row.account, time_of(row), int(row.balance))
+        for row in rows
+        if any(a <= time_of(row) < b for a, b in spans)
+    }
+
+
+@settings(max_examples=30)
+@given(
+    one=st.sampled_from(FAULTS),
+    other=st.sampled_from(FAULTS),
+    seed=st.integers(0, 2**16),
+    partition=st.sampled_from(["day", "hour", "month"]),
+)
+def test_nothing_that_is_missing_in_one_node_ends_as_confirmed(
+    tmp_path_factory, one, other, seed, partition
+):
+    rng = random.Random(seed)
+    (ours, head), (theirs, last) = one(ROWS, rng), other(ROWS, rng)
+    folder = tmp_path_factory.mktemp("confirm") / "a"
+    with node_of(ours, head=head) as node, node_of(theirs, head=last) as second:
+        run_export(node, folder, start=START, end=END, partition=partition)
+        rows = content_of(folder, "changes/")
+        try:
+            found = ba.confirm(folder, second.url)
+        except ba.NetworkMismatchError:
+            assert of_another_network in {one, other}
+            assert not confirmed(folder)
+        else:
+            disputes = list((folder / "_disputes").glob("*.json"))
+            assert len(disputes) == (not found.rows.empty)
+        spans = confirmed(folder)
+        assert within(ours, spans) == within(theirs, spans)
+        assert content_of(folder, "changes/") == rows
+        if one is other is whole:
+            assert spans == [(START, END)]
+        assert ba.Archive(folder).verify().is_whole
+
+
+def test_a_difference_is_kept_and_its_day_not_confirmed_and_overwrites_nothing(tmp_path):
+    other, _ = changing(ROWS, random.Random(3))
+    (row,) = set(ROWS).difference(other)
+    with node_of(ROWS, head=END) as node, node_of(other, head=END) as second:
+        run_export(node, tmp_path / "a", start=START, end=END)
+        before = ba.Archive(tmp_path / "a").read()
+        told = run("verify", tmp_path / "a", "--against", second.url, "--confirm", code=5)
+    assert ba.Archive(tmp_path / "a").read().equals(before)
+    (kept,) = (tmp_path / "a" / "_disputes").iterdir()
+    content = json.loads(kept.read_text())
+    assert content["other"] == second.url
+    (wrong,) = content["rows"]
+    assert (wrong["balance"], wrong["other_balance"]) == (
+        str(row.balance),
+        str(int(row.balance) + 1),
+    )
+    assert wrong["party_id"] == row.party_id
+    assert "requests" in told.stderr
+    covered = ba.Archive(tmp_path / "a").coverage()
+    assert covered["state"].tolist() in (
+        ["confirmed", "complete", "confirmed"],
+        ["complete", "confirmed"],
+        ["confirmed", "complete"],
+    )
+    assert set(covered["confirmed_by"].dropna()) == {second.url}
+    assert "confirmed" in run("status", tmp_path / "a").stdout
+    run("verify", tmp_path / "a")
+
+
+def test_an_export_confirms_what_it_brought_and_a_later_one_the_rest(tmp_path):
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        command = ("export", node.url, second.url, tmp_path / "a", "--confirm", "2")
+        middle = (START + END) // 2
+        run(*command, "--since", moment_text(START), "--until", moment_text(middle))
+        assert confirmed(tmp_path / "a") == [(START, middle)]
+        run(*command, "--until", moment_text(END))
+        status = ba.Archive(tmp_path / "a").status()
+    assert status.confirmed == status.complete
+    assert not list((tmp_path / "a").glob("_disputes/*"))
+
+
+def test_segments_confirm_and_the_same_node_is_said_to_have_been_asked_again(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", start=FIRST, end=LAST)
+        ba.confirm(tmp_path / "a", node.url)
+        (own,) = set(ba.Archive(tmp_path / "a").coverage()["confirmed_by"])
+        assert own == f"{node.url}, asked again"
+    run("verify", tmp_path / "a", "--segments", tmp_path / "segments", "--confirm")
+    (own,) = set(ba.Archive(tmp_path / "a").coverage()["confirmed_by"])
+    assert own.startswith("segments ")
+
+
+def test_what_is_asked_for_anew_is_confirmed_no_more(tmp_path):
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        run_export(node, tmp_path / "a", start=START, end=END - 10**10)
+        ba.confirm(tmp_path / "a", second.url)
+        run_export(node, tmp_path / "a", end=END, overlap="6h")
+    spans = confirmed(tmp_path / "a")
+    assert len(spans) == 1
+    assert spans[0][1] <= END - 10**10 - 6 * 3_600_000_000
+
+
+def test_an_archive_of_before_confirmations_is_read_and_confirmed(tmp_path):
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        run_export(node, tmp_path / "a", start=START, end=END)
+        edit_coverage(
+            tmp_path / "a", lambda x: [each.pop("confirmed_by") for each in x["intervals"]]
+        )
+        assert ba.Archive(tmp_path / "a").coverage()["state"].tolist() == ["complete"]
+        ba.confirm(tmp_path / "a", second.url)
+    assert ba.Archive(tmp_path / "a").coverage()["state"].tolist() == ["confirmed"]
+    known = ba.Archive(tmp_path / "a").read().attrs[ATTRS_KEY]["known"]
+    assert len(known) == 1
+
+
+def test_confirm_wants_one_other_source(tmp_path):
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    said = fails("verify", tmp_path / "a", "--confirm", code=2, folder=tmp_path)
+    assert "--against or with --segments" in said
+    with pytest.raises(ba.ArchiveError, match="is no archive"):
+        ba.confirm(tmp_path / "none", tmp_path / "a")
+
+
+def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_confirms_it(tmp_path):
+    other, _ = changing(ROWS, random.Random(3))
+    before, folder = tmp_path / "before", tmp_path / "a"
+    with node_of(ROWS, head=END) as node, node_of(other, head=END) as second, Crasher() as crasher:
+        run_export(node, before, start=START, end=END)
+        rows = content_of(before, "changes/")
+        shutil.copytree(before, folder)
+        steps = crasher.export(second.url, folder, confirm=True).steps
+        wanted = state_of(folder)
+        for step in [at for at, (kind, _) in enumerate(steps) if kind in ("half", "rename")]:
+            shutil.rmtree(folder)
+            shutil.copytree(before, folder)
+            assert crasher.export(second.url, folder, mode="kill", step=step, confirm=True).killed
+            assert content_of(folder, "changes/") == rows
+            assert state_of(folder) in (state_of(before), wanted)
+            ba.confirm(folder, second.url)
+            assert state_of(folder) == wanted
+            assert ba.Archive(folder).verify().is_whole
