@@ -14,8 +14,7 @@ from openapi_spec_validator import validate
 
 from balance_analysis import demo
 from balance_analysis.explorer.wire import VIEWS
-from balance_analysis.service.app import EXPOSED
-from balance_analysis.service.guards import LONGEST_URL, RATE_HEADERS
+from balance_analysis.service.guards import EXPOSED, LONGEST_URL
 from balance_analysis.service.openapi import VIEWS_AT, describe
 from balance_analysis.service.parameters import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from tests.serving import CHANGES, LIMITS, serving
@@ -122,7 +121,7 @@ def test_the_numbers_that_are_told_are_those_that_hold():
     }
     assert f"{DEFAULT_PAGE_SIZE:,} if neither this" in text
     assert {*re.findall(r"([0-9,]+) bytes", text)} == {f"{LONGEST_URL:,}"}
-    assert {*RATE_HEADERS, *EXPOSED} == {*describe()["components"]["headers"]}
+    assert {*EXPOSED} == {*describe()["components"]["headers"]}
 
 
 def test_every_error_answer_has_the_interface_s_body():
