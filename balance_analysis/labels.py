@@ -149,6 +149,8 @@ def _make(content: Mapping[Any, object], where: str) -> Labels:
 
 def _key(key: object, where: str) -> Named:
     """Return what a label is of, ids in lower case as the interface has them."""
+    if isinstance(key, str) and ("…" in key or ".." in key):
+        raise ValueError(f"{where}: {key!r} is short for an id; labels need whole ids")
     parts = key.split(_SEPARATOR) if isinstance(key, str) else key
     if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
         ids = tuple(x.lower() if LONG_ID.fullmatch(x) else x for x in map(str.strip, parts))
@@ -159,10 +161,10 @@ def _key(key: object, where: str) -> Named:
     raise ValueError(f"{where}: {key!r} is neither an id nor the {len(ACCOUNT_KEY)} of an account")
 
 
-class _Shared(dict[str, Any]):
+class _SharedNames(dict[str, Any]):
     """What attrs have of names, of which pandas' copies of attrs, one an operation, are one."""
 
-    def __deepcopy__(self, _: object) -> _Shared:
+    def __deepcopy__(self, _: object) -> _SharedNames:
         return self
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
@@ -200,7 +202,7 @@ def read_names(assets: AssetsLike | None = None, labels: LabelsLike | None = Non
 def note_names(metadata: Mapping[str, object], names: Names) -> dict[str, object]:
     """Return what is told of a load with names beside those that it tells of already."""
     now = names_in(metadata).updated(names).keywords()
-    return {**metadata, **{key: _Shared(told.to_json()) for key, told in now.items() if told}}
+    return {**metadata, **{key: _SharedNames(told.to_json()) for key, told in now.items() if told}}
 
 
 def carried(metadata: object) -> dict[str, Any]:

@@ -25,6 +25,12 @@ z,{",".join(SAVINGS)}, Savings
 FILED = {key if isinstance(key, str) else "/".join(key): label for key, label in SOURCE.items()}
 
 
+@pytest.mark.parametrize("key", ["a1a1a1…a1a1", "a1..a1"])
+def test_a_short_id_is_no_key_of_a_label(key):
+    with pytest.raises(ValueError, match="labels need whole ids"):
+        ba.read_labels({key: "Alice"})
+
+
 def test_a_file_or_frame_of_any_kind_gives_the_same_labels_as_a_mapping(tmp_path):
     toml = "\n".join(f'"{key}" = "{label}"' for key, label in FILED.items())
     texts = {"a.toml": toml, "a.csv": CSV, "a.JSON": json.dumps(FILED)}

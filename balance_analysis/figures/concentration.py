@@ -262,7 +262,8 @@ def plot_averages(
     balances = to_balances(found["average"], found["is_known"])
     amounts = chart.unit.scale(balances).reshape(len(steps), len(grid))
     is_known = ~np.isnan(amounts)
-    has_bar = np.asarray(is_known.any(axis=0))
+    # A share of what is known would pass for a share of all.
+    has_bar = np.asarray(is_known.all(axis=0) if shares else is_known.any(axis=0))
     if not has_bar.any():
         return chart.explain("no average is known:\nbalances are unknown in a part of each period")
     sums = [np.nansum(amounts[stack.numbers == area], axis=0) for area in range(len(stack.labels))]

@@ -30,7 +30,7 @@ from tests.loopback import Fault, LoopbackNode
 from tests.node.truth import lines_of_rows, lines_of_table
 
 ROWS = spread_history(7, rows=120, accounts=8)
-INPUTS = {"config", "assets", "previous"}
+INPUTS = {"config", "assets", "labels", "previous"}
 """The options that name a file to read."""
 
 WRITERS = {
@@ -39,6 +39,10 @@ WRITERS = {
     "summary --output": (["summary", "{source}"], ".parquet"),
     "series --output": (["series", "{source}"], ".parquet"),
     "diff --output": (["diff", "{source}", "{source}"], ".csv"),
+    "compare --output": (
+        ["compare", "{source}", "--at", "2023-04-01", "--at", "2023-04-02"],
+        ".csv",
+    ),
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
     "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
@@ -358,7 +362,7 @@ def test_a_table_shows_what_a_terminal_would_obey(evil):
 def test_what_is_said_of_a_choice_is_escaped(evil, tmp_path):
     said = run("plot", evil, "--kind", "drawdown", "-o", tmp_path / "x.png")
     assert is_harmless(said)
-    said = run("series", evil, "--party-id", f"x{ESCAPE[:8]}", "-o", tmp_path / "x.csv", code=2)
+    said = run("series", evil, "--party-id", f"y{ESCAPE[:8]}", "-o", tmp_path / "x.csv", code=2)
     assert is_harmless(said)
 
 
