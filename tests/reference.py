@@ -26,7 +26,7 @@ TASKS = {
     "Keep archives": {"archive", "archives", "ingest", "maintenance"},
     "Draw and report": {"figures", "report"},
     "Files": {"files"},
-    "Assets, labels, names": {"assets", "labels", "schema"},
+    "Assets, labels, names": {"assets", "labels", "naming", "schema"},
     "Errors": {"errors"},
 }
 """Of each page the rooms whose public names stand on it."""
