@@ -20,6 +20,7 @@ from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.digest import digest
 from balance_analysis.archive.explain import explain
+from balance_analysis.archive.network import limits
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
@@ -76,7 +77,7 @@ class Archive:
     connect = connect
     digest = digest
     explain = explain
-    limits = network.limits
+    limits = limits
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
