@@ -196,8 +196,9 @@ def takes(keywords: type, *sources: Callable[..., Any]) -> Callable[[F], F]:
         signature = inspect.signature(function)
         own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
         also = [
-            handed[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for name in keywords.__annotations__
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in handed.values()
+            if each.name in keywords.__annotations__
         ]
         checked = with_keywords(function, {each.name for each in (*own, *also)})
         checked.__signature__ = signature.replace(parameters=[*own, *also])  # type: ignore[attr-defined]
