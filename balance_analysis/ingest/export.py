@@ -193,12 +193,25 @@ class _Nodes:
         request = replace(self.request, end=self._end(state))
         nodes = NodePool(self.client, request.on_bad_rows, self.run.stats)
         if state.intervals:
-            spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
+            spans = self._beside(state, request.end)
             unproven = self._unproven(state, request.end)
             spans += [(nodes.best_retention_start(*each), each[1]) for each in unproven]
         else:
             spans = [nodes.interval(request)]
         return sorted((start, end) for start, end in spans if start < end)
+
+    def _beside(self, state: Coverage, end: int) -> list[Span]:
+        """Return what to ask for before, after and, if wanted, between what is covered."""
+        start, (first, last) = self.request.start, state.bounds(proven=False)
+        spans = [] if start is None else [(start, min(first, end))]
+        if self.fill_gaps:
+            spans += state.missing(first, last, proven=False)
+        if end > last:
+            # The last row as well: it is the likeliest to have changed.
+            rows = [note.last for note in state.files.values() if note.last > last - _DAY]
+            begin = min([last - self.overlap, *rows[-1:]])
+            spans.append((max(begin, state.intervals[-1].start), end))
+        return spans
 
     def _unproven(self, state: Coverage, end: int) -> list[Span]:
         """Return what is covered, but is to be asked for again as it isn't proven."""
@@ -256,19 +269,3 @@ class _Nodes:
 
     def note_committed(self, until: int) -> None:
         """Nothing goes by it."""
-
-
-def _spans_beside(
-    state: Coverage, request: LoadRequest, overlap: int, *, fill_gaps: bool
-) -> list[Span]:
-    """Return what to ask for before, after and, if wanted, between what is covered."""
-    start, (first, last) = request.start, state.bounds(proven=False)
-    spans = [] if start is None else [(start, min(first, request.end))]
-    if fill_gaps:
-        spans += state.missing(first, last, proven=False)
-    if request.end > last:
-        # The last row as well: it is the likeliest to have changed.
-        rows = [note.last for note in state.files.values() if note.last > last - _DAY]
-        begin = min([last - overlap, *rows[-1:]])
-        spans.append((max(begin, state.intervals[-1].start), request.end))
-    return spans

@@ -38,9 +38,6 @@ FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
 _BETWEEN: Final = "\0"
-_EMPTY: Final = pa.RecordBatch.from_arrays(
-    [pa.nulls(0, kind) for kind in ARROW_SCHEMA.types], schema=ARROW_SCHEMA
-)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
 _PAGE_KEYS: Final = 7
@@ -169,8 +166,6 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
 
 def _columns(rows: list[Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
-    if not rows:
-        return _EMPTY
     *ids, times, balances = (_texts([*map(attrgetter(name), rows)]) for name in COLUMNS)
     nanoseconds = _nanoseconds(times)
     if nanoseconds is None or not _all(are_balances(balances)):
@@ -190,6 +185,8 @@ def _texts(values: Sequence[str | int]) -> pa.StringArray:
     ends = pa.py_buffer(np.array([0, len(joined)], np.int32))
     one = pa.StringArray.from_buffers(1, ends, pa.py_buffer(joined))
     texts = pc.split_pattern(one, _BETWEEN).flatten()
+    if not values:  # nothing, joined, is one empty text
+        return texts[:0]
     return texts if len(texts) == len(values) else pa.array(map(str, values), pa.string())
 
 

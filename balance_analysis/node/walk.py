@@ -290,10 +290,8 @@ def _accounts(listings: Iterable[Listing]) -> list[Account]:
 
 def _joined(listings: list[Listing]) -> Listing:
     """Return the rows of one block's listings; what came twice stays, for the table's check."""
-    rows = pa.Table.from_batches([listing.rows for listing in listings], ARROW_SCHEMA)
-    times = pa.chunked_array([listing.times for listing in listings], pa.int64())
+    rows = pa.concat_batches([listing.rows for listing in listings])
+    times = pa.concat_arrays([listing.times for listing in listings])
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
-    batches = rows.unify_dictionaries().combine_chunks().to_batches()
-    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
     sent = sum(listing.sent for listing in listings)
-    return Listing(batch, times.combine_chunks(), tuple(bad), more=False, end_cursor="", sent=sent)
+    return Listing(rows, times, tuple(bad), more=False, end_cursor="", sent=sent)
