@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import stamina
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import WorkStealingScheduling
 
+from balance_analysis import demo
 from tests.loopback.histories import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ def recorded_ledger() -> list[LedgerEntry]:
     return read_ledger(_recorded("ledger.csv"))
 
 
+@pytest.fixture(scope="session")
+def sample():
+    """An archive of the sample data, to read only."""
+    with demo.sample_archive() as archive:
+        yield archive
+
+
 @pytest.fixture
 def without_waits():
     """Ask a node twice at most, and at once."""
@@ -78,6 +87,13 @@ def _recorded(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"the public recording is not at {path}")
     return path
+
+
+def pytest_collection_finish():
+    """Leave out what stays until the end when garbage is looked for, and look less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_xdist_make_scheduler(config, log):
