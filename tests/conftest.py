@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
+FLAGS = ["--no-sandbox", "--disable-gpu", "--in-process-gpu"]
+"""Of the browser, which draws by itself: the other processes would take longer."""
+
 PROFILE = settings(
     deadline=None,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("same", PROFILE, derandomize=True, database=None)
@@ -77,7 +80,7 @@ def chromium():
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser
         browser.close()
 

@@ -31,7 +31,7 @@ from tests.serving import application
 DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
 LONGEST = {"hour": 50 * HOUR, "day": 50 * DAY, "month": 1300 * DAY}
-ARCHIVES = settings.default.max_examples // 10
+ARCHIVES = settings.default.max_examples // 5
 """How many are tried: five, and as many times more as a property has more examples."""
 
 
