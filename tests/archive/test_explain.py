@@ -8,7 +8,7 @@ from fractions import Fraction
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -51,7 +51,6 @@ def by_account(frame):
     return dict(list(frame.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")).groupby(ba.ACCOUNT_KEY)))
 
 
-@settings(max_examples=20)
 @given(moment=MOMENTS)
 def test_the_balances_behind_a_total_add_up_to_it(folder, moment):
     archive, at = ba.Archive(folder), from_microseconds(moment)
@@ -72,7 +71,6 @@ def test_the_balances_behind_a_total_add_up_to_it(folder, moment):
         assert bool(known) == pd.notna(sums[asset])
 
 
-@settings(max_examples=20)
 @given(bounds=st.tuples(MOMENTS, MOMENTS).filter(lambda x: x[0] < x[1]))
 def test_the_rows_behind_flows_and_averages_add_up_to_them(folder, bounds):
     archive, accounts = ba.Archive(folder), book(LINES, known=stretches(folder))
@@ -150,7 +148,6 @@ def test_rows_behind_a_number_are_of_a_moment_or_an_interval_that_is_known(folde
         archive.rows_behind(at="2023-02-15", start="2023-02-15")
 
 
-@settings(max_examples=40)
 @given(account=st.sampled_from(ACCOUNTS), moment=MOMENTS)
 def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folder, account, moment):
     archive = ba.Archive(folder)
