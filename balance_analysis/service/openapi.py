@@ -1,7 +1,8 @@
 """What the service offers, as an OpenAPI 3.1 document for programs, and as a page for people.
 
 It promises what is kept: every request that it allows is answered, but for a cursor that no answer
-gave and for both cursors at once, and every answer has the form that it tells.
+gave, both cursors at once, or a range that ends before it starts, and every answer has the form
+that it tells.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TEMPLATE: Final = Path(__file__).with_name("docs.html")
 _INLINE: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _CODE: Final = re.compile(r"`([^`]+)`")
 _MEANINGS: Final = {
-    "asset": "The id of an asset; by default the first one.",
+    "asset": "The id or the symbol of an asset; by default the first one.",
     "account": "The key of an account, as other views give it. Repeat the name for each.",
     "start": "Start of the range, inclusive, in microseconds since 1970-01-01 UTC.",
     "end": "End of the range, exclusive, likewise.",
@@ -73,7 +74,7 @@ def _view(name: str, form: str) -> dict[str, Any]:
         about = f"{about} {_CSV}"
         answer = {"text/csv": {"schema": {"type": "string"}}}
         parameters += ("part",) if PARTS[name][1:] else ()
-    refused = ("400", "403", "405", "409", "414", "416", "429", "500", "503", "504")
+    refused = ("400", "403", "404", "405", "409", "414", "416", "429", "500", "503", "504")
     return {
         "operationId": f"explore{name.capitalize()}{form.replace('.', '_')}",
         "summary": f"Explore: {name}{form}",

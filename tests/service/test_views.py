@@ -468,7 +468,24 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
     assert get("rows", account=NOTED).status == 200
 
 
-@pytest.mark.parametrize("bounds", [(LAST, LAST + DAY), (BEGIN - 9, BEGIN), (7, 5)])
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ({"asset": "zzz"}, 404, "there is no account of an asset 'zzz'"),
+        ({"start": 7, "end": 5}, 400, "start must be before end"),
+    ],
+)
+@pytest.mark.parametrize("form", ["", ".json", ".csv"])
+def test_an_asset_that_is_not_there_and_a_turned_range_are_refused(
+    growing, query, status, says, form
+):
+    archive, _ = growing
+    refused = served(archive)(f"totals{form}", **query)
+    assert refused.status == status
+    assert says in read_error(refused.json())[1]
+
+
+@pytest.mark.parametrize("bounds", [(LAST, LAST + DAY), (BEGIN - 9, BEGIN)])
 def test_of_a_range_beyond_the_archive_nothing_is_known(growing, bounds):
     archive, _ = growing
     query = {"asset": ASSETS[0], **dict(zip(("start", "end"), bounds, strict=True))}
