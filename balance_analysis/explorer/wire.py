@@ -122,7 +122,7 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
 
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
-    **dict.fromkeys(("start", "end", "at"), (EARLIEST, LATEST)),
+    **{"start": (EARLIEST, LATEST - 1), "end": (EARLIEST + 1, LATEST), "at": (EARLIEST, LATEST)},
     "width": (1, WIDEST),
     "page": (0, 1_000_000),
 }

@@ -217,7 +217,7 @@ def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: N
     shown = whole if span is None else _within(whole, span)
     problems = []
     if bad := load.get("quarantined"):
-        problems = [f"{count_text(len(bad), 'bad row')} of the load were put aside"]
+        problems = [f"the load put aside {count_text(len(bad), 'bad row')}"]
     try:
         check_table(whole.rows)
     except CheckError as error:
