@@ -26,7 +26,7 @@ _LONGEST: Final = 12
 
 _ORDER: Final = (
     *("rows", "minimum", "maximum", "closing", "balance", "last seen"),
-    *("before", "after", "change", "percent", "state"),
+    *("before", "after", "change", "percent", "state", "delta"),
 )
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
@@ -79,6 +79,7 @@ def print_accounts(
     columns = short_keys(shown, names)
     columns = {name: [_clipped(text, _WIDTHS[name]) for text in columns[name]] for name in columns}
     ids, known = tuple(columns), shown["asset_id"].map(names.assets.get)
+    first = [name for name in first if _COLUMNS.get(name, name) in shown]
     for name in (name for name in _ORDER if name in first):
         column = shown[_COLUMNS.get(name, name)]
         if name == "last seen":
@@ -112,4 +113,7 @@ def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a ce
 
     if not isinstance(value, list | dict) and isna(value):
         return missing
+    if isinstance(value, Decimal):  # as SQL has it, with as many decimals as any asset
+        whole, _, decimals = f"{value:f}".partition(".")
+        return ".".join(filter(None, [whole, decimals.rstrip("0")]))
     return moment_text(value) if isinstance(value, dt.datetime) else str(value)

@@ -122,7 +122,9 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
 
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
-    **{"start": (EARLIEST, LATEST - 1), "end": (EARLIEST + 1, LATEST), "at": (EARLIEST, LATEST)},
+    "start": (EARLIEST, LATEST - 1),
+    "end": (EARLIEST + 1, LATEST),
+    "at": (EARLIEST, LATEST),
     "width": (1, WIDEST),
     "page": (0, 1_000_000),
 }

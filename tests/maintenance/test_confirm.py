@@ -138,7 +138,8 @@ def test_a_difference_is_kept_and_its_day_not_confirmed_and_overwrites_nothing(t
         ["confirmed", "complete"],
     )
     assert set(covered["confirmed_by"].dropna()) == {second.url}
-    assert "confirmed" in run("status", tmp_path / "a").stdout
+    assert ba.Archive(tmp_path / "a").status().confirmed_by == (second.url,)
+    assert f" by {second.url}" in run("status", tmp_path / "a").stdout
     run("verify", tmp_path / "a")
 
 
@@ -181,7 +182,8 @@ def test_segments_confirm_and_the_same_node_is_said_to_have_been_asked_again(tmp
         ba.confirm(tmp_path / "a", node.url)
         (own,) = set(ba.Archive(tmp_path / "a").coverage()["confirmed_by"])
         assert own == f"{node.url}, asked again"
-    run("verify", tmp_path / "a", "--segments", tmp_path / "segments", "--confirm")
+        run("verify", tmp_path / "a", "--segments", tmp_path / "segments", "--confirm")
+        ba.confirm(tmp_path / "a", node.url)  # takes nothing back
     (own,) = set(ba.Archive(tmp_path / "a").coverage()["confirmed_by"])
     assert own.startswith("segments ")
 
