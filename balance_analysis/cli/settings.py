@@ -63,7 +63,7 @@ class ExportOptions(options.FillOptions, options.RequestOptions, options.Account
     fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
     confirm: Annotated[
         int | None,
-        Option(min=2, max=2, metavar="2", help="Confirm what it brought by the last URL."),
+        Option(min=2, max=2, metavar="2", help="Confirm what isn't yet by the last URL."),
     ] = None
     max_age: options.MaxAge = None
     ping_url: Annotated[
