@@ -117,7 +117,7 @@ def cell_text(value: Any, missing: str = UNKNOWN, timespec: str = "auto") -> str
 
     if not isinstance(value, list | dict) and isna(value):
         return missing
-    if isinstance(value, Decimal):
-        text = f"{value:f}"
-        return text.rstrip("0").rstrip(".") if "." in text else text
+    if isinstance(value, Decimal):  # as SQL has it, with as many decimals as any asset
+        whole, _, decimals = f"{value:f}".partition(".")
+        return ".".join(filter(None, [whole, decimals.rstrip("0")]))
     return moment_text(value, timespec) if isinstance(value, dt.datetime) else str(value)
