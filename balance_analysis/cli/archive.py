@@ -125,20 +125,16 @@ def verify(
     with contextlib.ExitStack() as stack:
         if against is not None:
             options.check_is("node", against)
-        if against is not None and not confirm:
-            how["against"] = stack.enter_context(ba.Client(against))
-        if segments is not None and not confirm:
+        if not confirm:
+            how["against"] = against and stack.enter_context(ba.Client(against))
             how["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
             found = ba.cluster.verify(held, client=cluster, **how)
         else:
             found = held.verify(**how)
     print_record(found, form)
-    if (
-        confirm
-        and found.is_whole
-        and not confirmed_by(messages, held, against or segments or "", form)
-    ):
+    other = (against or segments) if confirm and found.is_whole else None
+    if other and not confirmed_by(messages, held, other, form):
         return BAD
     if digest is not None and found.is_whole:
         told = held.digest(**bounds).digest

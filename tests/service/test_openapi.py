@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
 
-from balance_analysis import demo
 from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS
 from balance_analysis.service.guards import EXPOSED, LONGEST_URL
 from balance_analysis.service.openapi import VIEWS_AT, describe
@@ -34,13 +33,13 @@ FORMS = {
 }
 """The interface's parameters; an int64 is text, since JavaScript's numbers would round it."""
 
-EXAMPLES = 15
+EXAMPLES = 6
 """Of requests by chance, for each operation."""
 
 
 @pytest.fixture(scope="module")
-def url():
-    with demo.sample_archive() as archive, serving(archive) as url:
+def url(sample):
+    with serving(sample) as url:
         yield url
 
 

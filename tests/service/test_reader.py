@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis import Archive, ArchiveError
@@ -82,7 +82,6 @@ class CountingStore(Store):
     nearest=st.builds(lambda n, old: Nearest(n, old, EVER[old]), st.integers(1, 8), st.booleans()),
     bounds=st.tuples(st.sampled_from(MOMENTS), st.sampled_from(MOMENTS)),
 )
-@settings(deadline=None, max_examples=25)
 def test_the_nearest_rows_of_a_span_are_read(kept_rows, rows, allowed, nearest, bounds):
     start, end = (BASE + moment for moment in sorted(bounds))
     inside = [
