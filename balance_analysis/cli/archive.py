@@ -191,24 +191,6 @@ def digest(
 
 
 @command(panel=ARCHIVE)
-def explain(
-    _: Messages,
-    archive: options.ArchiveAt,
-    accounts: options.AccountOptions,
-    at: Annotated[str, Option(metavar="MOMENT", help="Of the balance.")],
-    form: options.PrintFormat = "table",
-) -> None:
-    """Tell where an account's balance at a moment comes from: row, file, run, node and block."""
-    held = options.archive_at(archive)
-    found = held.accounts(partial=True, **accounts.named())
-    if len(found) != 1:
-        types = ", ".join(sorted({*found["account_type"].astype("str")})) or "none"
-        count = count_text(len(found), "account")
-        raise ValueError(f"{count} of {archive} are asked for, of the types {types}: name one")
-    print_record(held.explain(found.iloc[0], at=at), form)
-
-
-@command(panel=ARCHIVE)
 def diff(
     messages: Messages,
     one: Annotated[str, Argument(metavar="A", help=_COMPARABLE)],

@@ -29,7 +29,7 @@ _TOLD: Final = 3
 
 _ORDER: Final = (
     *("rows", "minimum", "maximum", "closing", "balance", "last seen"),
-    *("before", "after", "change", "percent", "state"),
+    *("before", "after", "change", "percent", "state", "delta"),
 )
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
@@ -81,6 +81,7 @@ def print_accounts(
     shown = first_rows(accounts, limit)
     told, columns = short_keys(shown, names), dict[str, list[str]]()
     known = shown["asset_id"].map(names.assets.get)
+    first = [name for name in first if _COLUMNS.get(name, name) in shown]
     for name in (name for name in _ORDER if name in first):
         column = shown[_COLUMNS.get(name, name)]
         if name == "last seen":

@@ -13,7 +13,7 @@ from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
-from balance_analysis.cli.app import command
+from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.listing import (
     COMPARISON,
     SUMMARY,
@@ -22,7 +22,7 @@ from balance_analysis.cli.listing import (
     print_accounts,
     tell_rest,
 )
-from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.output import Messages, echo, print_record, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text
@@ -207,6 +207,47 @@ def accounts(
     found = held.accounts(partial=partial, **{**filters.named(), **names.keywords()})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
+
+
+@command(panel=ARCHIVE)
+def explain(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    accounts: options.AccountOptions,
+    listing: AccountTableOptions,
+    at: Annotated[options.Text, Option(metavar="MOMENT", help="Of a balance, or a total.")] = None,
+    since: Annotated[options.Text, Option(help="Start of flows and averages, inclusive.")] = None,
+    until: Annotated[options.Text, Option(help="End of them, exclusive.")] = None,
+    partial: options.Partial = False,
+) -> None:
+    """Tell where a number comes from: rows, files, runs, nodes and blocks.
+
+    Of one account's balance --at a moment, it tells all that is known. Of several accounts, and of
+    an interval, it lists the rows, whose sums are the total, the flows and the averages.
+    """
+    from balance_analysis.labels import names_of
+
+    held, form = options.archive_at(archive), listing.chosen(archive)
+    found = held.accounts(partial=True, **accounts.named())
+    if found.empty:
+        raise ValueError(f"{archive} has no such account")
+    is_record = form in {"table", "json"} and not (since or until or listing.output)
+    if at is not None and len(found) == 1 and is_record:
+        return print_record(held.explain(found.iloc[0], at=at), form)
+    bounds = options.interval(since, until)
+    rows = held.rows_behind(at=at, partial=partial, **bounds, **accounts.named())
+    names = accounts.with_given(names_of(rows))
+    listing.show(rows, ("balance", "delta"), form, messages, names, what="row")
+    for asset, own in rows.groupby("asset_id", observed=True) if form == "table" else ():
+        told = f"{own['balance'].count():,} of {len(own):,} balances add up to "
+        told += f"{own['balance'].sum():,}"
+        if at is None:
+            delta = own["delta"].dropna()
+            lacking = count_text(own["timestamp"].count() - len(delta), "change")
+            told = f"in {delta[delta > 0].sum():,}, out {-int(delta[delta < 0].sum()):,}"
+            told += f", {lacking} unknown"
+        echo(f"{names.assets.label(str(asset))}: {told}, in the smallest unit")
+    return None
 
 
 def choose_format(

@@ -138,7 +138,8 @@ def test_a_difference_is_kept_and_its_day_not_confirmed_and_overwrites_nothing(t
         ["confirmed", "complete"],
     )
     assert set(covered["confirmed_by"].dropna()) == {second.url}
-    assert "confirmed" in run("status", tmp_path / "a").stdout
+    assert ba.Archive(tmp_path / "a").status().confirmed_by == (second.url,)
+    assert f" by {second.url}" in run("status", tmp_path / "a").stdout
     run("verify", tmp_path / "a")
 
 
