@@ -46,8 +46,8 @@ _Output = Annotated[
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: one row per account and moment, with ids; wide: one column per account, with "
-        "a short name."
+        help="long: one row per account and moment, with ids; wide: one column per account, under "
+        "its symbol and label, or short ids."
     ),
 ]
 
@@ -297,18 +297,18 @@ def write_exact(
     what: str = "row",
 ) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
-    from balance_analysis.files.tables import WRITERS, to_rows, write_as
+    from balance_analysis.files.tables import write_as, write_to
 
     if output is not None:
         write_as(rows, form, output)
         messages.say(f"{count_text(len(rows), what)}: {output}")
     elif sys.stdout.isatty():
         held = io.BytesIO()
-        WRITERS[form](to_rows(rows), held)
+        write_to(rows, form, held)
         echo(held.getvalue().decode(), nl=False)
     else:
         sys.stdout.flush()
-        WRITERS[form](to_rows(rows), sys.stdout.buffer)
+        write_to(rows, form, sys.stdout.buffer)
 
 
 def _with_exact(whole: pd.DataFrame, exact: pd.DataFrame) -> pd.DataFrame:
