@@ -135,7 +135,7 @@ def _asset_of(look: Look) -> str:
     ids, asked = look.state.asset_ids(), look.query.asset
     if asked in ids or not (ids and asked):
         return asked or next(iter(ids), "")
-    found = [one.asset_id for one in look.state.assets.matches(asked) if one.asset_id in ids]
+    found = [one for one in look.state.assets.matches(asked) if one in ids]
     if len(found) != 1:
         raise UnknownAssetError(
             f"there is no account of an asset {asked[:80]!r}: ask /explore/about for the assets"
