@@ -22,7 +22,6 @@ from balance_analysis.analysis.grid import (
     Zone,
     check_cells,
     grid_at,
-    to_instants,
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
@@ -136,9 +135,9 @@ def held_at(
     warns: bool = False,
 ) -> pd.DataFrame:
     """Return what `balance_at` does, without its warning unless it is wanted."""
-    instants, is_one = to_instants(when)
-    points, order = np.unique(instants, return_inverse=True)
     history = open_history(table, opening, known)
+    instants, looked_at, is_one = history.moments(when)
+    points, order = np.unique(looked_at, return_inverse=True)
     steps, _ = history.over(grid_at(points))
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
@@ -150,7 +149,7 @@ def held_at(
     result = pd.DataFrame(
         {
             **repeat_ids(steps.accounts, len(order)),
-            "timestamp": to_times(np.tile(points[order], len(steps))),
+            "timestamp": to_times(np.tile(instants, len(steps))),
             "balance": int128.to_balances(int128.take(steps.words, rows), is_known),
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
         }

@@ -9,8 +9,9 @@ but the rows that are left: see `balance_analysis.known`.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from balance_analysis.analysis.checks import (
     sort_rows,
     sorted_ids,
 )
-from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
+from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid, to_instants
 from balance_analysis.analysis.opening import from_nothing, with_opening
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.known import (
@@ -36,6 +37,7 @@ from balance_analysis.known import (
     Stated,
     deselected,
     has_nothing_before,
+    just_before_ends,
     known_of,
     lost_rows,
     to_known,
@@ -132,6 +134,17 @@ class History:
         """Return the accounts, as far as they are known, and the periods of `grid`."""
         grid = self.grid(freq, **bounds)
         return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
+
+    def moments(
+        self, when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+        """Return moments as microseconds, what to look at for each, and whether it was one.
+
+        Where what is known ends, that is what was held just before: of a table up to midnight one
+        may ask for midnight.
+        """
+        instants, is_one = to_instants(when, zone)
+        return instants, just_before_ends(instants, self.known), is_one
 
     def grid(
         self,

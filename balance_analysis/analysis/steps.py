@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import concatenate, repeat_places, subtract, take
+from balance_analysis.analysis.int128 import (
+    concatenate,
+    repeat_places,
+    subtract,
+    sum_runs,
+    take,
+)
 from balance_analysis.schema import BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -343,7 +349,7 @@ class Pieces:
         ends[self.lasts] = np.tile(self.edges[1:], len(self.steps))
         return ends
 
-    @property
+    @cached_property
     def known_for(self) -> NDArray[np.int64]:
         """For how long of its length each piece is known, in microseconds."""
         ends = self.ends
@@ -352,6 +358,18 @@ class Pieces:
         known_for: NDArray[np.int64] = ends - self.times
         known_for[self.starts[~self.is_known]] = 0
         return known_for
+
+    @cached_property
+    def known_lengths(self) -> NDArray[np.int64]:
+        """For how long the balance is known, for each account and period, in microseconds."""
+        return sum_runs(self.known_for, self.starts)
+
+    @property
+    def known_throughout(self) -> NDArray[np.bool_]:
+        """Whether the balance is known at all times, for each account and period."""
+        lengths = np.tile(np.diff(self.edges), len(self.steps))
+        is_known: NDArray[np.bool_] = self.known_lengths == lengths
+        return is_known
 
     @property
     def has_known(self) -> NDArray[np.bool_]:
@@ -365,14 +383,6 @@ class Pieces:
             return self.has_known
         lasts = self.lasts
         return self.has_known & (self.steps.valid_until[self.rows[lasts]] >= self.ends[lasts])
-
-    @property
-    def known_throughout(self) -> NDArray[np.bool_]:
-        """Whether the balance is known at all times, for each account and period."""
-        if self.steps.valid_until is None:
-            return self.is_known
-        lacks = self.steps.valid_until[self.rows] < self.ends
-        return self.is_known & ~np.logical_or.reduceat(lacks, self.starts)
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:

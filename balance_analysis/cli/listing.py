@@ -36,7 +36,7 @@ COMPARISON: Final = ("change", "state", "percent", "after", "before")
 
 
 _COLUMNS: Final = {"last seen": "last_seen", "percent": "change_percent"}
-_FORMATS: Final = {"rows": "{:,}", "percent": "{:+,.1f}", "state": "{}"}
+_FORMATS: Final = {"rows": "{:,}", "percent": "{:+z,.1f}", "state": "{}"}
 
 
 def first_rows(rows: pd.DataFrame, limit: int) -> pd.DataFrame:
