@@ -318,6 +318,7 @@ def _drawable(label: str) -> str:
 def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:
     """Return what to call groups of accounts, by ids and by other columns."""
     told = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
+    told = told.fillna({name: f"no {name}" for name in told})
     if told.shape[1] + 1 < groups.shape[1] or told.empty:
         told.insert(0, "", account_labels(groups, labels=labels))
     return [" · ".join(map(_drawable, map(str, texts))) for texts in told.itertuples(index=False)]

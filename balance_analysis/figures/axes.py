@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -15,18 +16,30 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from numpy.typing import ArrayLike, NDArray
 
+from balance_analysis.analysis.downsampling import (
+    downsample,
+    levels_in,
+    sort_keys,
+    starts_of_known,
+)
 from balance_analysis.analysis.grid import Frequency, Grid
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.units import to_units
 from balance_analysis.assets import Assets, AssetsLike
 from balance_analysis.figures.layout import finish, points_of
-from balance_analysis.figures.times import Extent
+from balance_analysis.figures.times import (
+    Extent,
+    date_text,
+    period_name,
+    shade_limits,
+    show_interval,
+)
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, Names
 from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
-from balance_analysis.text import moment_text
+from balance_analysis.spans import Span, joined
 
 _READABLE: Final = (1e3, 1e15)
 """From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""
@@ -36,6 +49,9 @@ _DOMINANT: Final = 50
 
 _TICK: Final = 24
 """Points between two ticks of a logarithmic axis."""
+
+_COLUMNS: Final = 600 / 72
+"""To a point: as fine as print, of which a screen has a sixth."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +64,8 @@ class Chart:
         The table.
     given
         The Axes to draw into; `None` for that of a new figure, which is made when it is needed.
-    start, end, opening, known, assets, labels
+    start, end, opening, known, assets, labels, title, limits
         As for `plot_balances`.
-    title
-        The title; `None` for one that says what is drawn.
     freq
         The periods of the history, if it has any.
     size
@@ -69,11 +83,12 @@ class Chart:
     opening: pd.DataFrame | None
     known: Stated | None
     assets: AssetsLike | None
+    labels: LabelsLike | None
     title: str | None
+    limits: pd.DataFrame | None = None
     freq: Frequency | None = None
     size: tuple[float, float] = (10, 4.5)
     mixes_assets: bool = False
-    labels: LabelsLike | None = None
     by: str | Sequence[str] = tuple(ACCOUNT_KEY)
 
     def __post_init__(self) -> None:
@@ -91,21 +106,30 @@ class Chart:
         return self.history.over(self.freq, start=self.start, end=self.end)
 
     @cached_property
-    def interval(self) -> Extent | None:
-        """What to show; `None` where that is nothing.
+    def interval(self) -> Extent:
+        """What to show: by default from the first row to the end of what is known, or the last row.
 
-        By default that is from the first row to the end of what is known, else to the last row.
+        It is empty where that is nothing.
         """
         (steps, grid), known = self.over, self.history.known
-        if not len(grid) or not len(steps):
-            return None
-        begin, stop, times = int(grid.edges[0]), int(grid.edges[-1]), steps.extent
-        if self.start is None and len(times) and stop <= times.min():
-            return None
+        times, edges = steps.extent, grid.edges[[0, -1]] if len(grid) else np.zeros(2, np.int64)
+        begin, stop = edges.tolist()
+        is_before = self.start is None and len(times) > 0 and stop <= times.min()
+        if not len(grid) or not len(steps) or is_before:
+            return Extent(begin, begin, begin)
         if self.end is not None or (known and known[-1][1] == stop):
             return Extent(begin, stop, stop, known)
         last = int(times.max(initial=begin - 1))
-        return Extent(begin, last, last + 1, known) if begin <= last else None
+        return Extent(begin, last, last + 1, known)
+
+    @cached_property
+    def periods(self) -> Extent:
+        """All periods, and as known those of which every part is."""
+        edges = self.over[1].edges
+        is_known = are_known(self.history.known, edges[:-1], edges[1:])
+        spans = compress(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), is_known)
+        known = None if self.history.known is None else tuple(joined(spans))
+        return Extent(int(edges[0]), int(edges[-1]), int(edges[-1]), known)
 
     @cached_property
     def names(self) -> Names:
@@ -125,10 +149,36 @@ class Chart:
         """The Axes to draw into."""
         return new_axes(self.given, size=self.size)
 
+    @property
+    def columns(self) -> int:
+        """How many columns the Axes has that nobody can tell apart."""
+        return max(int(points_of(self.ax)[0] * _COLUMNS), 1)
+
+    def levels(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the steps of one account: their times, words, and whether they are known."""
+        account, shown = self.over[0].part(number, number + 1), self.interval
+        return levels_in(account, shown.start, shown.before, since=shown.start)[:3]
+
+    def thinned(
+        self, times: NDArray[np.int64], is_known: NDArray[np.bool_], *words: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return which steps to draw: as many as can be told apart."""
+        keys, starts_known = map(sort_keys, words), starts_of_known(is_known)
+        return downsample(times, *keys, columns=self.columns, starts_known=starts_known)
+
     def label(self, measure: str) -> Axes:
         """Return the Axes, whose y axis shows amounts of something."""
         self.ax.set_ylabel(self.unit.axis_label(measure))
         return self.ax
+
+    def each_period(self, measure: str) -> str:
+        """Return what is measured in each period."""
+        return measure if self.freq is None else f"{measure} per {period_name(self.freq)}"
+
+    def show(self, interval: Extent, *, unknown: Iterable[Span] = ()) -> list[Artist]:
+        """Let the x axis show an interval; return what a legend shows for hatches and limits."""
+        hatches = show_interval(self.ax, interval, unknown=unknown)
+        return [*hatches, *shade_limits(self.ax, self.limits)]
 
     def explain(self, words: str) -> Axes:
         """Say why there is nothing to see in the interval."""
@@ -162,12 +212,6 @@ def explain(ax: Axes, words: str, title: str | None) -> Axes:
     ax.set(xticks=[], yticks=[])
     ax.set_title(title or "", loc="left", parse_math=False)
     return ax
-
-
-def date_text(microseconds: int) -> str:
-    """Return a moment in words; of midnight the date alone."""
-    text = moment_text(microseconds, "seconds")
-    return text if microseconds % 86_400_000_000 else text.removesuffix("T00:00Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,14 +360,6 @@ def draw_boxes(
     boxes = PolyCollection(list(np.moveaxis(corners, -1, 0)), **style)
     ax.add_collection(boxes)
     return boxes
-
-
-def format_lanes(ax: Axes, names: Sequence[str]) -> None:
-    """Let the y axis show a lane for each name, from top to bottom."""
-    ax.set_yticks(range(len(names)), names, fontsize=8)
-    ax.set_ylim(len(names) - 0.5, -0.5)
-    ax.tick_params(axis="y", length=0)
-    draw_grid(ax, "x")
 
 
 def short_amount(amount: float) -> str:

@@ -14,26 +14,11 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.downsampling import (
-    downsample,
-    downsample_steps,
-    levels_in,
-    sort_keys,
-    starts_of_known,
-)
+from balance_analysis.analysis.downsampling import sort_keys
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes, styles
-from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import (
-    Extent,
-    count_columns,
-    draw_area,
-    draw_line,
-    last_edge,
-    show_interval,
-    to_dates,
-)
+from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge, to_dates
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, split_labels
 from balance_analysis.schema import ACCOUNT_KEY, Instant
@@ -130,55 +115,52 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels, by=by)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits, by=by)
     (steps, _), interval = chart.over, chart.interval
     ax = chart.label("balance")
     if index:
         ax.set_ylabel("index, each begins at 100")
-    if interval is None:
+    if interval.is_empty:
         return chart.explain("no balance changes")
     pieces = cut(steps, np.array([interval.start, interval.before]))
-    bases = _bases(pieces)
-    numbers, is_flat, says = _choose(pieces, bases >= 0 if index else pieces.has_known)
+    numbers, is_flat, says = _choose(pieces, _ever_held(pieces) if index else pieces.has_known)
     if not len(numbers):
-        is_known = pieces.has_known.any()
-        return chart.explain("every known balance is 0" if is_known else "no balance is known")
+        return chart.explain(
+            "every known balance is 0" if pieces.has_known.any() else "no balance is known"
+        )
     who, texts = split_labels(steps.accounts.iloc[numbers], chart.names.labels)
     own = styles.group_styles(steps.accounts.iloc[numbers])
     wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
     lines: list[Line2D] = []
     for number, label, look, told in wanted:
-        account, columns = steps.part(number, number + 1), count_columns(ax)
-        begin, base = interval.start, bases[[number]]
-        found = downsample_steps(account, begin, interval.before, since=begin, columns=columns)
-        amounts = chart.unit.scale(pd.arrays.ArrowExtensionArray(found.balances))
-        if index:
-            whole = int128.to_balances(int128.take(pieces.words, base))
-            amounts = amounts / chart.unit.scale(whole) * 100
-            amounts[found.times < pieces.times[base]] = np.nan
-        edges, how = np.append(found.times, interval.end), {**look.line, "label": label, **told}
+        times, words, is_known = chart.levels(number)
+        first = int((is_known & ~int128.is_zero(words)).argmax()) if index else 0
+        places = first + chart.thinned(times[first:], is_known[first:], words[first:])
+        amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
+        amounts = amounts / amounts[0] * 100 if index else amounts
+        edges, how = np.append(times[places], interval.end), {**look.line, "label": label, **told}
         lines.append(draw_line(ax, edges, amounts, interval, **how))
     tops = [float(np.nanmax(line.get_ydata())) for line in lines]
     flat = [_draw_flat(chart, pieces, is_flat, index=index)] if is_flat.any() else []
     tops += [float(each.get_datalim(ax.transData).y1) for each in flat]
     axes.format_amounts(ax, axes.Unit(decimals=2) if index else chart.unit, tops=tops)
     known_from = np.where(pieces.is_known, interval.start, pieces.ends[pieces.starts])
-    hatches = show_interval(ax, interval, unknown=[(interval.start, int(known_from.min()))])
+    hatches = chart.show(interval, unknown=[(interval.start, int(known_from.min()))])
     return chart.finish(
         f"balance{'s' * (len(lines) > 1)} of {who}",
         lines if len(lines) > 1 or title is not None else [],
-        notes=[*flat, *hatches, *shade_limits(ax, limits)],
+        notes=[*flat, *hatches],
         says=says,
         ends=True,
     )
 
 
-def _bases(pieces: Pieces) -> NDArray[np.int64]:
-    """Return which piece of each account is the first that is known and not 0; -1 for none."""
-    places = np.where(int128.is_zero(pieces.words), len(pieces.words), np.arange(len(pieces.words)))
-    places[pieces.starts[~pieces.is_known]] = len(places)
-    firsts = np.minimum.reduceat(places, pieces.starts)
-    return np.where(firsts < len(places), firsts, -1)
+def _ever_held(pieces: Pieces) -> NDArray[np.bool_]:
+    """Return which accounts have a balance that is known and not 0."""
+    is_held = ~int128.is_zero(pieces.words)
+    is_held[pieces.starts[~pieces.is_known]] = False
+    found: NDArray[np.bool_] = np.logical_or.reduceat(is_held, pieces.starts)
+    return found
 
 
 def _choose(
@@ -236,6 +218,9 @@ def plot_drawdown(
 ) -> Axes:
     """Draw one account's balance, and below zero how far it lies under its peak so far.
 
+    Behind a stretch that is not known neither is drawn but the balance: there may have been a
+    higher one in it.
+
     Parameters
     ----------
     data
@@ -292,7 +277,7 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels, by=by)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, by=by)
     (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(
@@ -300,27 +285,24 @@ def plot_drawdown(
             f"select one, such as that of {steps.name(0)}"
         )
     ax = chart.label("balance")
-    if interval is None:
+    if interval.is_empty:
         return chart.explain("no balance changes")
-    begin, stop = interval.start, interval.before
-    times, words, is_known, _ = levels_in(steps, begin, stop, since=begin)
+    times, words, is_known = chart.levels(0)
     if not is_known.any():
         return chart.explain("no balance is known")
-    first = int(times[is_known.argmax()])
-    peaks, depths = _falls(times, words, is_known)
-    measures, starts_known = (words, peaks, depths), starts_of_known(is_known)
-    places = downsample(
-        times, *map(sort_keys, measures), columns=count_columns(ax), starts_known=starts_known
-    )
+    first = int(is_known.argmax())
+    has_peak = is_known & (np.cumsum(~is_known) == first)  # not behind a gap
+    peaks, depths = _falls(times, words, has_peak)
+    places = chart.thinned(times, is_known, words, peaks, depths)
     levels = [
-        chart.unit.scale(int128.to_balances(int128.take(each, places), is_known[places]))
-        for each in measures
+        chart.unit.scale(int128.to_balances(int128.take(each, places), is_told[places]))
+        for each, is_told in ((words, is_known), (peaks, has_peak), (depths, has_peak))
     ]
     colour = styles.group_styles(steps.accounts)[0].colour
     look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}
-    drawn, said = _draw_falls(ax, interval, times[places], levels, look)
+    drawn, said = _draw_falls(chart, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
-    hatches = show_interval(ax, interval, unknown=[(begin, first)])
+    hatches = chart.show(interval, unknown=[(interval.start, int(times[first]))])
     who, _ = split_labels(steps.accounts, chart.names.labels)
     return chart.finish(f"balance and drawdown of {who}", drawn, notes=hatches, says=[said])
 
@@ -329,7 +311,7 @@ def _falls(
     times: NDArray[np.int64], words: NDArray[np.int64], is_known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return of each known balance the highest one so far, and how far it lies below that."""
-    peaks, known = np.zeros_like(words), words[is_known]
+    peaks, known = words.copy(), words[is_known]
     peaks[is_known] = int128.take(known, int128.running_maxima(known, np.array([0])))
     depths, too_large = int128.subtract(peaks, words)
     check_fits(too_large, lambda place: f"the depth at {moment_text(int(times[place]))}")
@@ -337,25 +319,25 @@ def _falls(
 
 
 def _draw_falls(
-    ax: Axes,
-    interval: Extent,
+    chart: axes.Chart,
     times: NDArray[np.int64],
     levels: Sequence[NDArray[np.float64]],
     style: dict[str, Any],
 ) -> tuple[list[Artist], str]:
     """Draw balances, their peaks and depths; return the artists, and what was deepest."""
     balance, peak, depth = levels
+    ax, interval, ink = chart.ax, chart.interval, styles.ink(chart.ax)
     edges = np.append(times, interval.end)
     line = draw_line(ax, edges, balance, interval, **style)
-    dashed = {"color": styles.ink(ax), "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
+    dashed = {"color": ink, "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
     top = draw_line(ax, edges, peak, interval, **dashed, zorder=1.9, label=label)
     said, deepest = "never below its peak", int(np.nanargmax(depth))
     if depth[deepest] > 0:
         share = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
-        moment = axes.date_text(int(times[deepest]))
+        moment = date_text(int(times[deepest]))
         said = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
     edges[-1] = last_edge(times, interval)
     area = draw_area(ax, edges, -depth, color=styles.VERMILION, alpha=0.45, label="below its peak")
-    ax.axhline(0, color=styles.ink(ax), linewidth=0.8)
+    ax.axhline(0, color=ink, linewidth=0.8)
     return [line, top, area], said

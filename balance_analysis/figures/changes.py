@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import compress
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -23,20 +22,10 @@ from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import points_of
 from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks, takes_style
-from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import (
-    INCOMPLETE,
-    Extent,
-    count_columns,
-    incomplete_style,
-    period_name,
-    set_ticks,
-    show_interval,
-    to_dates,
-)
-from balance_analysis.known import Known, Stated
+from balance_analysis.figures.times import Extent, incomplete_style, set_ticks, to_dates
+from balance_analysis.known import Stated
+from balance_analysis.labels import LabelsLike
 from balance_analysis.schema import Instant
-from balance_analysis.spans import joined
 from balance_analysis.text import count_text
 
 GAP: Final = 0.12
@@ -75,6 +64,7 @@ def plot_flows(
     start: Instant | None = None,
     end: Instant | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     limits: pd.DataFrame | None = None,
@@ -105,6 +95,8 @@ def plot_flows(
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
         decimals are not known.
+    labels
+        Own names, as other functions take them; nothing that they name is drawn here.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -147,37 +139,25 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    measure = "flows" if freq is None else f"flows per {period_name(freq)}"
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq)
-    _, grid = chart.over
-    found, ax = sum_flows(chart.history, grid, "asset_id"), chart.label(measure)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits, freq)
+    found, measure = sum_flows(chart.history, chart.over[1], "asset_id"), chart.each_period("flows")
+    ax = chart.label(measure)
     if found.empty:
         return chart.explain("no balance changes")
-    hatches = show_interval(ax, whole_periods(grid.edges, chart.history.known))
-    drawn = _draw_bars(ax, found, chart.unit, style)
+    notes = chart.show(chart.periods)
+    drawn = _draw_bars(chart, found, style)
     axes.format_amounts(ax, chart.unit)
     unknown = int(found["unknown"].sum())
     rows = count_text(unknown, "first row")
     says = [f"left out, as unknown: what came with {rows}"] if unknown else []
-    notes = [*hatches, *shade_limits(ax, limits)]
     return chart.finish(measure, drawn, notes=notes, says=says)
 
 
-def whole_periods(edges: NDArray[np.int64], known: Known | None) -> Extent:
-    """Return what to show: all periods, and as known those of which every part is."""
-    whole = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-    is_known = are_known(known, edges[:-1], edges[1:])
-    spans = None if known is None else tuple(joined(compress(whole, is_known)))
-    return Extent(int(edges[0]), int(edges[-1]), int(edges[-1]), spans)
-
-
-def _draw_bars(
-    ax: Axes, found: pd.DataFrame, unit: axes.Unit, style: dict[str, Any]
-) -> list[Artist]:
+def _draw_bars(chart: axes.Chart, found: pd.DataFrame, style: dict[str, Any]) -> list[Artist]:
+    ax, columns = chart.ax, chart.columns // 4
     starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
-    amounts = [unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
-    is_unknown = np.isnan(amounts[0])
-    places = downsample(starts, *amounts, columns=count_columns(ax) // 4, starts_known=is_unknown)
+    amounts = [chart.unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
+    places = downsample(starts, *amounts, columns=columns, starts_known=np.isnan(amounts[0]))
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * GAP / 2
     within = left + margin, right - margin
@@ -212,6 +192,7 @@ def plot_activity(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the cells
 ) -> Axes:
@@ -239,6 +220,8 @@ def plot_activity(
     assets
         The names of assets, as `read_assets` takes them; by default those in the table's attrs. The
         title has the name where the table is of one asset.
+    labels
+        Own names, as other functions take them; nothing that they name is drawn here.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style
@@ -273,11 +256,10 @@ def plot_activity(
     if kind not in {"calendar", "week"}:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
     look: Any = {"size": (10, 3.2), "mixes_assets": True}
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, **look)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **look)
     interval, times = chart.interval, chart.over[0].row_times
-    if interval is not None:
-        times = times[(interval.start <= times) & (times < interval.before)]
-    if interval is None or not len(times):
+    times = times[(interval.start <= times) & (times < interval.before)]
+    if not len(times):
         return chart.explain("no balance changes")
     (style,) = looks(style, 1)
     says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
@@ -316,8 +298,7 @@ def _draw_calendar(
     notes: list[Artist] = []
     if not is_known.all():
         edges = _edges(to_dates(mondays * _DAY), weekdays, 7)[:, ~is_known]
-        look = {**incomplete_style(ax), "linewidth": 0, "label": INCOMPLETE}
-        notes = [axes.draw_boxes(ax, *edges, **look)]
+        notes = [axes.draw_boxes(ax, *edges, **{**incomplete_style(ax), "linewidth": 0})]
     set_ticks(ax, of_weeks=True, until=high + 3.5)
     ax.set_xlim(low - 3.5, high + 3.5)
     return patches, notes

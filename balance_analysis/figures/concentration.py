@@ -18,23 +18,14 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.holders import check_count
-from balance_analysis.analysis.int128 import to_balances
-from balance_analysis.analysis.statistics import averages
-from balance_analysis.analysis.steps import as_of
-from balance_analysis.analysis.totals import group_names
+from balance_analysis.analysis.statistics import time_weighted_average
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.changes import GAP, whole_periods
+from balance_analysis.figures.changes import GAP
 from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.styles import BLUE, ink, looks, takes_style
-from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import period_name, show_interval
-from balance_analysis.figures.totals import (
-    draw_stack,
-    draw_sums,
-    largest_groups,
-    unknown_spans,
-)
+from balance_analysis.figures.times import date_text
+from balance_analysis.figures.totals import draw_stack, draw_sums, largest_groups, unknown_spans
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
@@ -64,6 +55,7 @@ def plot_concentration(
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line, or of patches
 ) -> Axes:
@@ -99,6 +91,8 @@ def plot_concentration(
         see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     assets
         The names of assets, as `read_assets` takes them; by default those in the table's attrs.
+    labels
+        Own names, as `read_labels` takes them; by default those in the table's attrs.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style
@@ -131,14 +125,13 @@ def plot_concentration(
     >>> ax.get_legend().get_texts()[0].get_text()
     'Lorenz curve, Gini 0.25'
     """
-    others: dict[str, dict[str, object]] = {"lorenz": {"freq": freq}, "largest": {"when": when}}
-    _check(kind, n, others.get(kind))
-    size = (7, 4.5) if kind == "lorenz" else (10, 4.5)
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, size=size, by=holders)
-    if chart.interval is None:
+    _check(kind, n, {"lorenz": ("freq", freq), "largest": ("when", when)})
+    look: Any = {"size": (7 if kind == "lorenz" else 10, 4.5), "by": holders}
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **look)
+    if chart.interval.is_empty:
         return chart.explain("no balance changes")
     if kind == "largest":
-        stack = largest_groups(chart, chart.interval, [*chart.history.accounts], n=n, shares=True)
+        stack = largest_groups(chart, [*chart.history.accounts], n=n, shares=True)
         drawn, notes, says = draw_stack(stack, style, freq)
         count = min(n, len(stack.labels))
         most = f"shares of the {count} that" if count > 1 else "share of the one that"
@@ -149,7 +142,7 @@ def plot_concentration(
     instant, named = chart.interval.before - 1, chart.interval.end
     if when is not None:
         instant = named = to_microseconds(when)
-    words, moment = f"at {axes.date_text(named)}", from_microseconds(instant)
+    words, moment = f"at {date_text(named)}", from_microseconds(instant)
     found = concentration(chart.history, moment, n=n).iloc[0]
     if not found["holders"]:
         return axes.explain(chart.ax, f"{NOBODY}\n{words}", title)
@@ -179,12 +172,12 @@ def plot_averages(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
-    """Draw what the largest accounts of one asset, or groups of them, held on average per period.
+    """Draw what the largest accounts of one asset, or other holders, held on average per period.
 
-    Each period has a bar: the time-weighted averages of the `n` that hold most on average, on top
-    of each other, and those of all others together. An account whose balance is unknown in a part
-    of a period is in no bar of it: the legend says how many such averages there are. A period in
-    which no average is known has no bar, but is hatched.
+    Each period has a bar: what `time_weighted_average` tells of the `n` that hold most on average,
+    on top of each other, and of all others together. A holder whose balance is unknown in a part of
+    a period is in no bar of it: the legend says how many such averages there are. A period in which
+    no average is known has no bar, but is hatched.
 
     Parameters
     ----------
@@ -193,10 +186,10 @@ def plot_averages(
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     by
-        The columns that make a group, "asset_id" among them: see `totals`.
+        The columns that make a holder, such as "party_id": see `holders`. What it has is unknown
+        while that of one of its accounts is.
     n
-        How many of the largest are drawn by themselves. One that is never a hundredth of the whole
-        is among the others.
+        How many of the largest are drawn by themselves.
     freq
         How long a period is, see `time_weighted_average`; `None` for a single one.
     start, end
@@ -231,8 +224,8 @@ def plot_averages(
     Raises
     ------
     ValueError
-        If there is more than one asset, `assets` is malformed, `by` lacks "asset_id", `n` is below
-        1, or the interval or `freq` is none.
+        If there is more than one asset, `assets` is malformed, `n` is below 1, or the interval or
+        `freq` is none.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 
@@ -250,17 +243,15 @@ def plot_averages(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['general · a1', '2 others']
     """
-    measure = "average balance" if freq is None else f"average balance per {period_name(freq)}"
     check_count(n)
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, freq, labels=labels)
-    (steps, grid), by = chart.over, group_names(by, chart.history.columns)
-    ax = chart.label("average balance")
-    if chart.interval is None:
+    how: Any = {"limits": limits, "freq": freq, "by": by}
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **how)
+    (steps, grid), ax = chart.over, chart.label("average balance")
+    if chart.interval.is_empty:
         return chart.explain("no balance changes")
-    stack = largest_groups(chart, chart.interval, by, n=n, shares=shares)
-    found = averages(as_of(steps, grid.edges[:-1]), grid.edges)
-    balances = to_balances(found["average"], found["is_known"])
-    amounts = chart.unit.scale(balances).reshape(len(steps), len(grid))
+    stack = largest_groups(chart, [*chart.history.accounts], n=n, shares=shares)
+    found = time_weighted_average(chart.history, freq=grid)["average"]
+    amounts = chart.unit.scale(found).reshape(len(steps), len(grid))
     is_known = ~np.isnan(amounts)
     # A share of what is known would pass for a share of all.
     has_bar = np.asarray(is_known.all(axis=0) if shares else is_known.any(axis=0))
@@ -276,22 +267,21 @@ def plot_averages(
         edges = np.column_stack([edges[:-1] + gaps, edges[1:] - gaps]).ravel()
         levels = np.insert(levels, range(1, len(grid)), np.nan, axis=1)
     drawn = draw_sums(stack, edges, levels, stack.labels, style)
-    unknown = unknown_spans(grid.edges, has_bar, int(grid.edges[0]))
-    extent = whole_periods(grid.edges, chart.history.known)
-    notes = [*show_interval(ax, extent, unknown=unknown), *shade_limits(ax, limits)]
+    unknown = unknown_spans(grid.edges, has_bar, chart.periods.start)
+    notes = chart.show(chart.periods, unknown=unknown)
     lacking, whole = int((~is_known).sum()), count_text(is_known.size, "average")
     says = ["not stacked"] * (not stack.is_stacked)
     says += [f"left out, as unknown: {lacking:,} of {whole}"] * (lacking > 0)
-    return chart.finish(measure, drawn, notes=notes, says=says)
+    return chart.finish(chart.each_period("average balance"), drawn, notes=notes, says=says)
 
 
-def _check(kind: str, n: int, other: dict[str, object] | None) -> None:
+def _check(kind: str, n: int, others: dict[str, tuple[str, object]]) -> None:
     """Raise unless it is one of both kinds, without what belongs to the other."""
-    if other is None:
+    if kind not in others:
         raise ValueError(f"kind must be 'lorenz' or 'largest', not {kind!r}")
-    for name, value in other.items():
-        if value is not None:
-            raise ValueError(f"{name} has no meaning for kind={kind!r}")
+    name, value = others[kind]
+    if value is not None:
+        raise ValueError(f"{name} has no meaning for kind={kind!r}")
     check_count(n)
 
 

@@ -10,43 +10,29 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import check_type
-from balance_analysis.figures import axes
+from balance_analysis.figures import axes, styles, times
 from balance_analysis.figures.layout import finish
-from balance_analysis.figures.styles import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    VERMILION,
-    ink,
-    looks,
-    takes_style,
-)
-from balance_analysis.figures.times import format_times, to_dates, unknown_style
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
-from balance_analysis.spans import Span, between, joined
+from balance_analysis.spans import Span, between
 from balance_analysis.text import duration_text
 
 _HEIGHT: Final = 0.6
 _COVERAGE: Final = {
-    "confirmed": GREEN,
-    "complete": BLUE,
-    "unproven": ORANGE,
-    "gap": VERMILION,
+    "confirmed": styles.GREEN,
+    "complete": styles.BLUE,
+    "unproven": styles.ORANGE,
+    "gap": styles.VERMILION,
 }
 _DAY: Final = 86_400_000_000
 
-_SHADES: Final = {"market": (0.12, None), "asset": (0.0, "..")}
-"""How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
-in print and on dark paper too."""
 
-
-@takes_style(Patch)
+@styles.takes_style(Patch)
 def plot_limits(
     limits: pd.DataFrame,
     *,
@@ -107,18 +93,18 @@ def plot_limits(
     if limits.empty:
         return axes.explain(ax, "no snapshot of the limits", title)
     frame = limits.sort_values("first_seen", kind="stable")
-    first, last = _microseconds(frame["first_seen"])[0], _microseconds(frame["last_seen"])[-1]
+    first, last = times.to_edges(frame["first_seen"])[0], times.to_edges(frame["last_seen"])[-1]
     stop = max(last, to_microseconds(end) if end is not None else 0)
-    earlier = {f"propose_{kind}_enabled": proposal_spans(frame, kind) for kind in _SHADES}
+    earlier = {f"propose_{kind}_enabled": times.proposal_spans(frame, kind) for kind in times.KINDS}
     begin = _begin(first, stop, earlier.values()) if start is None else to_microseconds(start)
     if begin > stop:
-        raise ValueError(f"start is after the end, {axes.date_text(stop)}: {start!r}")
+        raise ValueError(f"start is after the end, {times.date_text(stop)}: {start!r}")
+    times.format_times(ax, begin, stop)
     lanes = [_states(frame, flag, earlier.get(flag, []), stop) for flag in LIMIT_FLAGS]
-    handles = _draw_states(ax, lanes, looks(style, 1, Patch)[0])
+    handles = _draw_states(ax, lanes, styles.looks(style, 1, Patch)[0])
     for lane, states in enumerate(lanes):
         _tell_earlier(ax, lane, states["told"], begin)
-    axes.format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
-    format_times(ax, begin, stop)
+    _format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
     return finish(ax, "Limits of the network" if title is None else title, notes=handles)
 
 
@@ -134,7 +120,7 @@ def _states(
     """Return when a limit was set, when it wasn't, and when that is told later or not known."""
     is_set = frame[flag].to_numpy(bool)
     seen = list(
-        zip(*(_microseconds(frame[name]) for name in ("first_seen", "last_seen")), strict=True)
+        zip(*(times.to_edges(frame[name]) for name in ("first_seen", "last_seen")), strict=True)
     )
     yes, no = (list(compress(seen, mask)) for mask in (is_set, ~is_set))
     told = [rest for span in earlier for rest in between(yes, *span)]
@@ -145,20 +131,21 @@ def _draw_states(
     ax: Axes, lanes: Sequence[dict[str, list[Span]]], style: dict[str, Any]
 ) -> list[Artist]:
     """Draw the stretches of each state in their lanes; return what a legend shows."""
-    paper = to_rgb(ax.get_facecolor())
-    pale = tuple(np.average([to_rgb(BLUE), paper], axis=0, weights=(0.4, 0.6)))
+    paper, blue = to_rgb(ax.get_facecolor()), styles.BLUE
+    pale = tuple(np.average([to_rgb(blue), paper], axis=0, weights=(0.4, 0.6)))
     wanted = {
-        "yes": {"facecolor": BLUE, "edgecolor": BLUE, "zorder": 2, "label": "yes", **style},
+        "yes": {"facecolor": blue, "edgecolor": blue, "zorder": 2, "label": "yes", **style},
         "told": {"facecolor": pale, "edgecolor": pale, "label": "yes, by a later snapshot"},
-        "no": {"facecolor": paper, "edgecolor": VERMILION, "zorder": 2, "label": "no"},
-        "unknown": {**unknown_style(ax), "label": "unknown"},
+        "no": {"facecolor": paper, "edgecolor": styles.VERMILION, "zorder": 2, "label": "no"},
+        "unknown": times.unknown_style(ax),
     }
     drawn: list[Artist] = []
     for state, look in wanted.items():
         bars = [(lane, span) for lane, states in enumerate(lanes) for span in states[state]]
         if bars:
             places, spans = zip(*bars, strict=True)
-            drawn.append(_draw(ax, places, spans, {"linewidth": 1.5, "zorder": 1.5, **look}))
+            how = {"linewidth": 1.5, "zorder": 1.5, **look}
+            drawn.append(_draw(ax, places, spans, how, least=float(np.ptp(ax.get_xlim())) / 50))
     return drawn
 
 
@@ -166,70 +153,23 @@ def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> Non
     """Write when a stretch began that began before the timeline and reaches into it."""
     for since, until in spans:
         if since < begin < until:
-            words, place = f" ◂ since {axes.date_text(since)}", ax.get_yaxis_transform()
+            words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
             ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
 def _draw(
-    ax: Axes, lanes: Sequence[int] | int, spans: Iterable[Span], look: dict[str, Any]
+    ax: Axes,
+    lanes: Sequence[int] | int,
+    spans: Iterable[Span],
+    look: dict[str, Any],
+    *,
+    least: float = 0,
 ) -> Artist:
-    """Draw some stretches, microseconds, as bars in lanes."""
-    starts, ends = np.array([to_dates(span) for span in spans]).T
-    places = np.asarray(lanes)
-    return axes.draw_boxes(ax, starts, ends, places - _HEIGHT / 2, places + _HEIGHT / 2, **look)
-
-
-def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
-    """Return when proposals of a kind are known to have been enabled, ascending, microseconds.
-
-    A snapshot that says since when they are tells of the time before it was first seen as well, but
-    not of that before an earlier snapshot was last seen.
-
-    Parameters
-    ----------
-    limits
-        The frame of `Archive.limits()`, or one that lacks the dates since when proposals are
-        enabled.
-    kind
-        "market" or "asset".
-    """
-    frame = limits.sort_values("first_seen", kind="stable")
-    firsts = frame["first_seen"]
-    dates = frame.get(f"propose_{kind}_enabled_from", firsts).fillna(firsts)
-    lasts = _microseconds(frame["last_seen"])
-    befores = [None, *lasts]
-    spans = []
-    for is_enabled, since, last, before in zip(
-        frame[f"propose_{kind}_enabled"], _microseconds(dates), lasts, befores, strict=False
-    ):
-        begin = since if before is None else max(since, before)
-        if is_enabled and begin <= last:
-            spans.append((begin, last))
-    return joined(spans)
-
-
-def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
-    """Shade or dot when proposals were enabled, within what the x axis shows.
-
-    Returns
-    -------
-    list
-        What a legend shows for it: nothing where nothing is shaded.
-    """
-    handles: list[Artist] = []
-    if limits is None:
-        return handles
-    low, high = ax.get_xlim()
-    for kind, (alpha, hatch) in _SHADES.items():
-        spans = np.clip([to_dates(span) for span in proposal_spans(limits, kind)], low, high)
-        shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
-        look: Any = {"facecolor": shade, "edgecolor": edge, "hatch": hatch}
-        look["label"] = f"{kind} proposals enabled"
-        seen = [span for span in spans if span[0] < span[1]]
-        for span in seen:
-            ax.axvspan(*span, **look, linewidth=0, zorder=0.2)
-        handles += [Patch(**look, linewidth=0.5)] * bool(seen)
-    return handles
+    """Draw some stretches, microseconds, as bars in lanes, no shorter than some days."""
+    starts, ends = np.array([times.to_dates(span) for span in spans]).T
+    lacks, places = np.maximum(least - (ends - starts), 0) / 2, np.asarray(lanes)
+    edges = starts - lacks, ends + lacks, places - _HEIGHT / 2, places + _HEIGHT / 2
+    return axes.draw_boxes(ax, *edges, **look)
 
 
 def _check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> None:
@@ -248,12 +188,7 @@ def _check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> No
         )
 
 
-def _microseconds(times: pd.Series[pd.Timestamp]) -> list[int]:
-    found: list[int] = times.dt.ceil("us").to_numpy("M8[us]").view(np.int64).tolist()
-    return found
-
-
-@takes_style(Patch)
+@styles.takes_style(Patch)
 def plot_coverage(
     coverage: pd.DataFrame | Archive | PathLike,
     *,
@@ -309,17 +244,25 @@ def plot_coverage(
     if coverage.empty:
         return axes.explain(ax, "nothing is covered yet", title)
     labels: list[str] = []
-    wanted = looks(style, len(_COVERAGE), Patch)
+    wanted = styles.looks(style, len(_COVERAGE), Patch)
     for (state, colour), told in zip(_COVERAGE.items(), wanted, strict=True):
         spans = coverage[coverage["state"] == state]
         if spans.empty:
             continue
-        stretches = zip(*(_microseconds(spans[name]) for name in ("start", "end")), strict=True)
+        stretches = zip(*(times.to_edges(spans[name]) for name in ("start", "end")), strict=True)
         look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
         _draw(ax, len(labels), list(stretches), look)
         length = pd.Timedelta((spans["end"] - spans["start"]).sum())
         labels.append(f"{state}\n{duration_text(length)}")
-    axes.format_lanes(ax, labels)
+    _format_lanes(ax, labels)
     first, last = coverage["start"].min(), coverage["end"].max()
-    format_times(ax, to_microseconds(first), to_microseconds(last))
+    times.format_times(ax, to_microseconds(first), to_microseconds(last))
     return finish(ax, "What the archive covers" if title is None else title)
+
+
+def _format_lanes(ax: Axes, names: Sequence[str]) -> None:
+    """Let the y axis show a lane for each name, from top to bottom."""
+    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    axes.draw_grid(ax, "x")

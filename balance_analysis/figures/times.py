@@ -1,13 +1,15 @@
-"""What a figure shows of time: its steps, its ticks in UTC, and hatches over what is unknown."""
+"""What a figure shows of time: ticks in UTC, hatches over what is unknown, and when limits held."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, cast
 
 import numpy as np
+import pandas as pd
 from matplotlib import dates
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -18,13 +20,10 @@ from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import Frequency, to_period
-from balance_analysis.figures.layout import points_of
 from balance_analysis.figures.styles import ink
 from balance_analysis.known import Known
-from balance_analysis.spans import Span, between
-
-INCOMPLETE: Final = "changes may be missing"
-"""What a legend says of a stretch in which changes may be missing."""
+from balance_analysis.spans import Span, between, joined
+from balance_analysis.text import moment_text
 
 _LABEL_WIDTH: Final = 2
 """Of a date, in the tick labels of three characters for which matplotlib counts the room."""
@@ -36,6 +35,10 @@ _MOST_WEEKS: Final = 4
 
 _LEAST_DISTANCE: Final = 0.6
 """Between two ticks, of the largest between two others."""
+
+KINDS: Final = {"market": (0.12, None), "asset": (0.0, "..")}
+"""How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
+in print and on dark paper too."""
 
 _STEPS: Final = {
     dates.MONTHLY: (1, 2, 3, 4, 6, 12),
@@ -62,9 +65,6 @@ _SHORTEST: Final = 10_000
 _SLIVERS: Final = 300
 """Of so many an axis consists: about two points each."""
 
-_COLUMNS: Final = 600 / 72
-"""To a point: as fine as print, of which a screen has a sixth."""
-
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -90,6 +90,16 @@ class Extent:
         """The stretches that are not known to be complete."""
         return [] if self.known is None else between(self.known, self.start, self.end)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to show."""
+        return self.start >= self.before
+
+    @property
+    def sliver(self) -> int:
+        """What of an axis that shows it is just wide enough to see, microseconds."""
+        return int(_shown(self.start, self.end) / _SLIVERS)
+
 
 def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
     """Return microseconds since 1970-01-01 UTC as matplotlib's days."""
@@ -111,7 +121,7 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
         What a legend shows for it.
     """
     format_times(ax, interval.start, interval.end)
-    gaps, least = interval.gaps, sliver(interval.start, interval.end)
+    gaps, least = interval.gaps, interval.sliver
     # Periods begin at midnight, an archive where it was first asked for: nobody sees the rest.
     seen = [
         gap
@@ -120,27 +130,77 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
     ]
     rest = [span for stretch in unknown for span in between(gaps, *stretch)]
     rest = [span for span in rest if span[1] - span[0] >= least]
+    styles = ((rest, unknown_style(ax)), (seen, incomplete_style(ax)))
+    drawn = [_shade(ax, [to_dates(span) for span in spans], style) for spans, style in styles]
+    return [each for handles in drawn for each in handles]
+
+
+def _shade(ax: Axes, spans: Iterable[Any], style: dict[str, Any]) -> list[Artist]:
+    """Draw stretches of dates from top to bottom; return what a legend shows for them."""
+    drawn: list[Artist] = [ax.axvspan(*span, **style) for span in spans]
+    return drawn[:1]
+
+
+def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
+    """Shade or dot when proposals were enabled, within what the x axis shows.
+
+    Returns
+    -------
+    list
+        What a legend shows for it: nothing where nothing is shaded.
+    """
     handles: list[Artist] = []
-    for spans, style in (
-        (rest, {**unknown_style(ax), "label": "unknown"}),
-        (seen, {**incomplete_style(ax), "label": INCOMPLETE}),
-    ):
-        patches = [ax.axvspan(*to_dates(span), **style) for span in spans]
-        handles += patches[:1]
+    if limits is None:
+        return handles
+    for kind, (alpha, hatch) in KINDS.items():
+        dates = [to_dates(span) for span in proposal_spans(limits, kind)]
+        seen = [span for span in np.clip(dates, *ax.get_xlim()).tolist() if span[0] < span[1]]
+        shade, edge = to_rgba(ink(ax), alpha), to_rgba(ink(ax), 0.3)
+        look = {"facecolor": shade, "edgecolor": edge, "hatch": hatch, "linewidth": 0}
+        handles += _shade(ax, seen, {**look, "zorder": 0.2, "label": f"{kind} proposals enabled"})
     return handles
 
 
+def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
+    """Return when proposals of a kind are known to have been enabled, ascending, microseconds.
+
+    A snapshot that says since when they are tells of the time before it was first seen as well, but
+    not of that before an earlier snapshot was last seen.
+
+    Parameters
+    ----------
+    limits
+        The frame of `Archive.limits()`, or one that lacks the dates since when proposals are
+        enabled.
+    kind
+        "market" or "asset".
+    """
+    frame = limits.sort_values("first_seen", kind="stable")
+    firsts, lasts = frame["first_seen"], frame["last_seen"]
+    since = frame.get(f"propose_{kind}_enabled_from", firsts).fillna(firsts)
+    begins = since.where(~(since < lasts.shift()), lasts.shift())
+    is_told = frame[f"propose_{kind}_enabled"] & (begins <= lasts)
+    return joined(zip(*(to_edges(each[is_told]) for each in (begins, lasts)), strict=True))
+
+
+def to_edges(moments: pd.Series[pd.Timestamp]) -> list[int]:
+    """Return moments as microseconds, of parts of one the next."""
+    found: list[int] = moments.dt.ceil("us").to_numpy("M8[us]").view(np.int64).tolist()
+    return found
+
+
 def unknown_style(ax: Axes) -> dict[str, Any]:
-    """Return how a stretch is drawn of which nothing is known."""
+    """Return how a stretch is drawn, and called, of which nothing is known."""
     hatched = {"facecolor": "none", "edgecolor": to_rgba(ink(ax), 0.35), "hatch": "////"}
-    return {**hatched, "linewidth": 0.8, "zorder": 0.5}
+    return {**hatched, "linewidth": 0.8, "zorder": 0.5, "label": "unknown"}
 
 
 def incomplete_style(ax: Axes) -> dict[str, Any]:
-    """Return how a stretch is drawn in which changes may be missing: over what is drawn there."""
+    """Return how a stretch is drawn, and called, in which changes may be missing."""
+    # It lies over what is drawn there.
     paper, edge = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
     hatched = {"facecolor": paper, "edgecolor": edge, "hatch": "\\\\\\\\"}
-    return {**hatched, "linewidth": 0.8, "zorder": 2.5}
+    return {**hatched, "linewidth": 0.8, "zorder": 2.5, "label": "changes may be missing"}
 
 
 def format_times(ax: Axes, start: int, end: int) -> None:
@@ -170,21 +230,11 @@ def set_ticks(ax: Axes, *, until: float, of_weeks: bool = False) -> None:
     ax.xaxis.set_major_formatter(formatter)
 
 
-def sliver(start: int, end: int) -> int:
-    """Return what of an axis that shows an interval is just wide enough to see, microseconds."""
-    return int(_shown(start, end) / _SLIVERS)
-
-
 def _shown(start: int, end: int) -> float:
     """Return how long an axis of an interval is, with its margins, microseconds."""
     if start == end:
         return _DAY
     return max((end - start) * (1 + 2 * _MARGIN), _SHORTEST)
-
-
-def count_columns(ax: Axes) -> int:
-    """Return how many columns an Axes has that nobody can tell apart."""
-    return max(int(points_of(ax)[0] * _COLUMNS), 1)
 
 
 def draw_line(
@@ -197,7 +247,7 @@ def draw_line(
     """Draw a line of steps between edges, microseconds; a piece too short to see is a dot."""
     is_held = np.concatenate([[False], ~np.isnan(levels), [False]])
     heads, stops = np.flatnonzero(np.diff(is_held)).reshape(-1, 2).T
-    dots = heads[edges[stops] - edges[heads] < sliver(interval.start, interval.end)].tolist()
+    dots = heads[edges[stops] - edges[heads] < interval.sliver].tolist()
     (line,) = ax.plot(
         edges.view("M8[us]"),
         np.append(levels, levels[-1]),
@@ -215,20 +265,18 @@ def draw_area(
     **style: Any,  # noqa: ANN401 - of a patch
 ) -> StepPatch:
     """Draw the area between steps and zero, and return it; `edges` are microseconds."""
-    dates = to_dates(edges)
-    area = StepPatch(levels, dates, baseline=0, fill=True, linewidth=0, **style)
+    days, drawn = to_dates(edges), np.nan_to_num(levels)
+    area = StepPatch(levels, days, baseline=0, fill=True, linewidth=0, **style)
     # Not `add_patch` or `stairs`: they look for the extremes of each step as if it were a curve.
     ax.add_artist(area)
-    drawn = np.nan_to_num(levels)
-    extremes = [min(drawn.min(), 0), max(drawn.max(), 0)]
-    ax.update_datalim(np.array([(date, level) for date in dates[[0, -1]] for level in extremes]))
+    ax.update_datalim([*product(days[[0, -1]], (min(drawn.min(), 0), max(drawn.max(), 0)))])
     ax.autoscale_view()
     return area
 
 
 def last_edge(times: NDArray[np.int64], interval: Extent) -> int:
     """Return until when to draw a last step: to the end, and no narrower than can be seen."""
-    return max(interval.end, int(times[-1]) + sliver(interval.start, interval.end))
+    return max(interval.end, int(times[-1]) + interval.sliver)
 
 
 def period_name(freq: Frequency) -> str:
@@ -244,6 +292,12 @@ def period_name(freq: Frequency) -> str:
     if word is None:
         return str(offset.freqstr)
     return word if offset.n == 1 else f"{offset.n} {word}s"
+
+
+def date_text(microseconds: int) -> str:
+    """Return a moment in words; of midnight the date alone."""
+    text = moment_text(microseconds, "seconds")
+    return text if microseconds % 86_400_000_000 else text.removesuffix("T00:00Z")
 
 
 class _DateFormatter(dates.ConciseDateFormatter):

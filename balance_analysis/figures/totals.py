@@ -21,15 +21,7 @@ from balance_analysis.analysis.totals import Groups, events, group_names, make_g
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks, takes_style
-from balance_analysis.figures.timelines import shade_limits
-from balance_analysis.figures.times import (
-    Extent,
-    count_columns,
-    draw_area,
-    draw_line,
-    last_edge,
-    show_interval,
-)
+from balance_analysis.figures.times import Extent, draw_area, draw_line, last_edge
 from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, group_labels
 from balance_analysis.schema import Instant
@@ -131,24 +123,21 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, title, labels=labels)
+    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits)
     names = group_names(by, chart.history.columns)
     ax = chart.ax
     ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
-    if chart.interval is None:
+    if chart.interval.is_empty:
         return chart.explain("no balance changes")
-    stack = largest_groups(chart, chart.interval, names, n=MOST_BANDS, shares=shares)
+    stack = largest_groups(chart, names, shares=shares)
     drawn, notes, says = draw_stack(stack, style, freq)
     if not drawn:
         return chart.explain(
             "nothing is held, so there are no shares" if shares else "no balance is known"
         )
-    told = " and ".join(_BY.get(name, name) for name in names if name != "asset_id")
-    words = ("shares" if shares else "total") + f" by {told}" * bool(told)
-    return chart.finish(words, drawn, notes=[*notes, *shade_limits(ax, limits)], says=says)
-
-
-_BY: Final = {"account_type": "account type", "party_id": "party", "market_id": "market"}
+    told = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
+    words = ("shares" if shares else "total") + f" by {' and '.join(told)}" * bool(told)
+    return chart.finish(words, drawn, notes=notes, says=says)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +146,7 @@ class Stack:
 
     Attributes
     ----------
-    chart, steps, interval
+    chart
         What accounts hold, and what to show of it.
     shares
         Whether parts of the known total are drawn instead.
@@ -171,8 +160,6 @@ class Stack:
     """
 
     chart: axes.Chart
-    steps: Steps
-    interval: Extent
     shares: bool
     labels: list[str]
     styles: list[Style]
@@ -181,14 +168,15 @@ class Stack:
 
 
 def largest_groups(
-    chart: axes.Chart, interval: Extent, by: Sequence[str], *, n: int, shares: bool
+    chart: axes.Chart, by: Sequence[str], *, shares: bool, n: int | None = None
 ) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
-    Groups that are never large enough to be seen are others. Of groups that never hold anything
-    none is drawn, or one where there is no other.
+    They are `n`; or where nobody asked for a number nine at most, without those that are never
+    large enough to be seen. Of groups that never hold anything none is drawn, or one where there is
+    no other.
     """
-    steps, _ = chart.over
+    (steps, _), interval = chart.over, chart.interval
     groups, changes = make_groups(chart.history, by), _changes(steps, interval)
     changes["group"] = groups.numbers[changes["number"]]
     by_group = changes.sort_values(["group", "time"]).groupby("group")
@@ -204,8 +192,9 @@ def largest_groups(
     is_seen = parts.to_numpy()[held] > _THINNEST
     is_seen[:1] = True
     is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
-    is_seen |= not is_stacked
-    most, rest = held[is_seen][:n], np.append(held[is_seen][n:], held[~is_seen])
+    is_seen |= n is not None or not is_stacked
+    ranked, count = np.append(held[is_seen], held[~is_seen]), min(n or MOST_BANDS, is_seen.sum())
+    most, rest = ranked[:count], ranked[count:]
     ids = groups.ids.iloc[[*most, *rest]]
     labels = group_labels(ids, chart.names.labels)[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
@@ -215,7 +204,7 @@ def largest_groups(
         labels.append(count_text(len(rest), "other"))
         styles.append(OTHERS)
     numbers = areas_of[groups.numbers]
-    return Stack(chart, steps, interval, shares, labels, styles, numbers, is_stacked)
+    return Stack(chart, shares, labels, styles, numbers, is_stacked)
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
@@ -242,7 +231,7 @@ def draw_stack(
     list, list
         What a legend shows and says besides.
     """
-    interval, shares = stack.interval, stack.shares
+    (steps, _), interval, shares = stack.chart.over, stack.chart.interval, stack.shares
     points = _change_points(stack) if freq is None else _grid_points(stack, freq)
     amounts, is_known = _sums(stack, points)
     if np.isnan(amounts).all():
@@ -255,17 +244,17 @@ def draw_stack(
         for label, amount in zip(stack.labels, last, strict=True)
     ]
     words = "shares at the end" if shares else "amounts at the end"
-    says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(stack.steps, interval)]
+    says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(steps, interval)]
     if stack.is_stacked and not shares:
         amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
     drawn = draw_sums(stack, edges, amounts, labels, style)
     unknown = unknown_spans(edges, is_known, interval.start)
-    return drawn, show_interval(stack.chart.ax, interval, unknown=unknown), says
+    return drawn, stack.chart.show(interval, unknown=unknown), says
 
 
 def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
     """Return the moments of a grid, microseconds, and where each gap begins."""
-    chart, interval = stack.chart, stack.interval
+    chart, interval = stack.chart, stack.chart.interval
     extent, known = np.array([interval.start, interval.before - 1]), interval.known
     grid = make_grid(extent, freq=freq, start=chart.start, end=chart.end, tz=None, known=known)
     points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
@@ -274,7 +263,8 @@ def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
 
 def _change_points(stack: Stack) -> NDArray[np.int64]:
     """Return when something changes, downsampled."""
-    changes = _changes(stack.steps, stack.interval)
+    chart = stack.chart
+    changes = _changes(chart.over[0], chart.interval)
     times, places = np.unique(changes["time"], return_inverse=True)
     cells = stack.numbers[changes["number"]] * len(times) + places
     count = len(stack.labels)
@@ -283,18 +273,16 @@ def _change_points(stack: Stack) -> NDArray[np.int64]:
     if stack.is_stacked:
         tops = tops.cumsum(axis=0)
     parts = tops / np.where(tops[-1], tops[-1], 1) if stack.shares else tops
-    stretches = np.searchsorted(np.array(stack.interval.gaps).ravel(), times, side="right")
+    stretches = np.searchsorted(np.array(chart.interval.gaps).ravel(), times, side="right")
     starts_known = np.diff(stretches, prepend=0) > 0
-    return times[
-        downsample(times, *parts, columns=count_columns(stack.chart.ax), starts_known=starts_known)
-    ]
+    return times[downsample(times, *parts, columns=chart.columns, starts_known=starts_known)]
 
 
 def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the exact sum of each area at each point, and where any balance is known."""
-    count = len(stack.labels)
-    ids = stack.steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
-    sums = sum_at(stack.steps, Groups(ids, stack.numbers), points)
+    count, steps = len(stack.labels), stack.chart.over[0]
+    ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
+    sums = sum_at(steps, Groups(ids, stack.numbers), points)
     amounts = stack.chart.unit.scale(sums.total).reshape(count + 1, -1)[:count]
     if stack.shares:
         whole = np.nansum(amounts, axis=0)
@@ -338,10 +326,9 @@ def _draw_groups(
         levels[:, is_unknown] = np.nan
     drawn: list[Artist] = []
     for number, (level, own, told) in enumerate(zip(levels, stack.styles, styles, strict=True)):
-        starts_known, columns = starts_of_known(~np.isnan(level)), count_columns(ax)
-        places = downsample(
-            edges[:-1], np.nan_to_num(level), columns=columns, starts_known=starts_known
-        )
+        starts_known = starts_of_known(~np.isnan(level))
+        points, columns = (edges[:-1], np.nan_to_num(level)), stack.chart.columns
+        places = downsample(*points, columns=columns, starts_known=starts_known)
         times = edges[[*places, -1]]
         if stack.is_stacked:
             seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000}
@@ -349,7 +336,7 @@ def _draw_groups(
             drawn.append(draw_area(ax, times, level[places], **look))
         else:
             look = {**own.line, **told}
-            drawn.append(draw_line(ax, times, level[places], stack.interval, **look))
+            drawn.append(draw_line(ax, times, level[places], stack.chart.interval, **look))
     return drawn
 
 

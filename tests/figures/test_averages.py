@@ -75,6 +75,35 @@ def test_bars_are_as_high_as_what_is_known_of_a_day_was_on_average(levels, share
         assert ax.texts
 
 
+@given(LEVELS)
+@settings(max_examples=15)
+def test_bars_of_parties_are_what_is_told_of_them_where_that_is_known(levels):
+    plt.close("all")
+    kinds = ("GENERAL", "MARGIN", "BOND")
+    rows = [
+        ("VOTE", f"ACCOUNT_TYPE_{kinds[who // 2]}", f"p{who % 2}", "", START + hour * HOUR, level)
+        for (who, hour), level in levels.items()
+    ]
+    bounds = {"start": "2023-04-05", "end": "2023-04-08", "by": "party_id"}
+    told = ba.time_weighted_average(table_of(rows), freq="1D", **bounds)
+    ax = ba.plot_averages(table_of(rows), n=1, **bounds)
+    tops = ba.to_integers(told).groupby("start")["average"].apply(lambda day: day.dropna().sum())
+    is_known = told.groupby("start")["average"].count() > 0
+    lacking = int(told["average"].isna().sum())
+    if is_known.any():
+        expected = tops.astype(float).where(is_known).tolist()
+        assert [*heights(ax).values()][-1] == pytest.approx(expected, nan_ok=True)
+        assert (f"{lacking} of {len(told)} averages" in said(ax)) == (lacking > 0)
+    else:
+        assert ax.texts
+
+
+def test_as_many_are_drawn_by_themselves_as_one_asks_for_however_small_they_are():
+    rows = [(*account(who), START, level) for who, level in enumerate((500, 400, 2, 1, 1))]
+    ax = ba.plot_averages(table_of(rows), n=3, end="2023-04-08")
+    assert entries(ax) == ["general · p0", "general · p1", "general · p2", "2 others"]
+
+
 def test_the_largest_are_drawn_and_the_others_together_with_no_bar_over_a_gap():
     rows = [(*account(who), START, level) for who, level in enumerate((50, 30, 15, 5))]
     table = table_of(rows)

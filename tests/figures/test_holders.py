@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import balance_analysis as ba
@@ -34,6 +36,27 @@ def test_lines_and_areas_are_named_by_a_column_of_the_table():
     assert labels_of(ax) == ["east 12", "west 4"]
     with pytest.raises(ValueError, match="by must name columns"):
         ba.plot_balances(table, by="floor")
+
+
+@pytest.mark.parametrize("name", [name for name in ba.__all__ if name.startswith("plot_")])
+def test_whatever_plot_takes_names_of_assets_takes_names_of_parties_too(name):
+    taken = inspect.signature(getattr(ba, name)).parameters
+    assert ("labels" in taken) == ("assets" in taken)
+
+
+def test_the_largest_holders_have_names_of_ones_own():
+    names = {"a1": "Alice"}
+    ax = ba.plot_concentration(
+        table_of(ROWS), kind="largest", n=1, holders="party_id", labels=names, **END
+    )
+    assert labels_of(ax)[0] == "Alice 75%"
+
+
+def test_accounts_without_a_value_in_a_column_are_named_so():
+    table = table_of(ROWS)
+    table["desk"] = table["party_id"].map({"a1": "east"})
+    ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
+    assert labels_of(ax) == ["east 12", "no desk 4"]
 
 
 def test_shares_and_their_spread_are_those_of_parties():

@@ -93,6 +93,19 @@ def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
     ]
 
 
+def test_behind_a_gap_a_drawdown_has_a_balance_alone_as_the_table_of_drawdowns_does():
+    table = told((0, 3), (5, 8))
+    ax = ba.plot_drawdown(table)
+    assert ba.drawdown(table)["peak"].isna().tolist() == [False, False, True]
+    balances = [level for _, level in lines(ax)["balance"]]
+    assert [level for level in balances if not np.isnan(level)] == [5, 6, 4, 4]
+    ((_, area),) = areas(ax).items()
+    peaks = [level for _, level in lines(ax)["its peak so far"]]
+    assert [level for level in peaks if not np.isnan(level)] == [5, 6]
+    assert [level for _, level in area if not np.isnan(level)] == [0, 0]
+    assert said(ax) == "never below its peak"
+
+
 @pytest.mark.parametrize("freq", ["1D", "5D"])
 def test_a_step_of_a_period_ends_where_a_gap_begins(freq):
     options = {"freq": freq, "start": moment(START)}

@@ -10,7 +10,7 @@ import pytest
 
 import balance_analysis as ba
 from tests.analysis.tables import table_of
-from tests.figures.drawn import GENERAL, entries, micros, shaded, snapshots, us
+from tests.figures.drawn import DAY, GENERAL, entries, micros, shaded, snapshots, us
 
 
 def spans_of(limits, kind="market"):
@@ -60,11 +60,13 @@ def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
     assert entries(ax) == ["yes", "no", "unknown"]
 
 
-def test_a_snapshot_that_was_seen_once_has_an_edge():
+def test_a_snapshot_that_was_seen_once_is_wide_enough_to_see():
     ax = ba.plot_limits(snapshots(("2023-04-01", "2023-04-01", True, True)))
-    ax.figure.canvas.draw()
-    assert all(c.get_linewidth()[0] > 1 for c in ax.collections if c.get_paths())
-    assert ax.get_xlim()[1] - ax.get_xlim()[0] > 0.9
+    ((_, _, start, end),) = lane(ax, "can propose asset")
+    low, high = micros(ax.get_xlim())
+    assert high - low > 0.9 * DAY
+    assert low <= start < us("2023-04-01") < end <= high
+    assert (end - start) / (high - low) > 0.015
 
 
 def test_what_a_snapshot_tells_of_the_time_before_it_is_drawn_in_another_colour():
