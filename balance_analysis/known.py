@@ -114,11 +114,6 @@ def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bo
     table.attrs[ATTRS_KEY] = {**metadata, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
 
 
-def just_before_ends(moments: NDArray[np.int64], known: Known | None) -> NDArray[np.int64]:
-    """Return moments, in microseconds, but just before it where one is the end of what is known."""
-    return moments - np.isin(moments, [end for _, end in known or ()])
-
-
 def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
     """Whether one of frames tells that no account held anything before it."""
     metadata = [getattr(frame, "attrs", {}).get(ATTRS_KEY) for frame in frames]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import warn_outside
-from balance_analysis.analysis.grid import Frequency, Zone, check_cells, grid_at, to_times, to_zone
+from balance_analysis.analysis.grid import (
+    Frequency,
+    Zone,
+    check_cells,
+    to_instants,
+    to_times,
+    to_zone,
+)
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.holders import check_count, largest, merged, quotients
 from balance_analysis.analysis.int128 import integers_of, is_less, sum_words, take, to_balances
-from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of, repeat_ids, take_ids
+from balance_analysis.analysis.steps import as_of, check_fits, name_of, repeat_ids, take_ids
 from balance_analysis.analysis.totals import Groups, make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
@@ -99,8 +105,8 @@ def holders(
     1     VOTE       a1        2   0.25         2        0
     """
     history = open_history(table, opening, known)
-    steps, points, _ = _look(history, when, tz=tz, freq=None, start=None, end=None)
-    groups = make_groups(history, by)
+    history, points, _ = _look(history, when, tz=tz, freq=None, start=None, end=None)
+    steps, groups = history.known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
     assets = groups.ids["asset_id"].iloc[sums.groups]
     warn_outside(history, points, sums.known.reshape(len(groups), len(points)) > 0)
@@ -198,12 +204,13 @@ def share(
     held = _hold(table, holders, opening, known, when, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(held.history, by)
     totals, unknown = _add_up(held, groups, held.is_known)
-    cells = held.cells(groups)
+    cells, balances = held.cells(groups), integers_of(held.words)
+    told = [level if known else None for level, known in zip(balances, held.is_known, strict=True)]
     result = pd.DataFrame(
         {
             **held.keys(held.history.accounts),
             "balance": to_balances(held.words, held.is_known),
-            "share": quotients(held.balances, integers_of(totals[cells])),
+            "share": quotients(told, integers_of(totals[cells])),
             "unknown": unknown[cells],
         }
     )
@@ -284,9 +291,10 @@ def concentration(
     is_held = held.is_known & is_less(np.zeros_like(held.words), held.words)
     totals, unknown = _add_up(held, groups, is_held)
     levels: list[list[int]] = [[] for _ in totals]
-    for place, cell in enumerate(held.cells(groups)):
-        if is_held[place]:
-            levels[cell].append(held.balances[place])
+    for cell, level in zip(
+        held.cells(groups)[is_held], integers_of(held.words[is_held]), strict=True
+    ):
+        levels[cell].append(level)
     measures = np.array([_measure(sorted(each), n) for each in levels]).reshape(-1, 3)
     result = pd.DataFrame(
         {
@@ -310,21 +318,14 @@ def _measure(held: list[int], n: int) -> tuple[float, float, float]:
     return sum(held[-n:]) / total, herfindahl, (2 * ranked - (count + 1) * total) / (count * total)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Held:
     """What the holders of a history have at some moments, holder by holder."""
 
     history: History
-    points: NDArray[np.int64]
     times: pd.DatetimeIndex
     words: NDArray[np.int64]
     is_known: NDArray[np.bool_]
-
-    @cached_property
-    def balances(self) -> list[Any]:
-        """The balances as integers, `None` where they are not known."""
-        pairs = zip(integers_of(self.words), self.is_known, strict=True)
-        return [balance if known else None for balance, known in pairs]
 
     def keys(self, ids: pd.DataFrame) -> dict[str, Any]:
         """Return columns of ids, each at each moment, and the moments."""
@@ -345,12 +346,13 @@ def _hold(
     when: Instant | Iterable[Instant] | None,
     **asked: Any,  # noqa: ANN401 - see `_look`
 ) -> _Held:
-    history = merged(open_history(table, opening, known), by)
-    steps, points, times = _look(history, when, **asked)
+    history, points, times = _look(open_history(table, opening, known), when, **asked)
+    history = merged(history, by)
+    steps = history.known_steps()
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
     warn_outside(history, points, held.is_known.reshape(len(steps), len(points)))
-    return _Held(history, points, times, take(steps.words, held.rows), held.is_known)
+    return _Held(history, times, take(steps.words, held.rows), held.is_known)
 
 
 def _add_up(
@@ -361,9 +363,8 @@ def _add_up(
     totals, too_large = sum_words(np.where(chosen[:, None], held.words, 0), cells, count)
 
     def name(cell: int) -> str:
-        group, point = divmod(cell, len(held.points))
-        moment = moment_text(int(held.points[point]))
-        return f"the total of {name_of(groups.ids, group)} at {moment}"
+        group, point = divmod(cell, len(held.times))
+        return f"the total of {name_of(groups.ids, group)} at {moment_text(held.times[point])}"
 
     check_fits(too_large, name)
     return totals, np.bincount(cells[~held.is_known], minlength=count)
@@ -375,19 +376,20 @@ def _look(
     *,
     tz: Zone | None,
     **asked: Any,  # noqa: ANN401 - freq, start and end
-) -> tuple[Steps, NDArray[np.int64], pd.DatetimeIndex]:
-    """Return steps, where to look at them, and for which moments that is.
+) -> tuple[History, NDArray[np.int64], pd.DatetimeIndex]:
+    """Return what is known at instants, or on a frequency's grid; else just before the end.
 
-    They are instants, or a frequency's grid; else just before the end.
+    Returns
+    -------
+    tuple
+        A history, and these moments, in microseconds and in the time zone.
     """
-    if when is None:
-        steps, grid = history.over(**asked, tz=tz)
-        points = grid.points if asked["freq"] else grid.edges[-1:] - 1
-        return steps, points, to_times(points, grid.zone)
-    if any(each is not None for each in asked.values()):
-        raise ValueError("give either when or a grid with freq, start and end, not both")
     zone = to_zone(tz)
-    instants, looked_at, _ = history.moments(when, zone)
-    instants, places = np.unique(instants, return_index=True)
-    points = looked_at[places]
-    return history.over(grid_at(points))[0], points, to_times(instants, zone)
+    if when is not None:
+        if any(each is not None for each in asked.values()):
+            raise ValueError("give either when or a grid with freq, start and end, not both")
+        points = np.unique(to_instants(when, zone)[0])
+        return history.at(points), points, to_times(points, zone)
+    grid = history.grid(**asked, tz=zone)
+    points = grid.points if asked["freq"] else grid.edges[-1:] - 1
+    return history, points, to_times(points, zone)

@@ -267,8 +267,8 @@ def sum_flows(
     told = is_whole[period]
     if full:
         told &= (found["unknown"] == 0) | (found["changes"] != 0)
-    names = [*AMOUNTS, *[INTERNAL] * internal]
-    amounts = {what: int128.to_balances(found[what], told) for what in names}
+    names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
+    amounts: dict[str, Any] = {x: int128.to_balances(found[x], told) for x in names}
     columns = {**take_ids(groups.ids, group), **grid.bounds(period), **amounts, **counts}
     return pd.DataFrame(columns, copy=False)
 

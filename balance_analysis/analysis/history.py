@@ -9,9 +9,8 @@ but the rows that are left: see `balance_analysis.known`.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +28,7 @@ from balance_analysis.analysis.checks import (
     sort_rows,
     sorted_ids,
 )
-from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid, to_instants
+from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
 from balance_analysis.analysis.opening import from_nothing, with_opening
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.known import (
@@ -37,7 +36,6 @@ from balance_analysis.known import (
     Stated,
     deselected,
     has_nothing_before,
-    just_before_ends,
     known_of,
     lost_rows,
     to_known,
@@ -135,16 +133,17 @@ class History:
         grid = self.grid(freq, **bounds)
         return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
 
-    def moments(
-        self, when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
-        """Return moments as microseconds, what to look at for each, and whether it was one.
+    def at(self, moments: NDArray[np.int64]) -> History:
+        """Return what is known at some moments, microseconds.
 
-        Where what is known ends, that is what was held just before: of a table up to midnight one
+        Where what is known ends, that is what was held until then: of a table up to midnight one
         may ask for midnight.
         """
-        instants, is_one = to_instants(when, zone)
-        return instants, just_before_ends(instants, self.known), is_one
+        steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
+        if steps.valid_until is None:
+            return self
+        is_end = np.isin(steps.valid_until, [end for _, end in self.known or ()])
+        return replace(self, steps=replace(steps, valid_until=steps.valid_until + is_end))
 
     def grid(
         self,

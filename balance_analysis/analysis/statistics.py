@@ -18,6 +18,7 @@ from balance_analysis.analysis.steps import (
     Columns,
     Pieces,
     Steps,
+    as_of,
     check_fits,
     cut,
     join,
@@ -129,7 +130,7 @@ def _ranges(pieces: Pieces) -> Columns:
         "close": int128.take(words, pieces.lasts),
         "is_known": pieces.is_known,
         "has_known": pieces.has_known,
-        "ends_known": pieces.ends_known,
+        "ends_known": as_of(pieces.steps, pieces.edges[1:] - 1).is_known,
     }
 
 

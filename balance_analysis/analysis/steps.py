@@ -137,28 +137,22 @@ class Steps:
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts from one number to before another."""
         rows = slice(self.bounds[first], self.bounds[stop])
-        return Steps(
-            self.accounts.iloc[first:stop],
-            self.bounds[first : stop + 1] - self.bounds[first],
-            self.times[rows],
-            self.words[rows],
-            self.is_row[rows],
-            None if self.valid_until is None else self.valid_until[rows],
-        )
+        bounds = self.bounds[first : stop + 1] - self.bounds[first]
+        return self._of(self.accounts.iloc[first:stop], bounds, rows)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> Steps:
         """Return some of the accounts."""
         sizes = np.diff(self.bounds)
-        is_kept = np.repeat(is_wanted, sizes)
         ids = {name: sorted_ids(self.accounts[name].array[is_wanted]) for name in self.accounts}
-        return Steps(
-            pd.DataFrame(ids),
-            np.append(0, np.cumsum(sizes[is_wanted])),
-            self.times[is_kept],
-            self.words[is_kept],
-            self.is_row[is_kept],
-            None if self.valid_until is None else self.valid_until[is_kept],
-        )
+        bounds = np.append(0, np.cumsum(sizes[is_wanted]))
+        return self._of(pd.DataFrame(ids), bounds, np.repeat(is_wanted, sizes))
+
+    def _of(
+        self, accounts: pd.DataFrame, bounds: NDArray[np.int64], rows: slice | NDArray[np.bool_]
+    ) -> Steps:
+        until = None if self.valid_until is None else self.valid_until[rows]
+        times, words, is_row = self.times[rows], self.words[rows], self.is_row[rows]
+        return Steps(accounts, bounds, times, words, is_row, until)
 
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
         """Yield some accounts after the other, each time with the number of the first.
@@ -375,14 +369,6 @@ class Pieces:
     def has_known(self) -> NDArray[np.bool_]:
         """Whether the balance is known at any time, for each account and period."""
         return self.is_known | (self.lasts > self.starts)
-
-    @property
-    def ends_known(self) -> NDArray[np.bool_]:
-        """Whether the balance is known at the end, for each account and period."""
-        if self.steps.valid_until is None:
-            return self.has_known
-        lasts = self.lasts
-        return self.has_known & (self.steps.valid_until[self.rows[lasts]] >= self.ends[lasts])
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -204,21 +204,14 @@ def summarize(
     # What is known in an interval of which every change is known is known at its end.
     has_flows = sum_at(own, groups, grid.edges[1:] - 1).known > 0
     has_flows &= are_known(history.known, grid.edges[:1], grid.edges[1:])
-    is_known: Columns = {
-        **dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"]),
-        **dict.fromkeys(("inflow", "outflow", "internal"), has_flows),
-        "net": has_flows | is_told,
-        "closing": found["is_closed"],
-        "opening": found["is_opened"],
-        "average": found["known_throughout"],
-    }
-    columns = {
-        **found,
-        **{n: int128.to_balances(found[n], mask) for n, mask in is_known.items() if n in found},
-        **{name: to_times(found[name]) for name in _TIMES},
-    }
-    ids = repeat_ids(held.accounts, 1)
-    return pd.DataFrame({**ids, **{name: columns[name] for name in _COLUMNS if name in columns}})
+    is_known: Columns = dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"])
+    is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
+    is_known |= {"opening": found["is_opened"], "closing": found["is_closed"]}
+    is_known |= {"net": has_flows | is_told, "average": found["known_throughout"]}
+    columns: dict[str, Any] = {name: found[name] for name in _COLUMNS if name in found}
+    columns |= {n: int128.to_balances(columns[n], is_known[n]) for n in columns if n in is_known}
+    columns |= {name: to_times(found[name]) for name in _TIMES}
+    return pd.DataFrame({**repeat_ids(held.accounts, 1), **columns})
 
 
 def _levels(steps: Steps, edges: NDArray[np.int64]) -> Columns:

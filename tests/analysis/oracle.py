@@ -68,6 +68,12 @@ class Account:
             return None
         return max((time for time, _ in self.changes if time <= when), default=self.since)
 
+    def told(self, when):
+        """Return level and time that are told of a moment: at the end of what is known the last."""
+        is_end = any(end == when for _, end in self.intervals or ())
+        at = when - 1 if is_end and self.level(when) is None else when
+        return self.level(at), self.rests_on(at)
+
     def state(self, when):
         if self.level(when) is None:
             return "unknown"
@@ -383,7 +389,16 @@ def totals(rows, opening, grid, by):
 
 def total_at(members, when):
     """Return total, known and unknown."""
-    known = _known_at(members, when)
+    return _total([account.level(when) for account in members])
+
+
+def total_told(members, when):
+    """Return the same of what is told of a moment."""
+    return _total([account.told(when)[0] for account in members])
+
+
+def _total(members):
+    known = [level for level in members if level is not None]
     return *fit(sum(known) if known else None), len(known), len(members) - len(known)
 
 

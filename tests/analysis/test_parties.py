@@ -89,6 +89,9 @@ class Party(oracle.Account):
             | sums
             | {
                 "accounts": len(self.members),
+                "unknown": sum(
+                    None in (each.level(start - 1), each.level(end - 1)) for each in self.members
+                ),
                 "rows": len(deltas),
                 "changes": sum(bool(delta) for _, delta in deltas),
                 "first_seen": min(blocks, default=None),
@@ -165,12 +168,12 @@ def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
     found = ba.holders(told(rows, known), instant(when), by=by, n=n, opening=opening_frame(opening))
     book, names = oracle.book(rows, opening, known), with_asset(by)
     whole = {
-        key: oracle.total_at(each, when)[0]
+        key: oracle.total_told(each, when)[0]
         for key, each in oracle.groups(book, ["asset_id"]).items()
     }
     expected = []
     for key, members in oracle.groups(book, names).items():
-        total, count, unknown = oracle.total_at(members, when)
+        total, count, unknown = oracle.total_told(members, when)
         asset = key[names.index("asset_id")]
         share = total / whole[asset,] if total is not None and whole[asset,] else None
         expected.append((*key, total, share, count + unknown, unknown))
