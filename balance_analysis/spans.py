@@ -27,7 +27,9 @@ def joined(spans: Iterable[tuple[_Moment, _Moment]]) -> list[tuple[_Moment, _Mom
     return found
 
 
-def clipped(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
+def clipped(
+    spans: Iterable[tuple[_Moment, _Moment]], start: _Moment, end: _Moment
+) -> Iterator[tuple[_Moment, _Moment]]:
     """Yield what of spans lies in [start, end)."""
     for first, last in spans:
         begin, stop = max(start, first), min(end, last)

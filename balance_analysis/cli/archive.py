@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.output import BAD, DISK, INTERRUPTED, PARTIAL, Messages, print_record
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
+from balance_analysis.spans import EVER, clipped
 from balance_analysis.text import count_text, moment_text, spans_text, to_duration
 
 if TYPE_CHECKING:
@@ -160,15 +162,20 @@ def confirmed_by(
     archive: ba.Archive,
     other: str | list[str],
     form: str = "table",
-    **bounds: Any,  # noqa: ANN401 - as of `ba.confirm`
+    start: dt.datetime | None = None,
 ) -> bool:
     """Confirm an archive by another source, and tell how; return whether no row differs."""
-    rows = archive.status(count_accounts=False).rows
-    requests = rows // defaults.PAGE_SIZE + len(archive.coverage()) + 10
-    messages.say(f"Comparing {rows:,} rows; of a node that takes about {requests:,} requests")
-    found = ba.confirm(archive, other, **bounds)
+    from balance_analysis.schema import to_microseconds
+
+    state = archive.snapshot().coverage
+    since = EVER[0] if start is None else to_microseconds(start)
+    rows = sum(note.rows for note in state.files.values() if note.last >= since)
+    requests = rows // defaults.PAGE_SIZE + len(state.intervals) + 10
+    messages.say(f"Comparing up to {rows:,} rows; a node gets about {requests:,} requests for that")
+    found = ba.confirm(archive, other, start=start)
     print_record(found, form)
-    spans = archive.status(count_accounts=False).confirmed
+    held = archive.status(count_accounts=False).confirmed
+    spans = [each for shared in found.shared for each in clipped(held, *shared)]
     messages.say(f"Confirmed: {spans_text(spans) or 'nothing'}")
     if len(found.rows):
         messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")

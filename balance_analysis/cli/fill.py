@@ -51,7 +51,7 @@ def export(
     ] = False,
     confirm: Annotated[
         int | None,
-        Option(min=2, max=2, metavar="2", help="Confirm what it brought by the last URL."),
+        Option(min=2, max=2, metavar="2", help="Confirm what isn't yet by the last URL."),
     ] = None,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> int:
@@ -139,12 +139,19 @@ class Export:
         return code
 
     def _differs(self) -> bool:
-        """Confirm what came by the second node, if one is to; return whether a row differs."""
-        committed = [] if self._report is None else self._report.committed
-        if self._second is None or not committed:
+        """Confirm what isn't yet by the second node, if one is to; return whether a row differs.
+
+        That is what came now, and what came before and couldn't be confirmed then.
+        """
+        held = self._archive.status(count_accounts=False)
+        if self._second is None or not held.complete:
             return False
-        bounds = {"start": committed[0][0], "end": committed[-1][1]}
-        return not confirmed_by(self._messages, self._archive, self._second, **bounds)
+        done = held.confirmed[-1][1] if held.confirmed else held.complete[0][0]
+        came = [] if self._report is None else self._report.committed[:1]
+        start = min([done, *(dt.datetime.fromisoformat(first) for first, _ in came)])
+        if start >= held.complete[-1][1]:
+            return False
+        return not confirmed_by(self._messages, self._archive, self._second, start=start)
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""

@@ -154,6 +154,26 @@ def test_an_export_confirms_what_it_brought_and_a_later_one_the_rest(tmp_path):
     assert not list((tmp_path / "a").glob("_disputes/*"))
 
 
+def test_a_later_export_confirms_what_one_could_not_and_tells_what_it_confirmed(tmp_path):
+    middle = TIMES[len(TIMES) // 2]
+    lagging = [row for row in ROWS if time_of(row) < middle]
+    with node_of(ROWS, head=END) as node, node_of(lagging, head=middle) as behind:
+        command = ("export", node.url, tmp_path / "a", "--confirm", "2")
+        given = ("--since", moment_text(START), "--until", moment_text(END))
+        run(command[0], node.url, behind.url, *command[2:], *given)
+        (first,) = confirmed(tmp_path / "a")
+        assert first[1] < middle + 10**6
+        with node_of(ROWS, head=END) as second:
+            told = run(command[0], node.url, second.url, *command[2:], *given).stderr
+            shown = f"Confirmed: {moment_text(first[1])} to {moment_text(END)}"
+            again = run(command[0], node.url, second.url, *command[2:], *given).stderr
+    status = ba.Archive(tmp_path / "a").status()
+    assert status.confirmed == status.complete
+    assert "Nothing new" in told
+    assert shown in told
+    assert "Comparing" not in again
+
+
 def test_segments_confirm_and_the_same_node_is_said_to_have_been_asked_again(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     with node_of(ROWS, head=END) as node:
