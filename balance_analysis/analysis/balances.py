@@ -272,8 +272,9 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = merged(open_history(table, opening, known), by)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
+    history = open_history(table, opening, known)
+    grid = history.grid(freq, start=start, end=end, tz=tz)
+    steps = merged(history.at_points(grid), by).known_steps()
     if freq is None and layout == "long":
         found = _changes(steps, grid, from_start=start is not None)
         return in_units(found, units, history.attrs)

@@ -389,7 +389,7 @@ def _look(
         if any(each is not None for each in asked.values()):
             raise ValueError("give either when or a grid with freq, start and end, not both")
         points = np.unique(to_instants(when, zone)[0])
-        return history.at(points), points, to_times(points, zone)
-    grid = history.grid(**asked, tz=zone)
-    points = grid.points if asked["freq"] else grid.edges[-1:] - 1
-    return history, points, to_times(points, zone)
+    else:
+        grid = history.grid(**asked, tz=zone)
+        points = grid.points if asked["freq"] else grid.edges[-1:] - 1
+    return history.at(points), points, to_times(points, zone)

@@ -145,6 +145,10 @@ class History:
         is_end = np.isin(steps.valid_until, [end for _, end in self.known or ()])
         return replace(self, steps=replace(steps, valid_until=steps.valid_until + is_end))
 
+    def at_points(self, grid: Grid) -> History:
+        """Return what is known at the points of a grid and up to its end: see `at`."""
+        return self.at(np.append(grid.points, grid.edges[-1:] - 1))
+
     def grid(
         self,
         freq: Frequency | Grid | None = None,

@@ -90,8 +90,10 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     TypeError, ValueError
         See `make_groups`.
     """
+    if by in (ACCOUNT_KEY, tuple(ACCOUNT_KEY)):
+        return history
     names = group_names(by, history.columns)
-    if names == ACCOUNT_KEY or {*names} == {*history.accounts}:
+    if {*names} == {*history.accounts}:
         return history
     steps, groups = history.known_steps(), make_groups(history, names)
     numbers, times, _, _ = events(steps)

@@ -107,8 +107,8 @@ def totals(
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
     history = open_history(table, opening, known)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    groups = make_groups(history, by)
+    grid = history.grid(freq, start=start, end=end, tz=tz)
+    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
     if freq is None:
         points = change_points(steps, groups, grid, from_start=start is not None)
         sums = sum_at_changes(steps, groups, *points)

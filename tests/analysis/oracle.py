@@ -75,7 +75,7 @@ class Account:
         return self.level(at), self.rests_on(at)
 
     def state(self, when):
-        if self.level(when) is None:
+        if self.told(when)[0] is None:
             return "unknown"
         if any(time == when for time, _ in self.changes):
             return "observed"
@@ -389,21 +389,12 @@ def totals(rows, opening, grid, by):
 
 def total_at(members, when):
     """Return total, known and unknown."""
-    return _total([account.level(when) for account in members])
-
-
-def total_told(members, when):
-    """Return the same of what is told of a moment."""
-    return _total([account.told(when)[0] for account in members])
-
-
-def _total(members):
-    known = [level for level in members if level is not None]
+    known = _known_at(members, when)
     return *fit(sum(known) if known else None), len(known), len(members) - len(known)
 
 
 def _known_at(members, when):
-    levels = [account.level(when) for account in members]
+    levels = [account.told(when)[0] for account in members]
     return [level for level in levels if level is not None]
 
 

@@ -47,6 +47,11 @@ class Party(oracle.Account):
         levels = [member.level(when) for member in self.members]
         return None if None in levels else sum(levels)
 
+    def told(self, when):
+        """Return what its members are told to have; where that is from, it doesn't say."""
+        levels = [member.told(when)[0] for member in self.members]
+        return None if None in levels else sum(levels), None
+
     def pieces(self, start, end):
         bounds = {
             edge for each in self.members for piece in each.pieces(start, end) for edge in piece[:2]
@@ -123,7 +128,7 @@ def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, 
     expected = parties(rows, opening, known, names)
     found = ba.balance_series(table, layout="long", **how)
     assert records(found.drop(columns="state")) == [
-        (*key, when, party.level(when))
+        (*key, when, party.told(when)[0])
         for key, party in expected.items()
         for when in range(POINTS[0], POINTS[-1], step)
     ]
@@ -168,12 +173,12 @@ def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
     found = ba.holders(told(rows, known), instant(when), by=by, n=n, opening=opening_frame(opening))
     book, names = oracle.book(rows, opening, known), with_asset(by)
     whole = {
-        key: oracle.total_told(each, when)[0]
+        key: oracle.total_at(each, when)[0]
         for key, each in oracle.groups(book, ["asset_id"]).items()
     }
     expected = []
     for key, members in oracle.groups(book, names).items():
-        total, count, unknown = oracle.total_told(members, when)
+        total, count, unknown = oracle.total_at(members, when)
         asset = key[names.index("asset_id")]
         share = total / whole[asset,] if total is not None and whole[asset,] else None
         expected.append((*key, total, share, count + unknown, unknown))
