@@ -185,16 +185,26 @@ def make_filters(
 
 def takes_filters(function: F) -> F:
     """Show the keywords of `make_filters` in the signature of a function that hands them on."""
-    signature = inspect.signature(function)
-    own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
-    filters = inspect.signature(make_filters).parameters
-    keywords = [
-        filters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name in FilterKeywords.__annotations__
-    ]
-    checked = with_keywords(function, {each.name for each in (*own, *keywords)})
-    checked.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
-    return checked
+    return takes(FilterKeywords, make_filters)(function)
+
+
+def takes(keywords: type, *sources: Callable[..., Any]) -> Callable[[F], F]:
+    """Show the keywords of a TypedDict in the signature of a function that hands them to others."""
+    handed = {k: v for each in sources for k, v in inspect.signature(each).parameters.items()}
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+        also = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in handed.values()
+            if each.name in keywords.__annotations__
+        ]
+        checked = with_keywords(function, {each.name for each in (*own, *also)})
+        checked.__signature__ = signature.replace(parameters=[*own, *also])  # type: ignore[attr-defined]
+        return checked
+
+    return decorate
 
 
 _HINTS: Final = {

@@ -94,6 +94,12 @@ LATER_ACCOUNT_TYPES: Final = (
 ACCOUNT_TYPES: Final = INTERFACE_ACCOUNT_TYPES + LATER_ACCOUNT_TYPES
 """The names of all account types that this release knows."""
 
+_NOT_USED: Final = 8
+TYPES_BY_NUMBER: Final = {
+    place + (place >= _NOT_USED): name for place, name in enumerate(ACCOUNT_TYPES)
+}
+"""The account types by the numbers that nodes know them by; none has the number 8."""
+
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())
 
 ARROW_SCHEMA: Final = pa.schema(

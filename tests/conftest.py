@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import stamina
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import WorkStealingScheduling
 
+from balance_analysis import demo
 from tests.loopback.histories import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -21,9 +23,12 @@ if TYPE_CHECKING:
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
+FLAGS = ["--no-sandbox", "--disable-gpu", "--in-process-gpu"]
+"""Of the browser, which draws by itself: the other processes would take longer."""
+
 PROFILE = settings(
     deadline=None,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("same", PROFILE, derandomize=True, database=None)
@@ -52,6 +57,13 @@ def recorded_ledger() -> list[LedgerEntry]:
     return read_ledger(_recorded("ledger.csv"))
 
 
+@pytest.fixture(scope="session")
+def sample():
+    """An archive of the sample data, to read only."""
+    with demo.sample_archive() as archive:
+        yield archive
+
+
 @pytest.fixture
 def without_waits():
     """Ask a node twice at most, and at once."""
@@ -68,7 +80,7 @@ def chromium():
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
         yield browser
         browser.close()
 
@@ -78,6 +90,13 @@ def _recorded(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"the public recording is not at {path}")
     return path
+
+
+def pytest_collection_finish():
+    """Leave out what stays until the end when garbage is looked for, and look less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_xdist_make_scheduler(config, log):

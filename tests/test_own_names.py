@@ -43,6 +43,7 @@ def test_a_file_or_frame_of_any_kind_gives_the_same_labels_as_a_mapping(tmp_path
 
 
 ids = st.text(st.characters(exclude_characters="/"), min_size=1).map(str.strip).filter(bool)
+ids = ids.filter(lambda one: ".." not in one and "…" not in one)  # those are short
 named = ids | st.tuples(ids, ids, ids, st.just("") | ids)
 
 
@@ -140,9 +141,7 @@ def test_every_result_carries_symbol_and_label_in_one_way(result):
     shown = ba.labelled(plain)
     pd.testing.assert_frame_equal(shown.iloc[:, 2:], plain)
     assert [*shown][:2] == ["symbol", "label"]
-    assert (
-        shown["symbol"] == [demo.sample_assets()[one].symbol for one in plain["asset_id"]]
-    ).all()
+    assert (shown["symbol"] == [ASSETS[one].symbol for one in plain["asset_id"]]).all()
     for party, text in zip(
         SOME, ["Alice", f"Desk ({SOME[1][:6]}", f"Desk ({SOME[2][:6]}"], strict=True
     ):

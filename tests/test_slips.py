@@ -86,11 +86,10 @@ def test_what_is_no_table_is_told(function, rest, wrong, tmp_path, monkeypatch):
     plt.close("all")
 
 
-def test_the_path_of_an_archive_is_an_archive(tmp_path):
-    with demo.sample_archive() as archive:
-        ba.write_report(archive.uri, tmp_path / "r.html", largest=0)
-        assert ba.plot_coverage(archive.uri).has_data()
-        assert len(ba.cluster.totals(archive.uri, by="asset_id")) > 0
+def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
+    ba.write_report(sample.uri, tmp_path / "r.html", largest=0)
+    assert ba.plot_coverage(sample.uri).has_data()
+    assert len(ba.cluster.totals(sample.uri, by="asset_id")) > 0
     plt.close("all")
     with demo.serve_sample() as url, ba.Client(url) as client:
         ba.export(client, tmp_path / "a", end="2023-04-03")

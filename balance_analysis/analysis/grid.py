@@ -88,10 +88,10 @@ class Grid:
 def make_grid(
     times: NDArray[np.int64],
     *,
-    freq: Frequency | None,
-    start: Instant | None,
-    end: Instant | None,
-    tz: Zone | None,
+    freq: Frequency | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    tz: Zone | None = None,
     known: Sequence[Span] | None = None,
 ) -> Grid:
     """Return the periods of [start, end).

@@ -32,7 +32,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveLockedError, logger
 from balance_analysis.files.atomic import name_file
-from balance_analysis.text import without_credentials
+from balance_analysis.text import moment_text, without_credentials
 
 SECONDS: Final = 60.0
 """How long a lease lasts that is not renewed."""
@@ -89,7 +89,7 @@ def _is_alive(pid: object) -> bool:
 
 
 def _myself() -> dict[str, Any]:
-    since = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    since = moment_text(dt.datetime.now(dt.UTC), "seconds")
     return {"pid": os.getpid(), "host": platform.node(), "since": since}
 
 

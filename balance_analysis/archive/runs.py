@@ -245,7 +245,7 @@ def reported(
         yield
     except BaseException as error:
         report.outcome = "partial" if writer.state.intervals != before else "failed"
-        report.error = _error_text(error)
+        report.error = error_text(error)
         try:
             _end(store, writer.state, run, report)
         except (OSError, ArchiveLockedError) as other:
@@ -349,7 +349,7 @@ def _read(store: Store, name: str) -> RunReport:
     return report
 
 
-def _error_text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an error as its report has it: in one line, without credentials."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"

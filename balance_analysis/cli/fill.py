@@ -174,6 +174,8 @@ class Export:
 
     def failed(self, error: BaseException, code: int) -> int:
         """Measure a run that failed; a source that fails midway leaves a part."""
+        from balance_analysis.archive.runs import error_text
+
         report = self._report
         is_partial = report is not None and report.outcome == "partial"
         if is_partial and isinstance(error, RequestError):
@@ -184,7 +186,7 @@ class Export:
                 self._write_metrics(code)
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
-            self._ping(code, str(error) or type(error).__name__)
+            self._ping(code, error_text(error))
         if report is not None and is_partial:
             self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
         elif report is not None:

@@ -112,4 +112,7 @@ def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a ce
 
     if not isinstance(value, list | dict) and isna(value):
         return missing
+    if isinstance(value, Decimal):  # as SQL has it, with as many decimals as any asset
+        whole, _, decimals = f"{value:f}".partition(".")
+        return ".".join(filter(None, [whole, decimals.rstrip("0")]))
     return moment_text(value) if isinstance(value, dt.datetime) else str(value)

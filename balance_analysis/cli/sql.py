@@ -25,9 +25,13 @@ _TYPE: Final = "ACCOUNT_TYPE_"
 
 _TEXTS: Final = r"\(?((?:\s*'[^']*'\s*,?)+)"
 _COMPARED: Final = re.compile(
-    rf"\b(asset|party|market)_id\s*(?:=+|<>|!=|(?:not\s+)?in\b)\s*{_TEXTS}", re.IGNORECASE
+    rf"\b((?:asset|party|market)_id|account_type)\s*(?:=+|<>|!=|(?:not\s+)?in\b)\s*{_TEXTS}",
+    re.IGNORECASE,
 )
-"""What a query compares ids with."""
+"""What a query compares ids and types with."""
+
+_PART: Final = re.compile(r"[0-9a-f]{4,63}|[0-9a-f]+…[0-9a-f]+", re.IGNORECASE)
+"""A beginning of an id, or what a table shows of one."""
 
 
 @command()
@@ -94,15 +98,21 @@ def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
 
 
 def _hints(archive: ba.Archive, query: str) -> Iterator[str]:
-    """Yield what to write where a query takes a symbol or a label for an id."""
+    """Yield what to write where a query takes a name, or a part of one, for an id or a type."""
     assets, labels = archive.assets(), archive.labels()
-    symbols = {each.symbol.casefold(): each.asset_id for each in assets.values() if each.symbol}
-    for column, texts in _COMPARED.findall(query):
+    symbols = {each.symbol.casefold(): each.symbol for each in assets.values() if each.symbol}
+    for name, texts in _COMPARED.findall(query):
+        column = name.lower()
         for text in re.findall("'([^']+)'", texts):
-            if column.lower() == "asset" and text not in assets and text.casefold() in symbols:
-                yield f"{text} is a symbol, not an id: write symbol = '{text}'"
-            elif column.lower() != "asset" and labels.find(text):
+            symbol, kind = symbols.get(text.casefold()), _TYPE + text.upper()
+            if column == "account_type" and kind in ba.ACCOUNT_TYPES:
+                yield f"{text} is short for an account type: write '{kind}'"
+            elif column == "asset_id" and text not in assets and symbol:
+                yield f"{text} is a symbol, not an id: write symbol = '{symbol}'"
+            elif column in {"party_id", "market_id"} and labels.find(text):
                 yield f"{text} is a label, not an id: the view labels has its ids"
+            elif column != "account_type" and _PART.fullmatch(text):
+                yield f"{text} is a part of an id: --wide shows whole ids"
 
 
 def _print_rows(rows: pa.Table, *, wide: bool) -> None:

@@ -31,8 +31,9 @@ from balance_analysis.archive.status import VerifyReport
 from balance_analysis.archive.store import Store
 from balance_analysis.archives import Archive
 from balance_analysis.cluster.combine import add_up, in_order, total_changes, totals_of
-from balance_analysis.cluster.tasks import Options, make_job, running, takes_options
+from balance_analysis.cluster.tasks import Job, Options, make_job, running
 from balance_analysis.files.atomic import PathLike
+from balance_analysis.filters import takes
 from balance_analysis.load.request import Report
 from balance_analysis.maintenance import verify as verifying
 from balance_analysis.node.client import Client as Node
@@ -52,7 +53,7 @@ __all__ = [
 ]
 
 
-@takes_options
+@takes(Options, Job, Archive.scan)
 def series(
     archive: Archive,
     *,
@@ -72,13 +73,13 @@ def series(
     freq, start, end, tz
         As for `balance_series`.
     **options
-        Filters, `opening`, `partial`, `to`, `client` and `progress`: see `cluster.Options`.
+        Filters, names, `opening`, `partial`, `to`, `client` and more: see `cluster.Options`.
 
     Returns
     -------
     pandas.DataFrame
-        Equal to `balance_series(archive.read(...), layout="long", ...)`; `None` where `to` is
-        given.
+        Equal to `balance_series(archive.read(...), layout="long", ...)`, with the names in its
+        attrs; `None` where `to` is given.
 
     Raises
     ------
@@ -92,17 +93,15 @@ def series(
     concurrent.futures.CancelledError
         If the cluster is lost.
     """
-    job = make_job(archive, options)
-    bounds: dict[str, Any] = {"start": start, "end": end, "tz": tz}
+    job = make_job(archive, options, freq=freq, start=start, end=end, tz=tz)
+    work: Any = partial(balance_series, freq=job.grid, layout="long")
     if freq is None:
-        work = partial(balance_series, **bounds, layout="long")
+        work = partial(balance_series, start=start, end=end, tz=tz, layout="long")
         return job.gather(work, in_order, cells=0, moments=job.moments)
-    grid = job.grid(freq=freq, **bounds)
-    work = partial(balance_series, freq=grid, layout="long")
-    return job.gather(work, in_order, cells=len(grid.points), moments=grid.edges[1:-1])
+    return job.gather(work, in_order, cells=len(job.grid.points))
 
 
-@takes_options
+@takes(Options, Job, Archive.scan)
 def time_weighted_average(
     archive: Archive,
     start: Instant | None = None,
@@ -132,13 +131,12 @@ def time_weighted_average(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options)
-    grid = job.grid(freq=freq, start=start, end=end, tz=tz)
-    work = partial(statistics.time_weighted_average, freq=grid)
-    return job.gather(work, in_order, cells=len(grid), moments=grid.edges[1:-1])
+    job = make_job(archive, options, freq=freq, start=start, end=end, tz=tz)
+    work = partial(statistics.time_weighted_average, freq=job.grid)
+    return job.gather(work, in_order, cells=len(job.grid))
 
 
-@takes_options
+@takes(Options, Job, Archive.scan)
 def summarize_accounts(
     archive: Archive,
     *,
@@ -168,15 +166,14 @@ def summarize_accounts(
     IncompleteError, ArchiveError, ValueError, CheckError, OSError
         See `cluster.series`.
     """
-    job = make_job(archive, options)
-    grid = job.grid(freq=None, start=start, end=end, tz=None)
-    edges = [from_microseconds(int(edge)) for edge in grid.edges]
-    bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(grid) else {}
+    job = make_job(archive, options, start=start, end=end)
+    edges = [from_microseconds(int(edge)) for edge in job.grid.edges]
+    bounds: dict[str, Any] = {"start": edges[0], "end": edges[-1]} if len(job.grid) else {}
     work = partial(summary.summarize_accounts, **bounds)
-    return job.gather(work, in_order, cells=1, moments=grid.edges[:0])
+    return job.gather(work, in_order, cells=1)
 
 
-@takes_options
+@takes(Options, Job, Archive.scan)
 def flows(
     archive: Archive,
     *,
@@ -210,20 +207,14 @@ def flows(
         See `cluster.series`.
     """
     names = group_names(by)
-    job = make_job(archive, options)
-    grid: Any = job.grid(freq=freq, start=start, end=end, tz=tz)
-    work = partial(changes.flows, freq=grid, by=names)
+    job = make_job(archive, options, freq=freq, start=start, end=end, tz=tz)
+    work = partial(changes.flows, freq=job.grid, by=names)
     is_by_account = {*ACCOUNT_KEY} <= {*names}
-    return job.gather(
-        work,
-        partial(in_order if is_by_account else add_up, names=names),
-        cells=len(grid),
-        moments=grid.edges[1:-1],
-        is_by_account=is_by_account,
-    )
+    combine = partial(in_order if is_by_account else add_up, names=names)
+    return job.gather(work, combine, cells=len(job.grid), is_by_account=is_by_account)
 
 
-@takes_options
+@takes(Options, Job, Archive.scan)
 def totals(
     archive: Archive,
     *,
@@ -258,16 +249,14 @@ def totals(
         See `cluster.series`.
     """
     names = group_names(by)
-    job = make_job(archive, options)
-    grid = job.grid(freq=freq, start=start, end=end, tz=tz)
-    work: Any = partial(sums.totals, by=names, freq=grid)
+    job = make_job(archive, options, freq=freq, start=start, end=end, tz=tz)
+    work: Any = partial(sums.totals, by=names, freq=job.grid)
     combine: Any = partial(add_up, names=names)
-    moments = grid.edges[1:-1]
     if freq is None:
-        work = partial(total_changes, by=names, grid=grid)
+        work = partial(total_changes, by=names, grid=job.grid)
         combine = partial(totals_of, names=names, from_start=start is not None)
-        moments = job.moments
-    cells = len(grid.points)
+    moments = job.moments if freq is None else None
+    cells = len(job.grid.points)
     return job.gather(work, combine, cells=cells, moments=moments, is_by_account=False)
 
 

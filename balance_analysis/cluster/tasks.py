@@ -9,11 +9,10 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from inspect import signature
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.checks import check_opening, microseconds
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.analysis.units import in_units
 from balance_analysis.archive.accounts import (
     FILE_KEY,
     KeyRange,
@@ -33,14 +33,16 @@ from balance_analysis.archive.accounts import (
     find_accounts,
     times_of,
 )
+from balance_analysis.archive.network import read_archive_names
 from balance_analysis.archive.scan import Scan
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.cluster.combine import own, write_frames
 from balance_analysis.files.atomic import PathLike, check_output
-from balance_analysis.filters import FilterKeywords, with_keywords
+from balance_analysis.filters import FilterKeywords
 from balance_analysis.ingest.executor import Pool
+from balance_analysis.labels import Names, note_names
 from balance_analysis.load.request import Report, check_positive, reporting
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -64,15 +66,13 @@ _CANDIDATES: Final = 1 << 12
 _LOCAL: Final = 4
 """The most threads that are used without a cluster: each holds a task's rows."""
 
-F = TypeVar("F", bound="Callable[..., Any]")
-
 
 class Options(FilterKeywords, total=False):
     """What every function here takes.
 
     Attributes
     ----------
-    asset_id, party_ids, market_ids, account_types, partial
+    asset_id, party_ids, market_ids, account_types, assets, labels, partial
         As for `Archive.read`: the table is what that returns.
     opening
         What accounts held before, as for the functions of a table.
@@ -98,12 +98,6 @@ class Options(FilterKeywords, total=False):
     rows_per_task: int
     client: Client | Executor | None
     progress: bool | Report | None
-
-
-def takes_options(function: F) -> F:
-    """Tell a keyword that is none of `Options`, nor the function's own, in the function's name."""
-    *own, _ = signature(function).parameters
-    return with_keywords(function, {*own, *Options.__optional_keys__})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +137,19 @@ class Job:
     """What is read of an archive, where to work on it, and where the result goes."""
 
     scan: Scan
-    opening: pd.DataFrame | None
-    to: PathLike | None
-    rows_per_task: int
-    client: Client | Executor | None
-    progress: bool | Report | None
+    grid: Any
+    """The periods of all slices together, those of the whole table; it stands for a `freq`."""
+    names: Names
+    opening: pd.DataFrame | None = None
+    to: PathLike | None = None
+    rows_per_task: int = ROWS
+    client: Client | Executor | None = None
+    progress: bool | Report | None = None
 
-    def grid(self, **how: Any) -> Any:  # noqa: ANN401 - of `make_grid`, which stands for a `freq`
-        """Return the periods and points of all slices together: those of the whole table."""
-        times = np.array(self.scan.extent(), np.int64)
-        return make_grid(times, **how, known=self.scan.known)
+    def __post_init__(self) -> None:
+        check_positive("rows_per_task", self.rows_per_task)
+        if self.to is not None:
+            check_output(self.to)
 
     @property
     def moments(self) -> NDArray[np.int64]:
@@ -228,17 +225,19 @@ class Job:
         combine: Callable[[Sequence[pd.DataFrame]], pd.DataFrame],
         *,
         cells: int,
-        moments: NDArray[np.int64],
+        moments: NDArray[np.int64] | None = None,
         is_by_account: bool = True,
     ) -> pd.DataFrame | None:
         """Return what a function makes of all slices, combined, or write it.
 
-        See `each_slice`. What is by account is written as it comes.
+        See `each_slice`; `moments` are by default where periods begin. What is by account is
+        written as it comes.
         """
+        moments = self.grid.edges[1:-1] if moments is None else moments
         is_kept = is_by_account and self.to is None
         frames = self.each_slice(function, cells=cells, moments=moments, is_kept=is_kept)
         if self.to is None:
-            return combine(list(frames))
+            return in_units(combine(list(frames)), None, {ATTRS_KEY: note_names({}, self.names)})
         found = frames if is_by_account else [combine(list(frames))]
         write_frames(found, self.to, is_by_account=is_by_account)
         return None
@@ -282,28 +281,23 @@ def _keys(accounts: pa.Table) -> Iterator[tuple[str, ...]]:
     return zip(*accounts.select(FILE_KEY).to_pydict().values(), strict=True)
 
 
-def make_job(archive: Archive, options: Options) -> Job:
-    """Return what `options` ask for of an archive, fixed at this moment.
+def make_job(archive: Archive, given: Options, **how: Any) -> Job:  # noqa: ANN401 - of `make_grid`
+    """Return what is asked for of an archive, fixed at this moment.
 
     Raises
     ------
     OSError
         If no file can be written there.
     IncompleteError, ArchiveError, ValueError
-        As `Archive.read`, or if `rows_per_task` is not positive.
+        As `Archive.read`, or if `rows_per_task` is not positive, or the periods are none.
     TypeError
-        If it is no archive, or an option is unknown.
+        If it is no archive.
     """
-    archive = to_archive(archive)
-    how: dict[str, Any] = {**options}
-    opening, to, client, progress = (
-        how.pop(name, None) for name in ("opening", "to", "client", "progress")
-    )
-    rows = how.pop("rows_per_task", ROWS)
-    check_positive("rows_per_task", rows)
-    if to is not None:
-        check_output(to)
-    return Job(archive.scan(**how), opening, to, rows, client, progress)
+    archive, options = to_archive(archive), dict[str, Any](given)
+    own = {each.name: options.pop(each.name) for each in fields(Job) if each.name in options}
+    scan, names = archive.scan(**options), read_archive_names(archive.store)
+    grid = make_grid(np.array(scan.extent(), np.int64), **how, known=scan.known)
+    return Job(scan, grid, names.but(given.get("assets"), given.get("labels")), **own)
 
 
 def _once(ids: pd.DataFrame) -> pa.Table:

@@ -12,6 +12,7 @@ import datetime as dt
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import pandas as pd
@@ -121,10 +122,7 @@ class Continuity:
 
     def _asked(self, source: str, start: int, end: int) -> int:
         """Ask a node over all connections; the latest answer is believed."""
-
-        def find(ask: Ask, seen: NodeState) -> int | NetworkMismatchError:
-            return self._retention_start_or_why_not(ask, seen, start, end)
-
+        find = partial(self._retention_start_or_why_not, start=start, end=end)
         found = self._nodes.over_connections(source, find, self._fresh)
         strangers = [each for each in found if isinstance(each, NetworkMismatchError)]
         if strangers and not self.is_sure:

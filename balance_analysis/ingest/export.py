@@ -9,48 +9,42 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 from balance_analysis import defaults
-from balance_analysis.archive import manifest, network
+from balance_analysis.archive import network
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.layout import Partition
-from balance_analysis.archive.runs import Kind, Run, RunReport
-from balance_analysis.archive.store import Store, Stored, to_store
+from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.runs import Kind, Run
+from balance_analysis.archive.store import Store, Stored
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, take_names, takes_filters
+from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.ingest.continuity import Continuity, ask_latest_block, is_finished, load_steps
-from balance_analysis.ingest.executor import Executor, Pool
-from balance_analysis.ingest.fill import fill
+from balance_analysis.ingest.fill import FillKeywords, fill
 from balance_analysis.labels import Names
 from balance_analysis.load.nodes import NodePool
-from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
+from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
 from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.walk import Step
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.spans import Span
 from balance_analysis.text import Duration, to_duration
 
-if TYPE_CHECKING:
-    from distributed import Client as Cluster
-
-
 _DAY: Final = 86_400_000_000
 
 
-@takes_filters
+@takes(FillKeywords, fill, make_filters)
 def export(
     client: Client,
     archive: Stored | PathLike,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    partition: Partition | None = None,
     lag: Duration = defaults.LAG,
     overlap: Duration = defaults.OVERLAP,
     settle: Duration = defaults.SETTLE,
@@ -58,11 +52,7 @@ def export(
     page_size: int = defaults.PAGE_SIZE,
     workers: int = defaults.WORKERS,
     on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
-    progress: bool | Report | None = None,
-    dry_run: bool = False,
-    on_report: Callable[[RunReport], object] | None = None,
-    executor: Executor | Cluster | None = None,
-    **filters: Unpack[FilterKeywords],
+    **options: Unpack[FillKeywords],
 ) -> Run:
     """Bring an archive up to date with a node; the first run makes it.
 
@@ -136,27 +126,24 @@ def export(
         If `executor` is none.
     """
     check_client(client)
-    store = to_store(archive)
-    pool = None if executor is None else Pool.of(executor)
-    names = take_names(filters)
+    names = take_names(options)
     lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
+    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     last = lagging if end is None else end
-    wanted = network.make_archive_filters(store, filters)
-    request = make_request(start, last, wanted, page_size, workers, on_bad_rows=on_bad_rows)
-    source = _Nodes(
-        client=client,
-        store=store,
-        names=names,
-        request=request,
-        before=to_microseconds(lagging),
-        overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
-        settle=to_duration(settle),
-        fill_gaps=fill_gaps,
-    )
-    about = manifest.ArchiveSpec(request.filters.sorted(), manifest.partition_of(store, partition))
-    return fill(
-        store, about, source, pool=pool, progress=progress, dry_run=dry_run, on_report=on_report
-    )
+
+    def source(store: Store, about: ArchiveSpec) -> _Nodes:
+        return _Nodes(
+            client=client,
+            store=store,
+            names=names,
+            request=make_request(start, last, filters=about.filters, **sizes),
+            before=to_microseconds(lagging),
+            overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
+            settle=to_duration(settle),
+            fill_gaps=fill_gaps,
+        )
+
+    return fill(archive, source, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +193,25 @@ class _Nodes:
         request = replace(self.request, end=self._end(state))
         nodes = NodePool(self.client, request.on_bad_rows, self.run.stats)
         if state.intervals:
-            spans = _spans_beside(state, request, self.overlap, fill_gaps=self.fill_gaps)
+            spans = self._beside(state, request.end)
             unproven = self._unproven(state, request.end)
             spans += [(nodes.best_retention_start(*each), each[1]) for each in unproven]
         else:
             spans = [nodes.interval(request)]
         return sorted((start, end) for start, end in spans if start < end)
+
+    def _beside(self, state: Coverage, end: int) -> list[Span]:
+        """Return what to ask for before, after and, if wanted, between what is covered."""
+        start, (first, last) = self.request.start, state.bounds(proven=False)
+        spans = [] if start is None else [(start, min(first, end))]
+        if self.fill_gaps:
+            spans += state.missing(first, last, proven=False)
+        if end > last:
+            # The last row as well: it is the likeliest to have changed.
+            rows = [note.last for note in state.files.values() if note.last > last - _DAY]
+            begin = min([last - self.overlap, *rows[-1:]])
+            spans.append((max(begin, state.intervals[-1].start), end))
+        return spans
 
     def _unproven(self, state: Coverage, end: int) -> list[Span]:
         """Return what is covered, but is to be asked for again as it isn't proven."""
@@ -262,25 +262,10 @@ class _Nodes:
 
     def elsewhere(self, width: int) -> tuple[NodeLoad, int | None]:
         """Return what loads with a share of the client's rate."""
-        load = NodeLoad(self.client.share(width), self.request, self.run.finished)
+        rate = self.client.max_requests_per_second
+        client = self.client.paced(rate and rate / width)
         # A cluster may grow meanwhile: where there is a rate to keep, no task waits for that.
-        return load, None if self.client.max_requests_per_second is None else width
+        return NodeLoad(client, self.request, self.run.finished), None if rate is None else width
 
     def note_committed(self, until: int) -> None:
         """Nothing goes by it."""
-
-
-def _spans_beside(
-    state: Coverage, request: LoadRequest, overlap: int, *, fill_gaps: bool
-) -> list[Span]:
-    """Return what to ask for before, after and, if wanted, between what is covered."""
-    start, (first, last) = request.start, state.bounds(proven=False)
-    spans = [] if start is None else [(start, min(first, request.end))]
-    if fill_gaps:
-        spans += state.missing(first, last, proven=False)
-    if request.end > last:
-        # The last row as well: it is the likeliest to have changed.
-        rows = [note.last for note in state.files.values() if note.last > last - _DAY]
-        begin = min([last - overlap, *rows[-1:]])
-        spans.append((max(begin, state.intervals[-1].start), request.end))
-    return spans

@@ -10,20 +10,24 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 import pyarrow as pa
 
-from balance_analysis.archive import layout, manifest
+from balance_analysis.archive import layout, manifest, network
 from balance_analysis.archive.commit import Writer, deferred_signals
 from balance_analysis.archive.coverage import Coverage, Interval, covered_by
+from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Kind, Run, RunReport, keep_bad_rows, reported
 from balance_analysis.archive.snapshot import read_snapshot
-from balance_analysis.archive.store import Store
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import BalanceAnalysisError, RequestError, logger
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.filters import FilterKeywords
 from balance_analysis.ingest.continuity import Continuity
 from balance_analysis.ingest.executor import (
+    Executor,
     LoadedPeriod,
     LoadElsewhere,
     PeriodTask,
@@ -38,6 +42,9 @@ from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical, within
 from balance_analysis.spans import Span, between, clipped
 from balance_analysis.text import range_text
+
+if TYPE_CHECKING:
+    from distributed import Client as Cluster
 
 PATIENCE: Final = 3.0
 """Seconds that a node may take to vouch for what an interrupted run keeps."""
@@ -81,17 +88,33 @@ class RowSource(Protocol):
         """Note up to where the rows of the present span are committed."""
 
 
+class FillKeywords(FilterKeywords, total=False):
+    """What functions take that fill an archive, and hand to `fill`."""
+
+    partition: Partition | None
+    progress: bool | Report | None
+    dry_run: bool
+    on_report: Callable[[RunReport], object] | None
+    executor: Executor | Cluster | None
+
+
 def fill(
-    store: Store,
-    about: manifest.ArchiveSpec,
-    source: RowSource,
+    archive: Stored | PathLike,
+    make_source: Callable[[Store, manifest.ArchiveSpec], RowSource],
     *,
-    pool: Pool | None,
-    progress: bool | Report | None,
-    dry_run: bool,
-    on_report: Callable[[RunReport], object] | None,
+    partition: Partition | None = None,
+    progress: bool | Report | None = None,
+    dry_run: bool = False,
+    on_report: Callable[[RunReport], object] | None = None,
+    executor: Executor | Cluster | None = None,
+    **filters: Unpack[FilterKeywords],
 ) -> Run:
     """Bring an archive up to date with a source, as `export` and `import_segments` tell."""
+    store = to_store(archive)
+    pool = None if executor is None else Pool.of(executor)
+    accounts = network.make_archive_filters(store, filters).sorted()
+    about = manifest.ArchiveSpec(accounts, manifest.partition_of(store, partition))
+    source = make_source(store, about)
     run = source.run
     is_new = manifest.check_bound(store, about)
     if dry_run:

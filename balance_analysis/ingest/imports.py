@@ -10,29 +10,28 @@ import contextlib
 import functools
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from balance_analysis import defaults
-from balance_analysis.archive import manifest, network
+from balance_analysis.archive import network
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.datafile import NO_ROWS
-from balance_analysis.archive.layout import Partition
-from balance_analysis.archive.runs import Kind, Run, RunReport
-from balance_analysis.archive.store import Store, Stored, to_store
+from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.runs import Kind, Run
+from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, Filters, take_names, takes_filters
-from balance_analysis.ingest.executor import Executor, Pool
-from balance_analysis.ingest.fill import fill
+from balance_analysis.filters import Filters, make_filters, take_names, takes
+from balance_analysis.ingest.fill import FillKeywords, fill
 from balance_analysis.labels import Names
-from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
+from balance_analysis.load.request import OnBadRows, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, last_block, within
 from balance_analysis.schema import NetworkLimits
@@ -43,22 +42,14 @@ from balance_analysis.segments.table import iter_rows
 from balance_analysis.spans import Span
 from balance_analysis.text import moment_text
 
-if TYPE_CHECKING:
-    from distributed import Client as Cluster
 
-
-@takes_filters
+@takes(FillKeywords, fill, make_filters)
 def import_segments(
     archive: Stored | PathLike,
     paths: PathLike | Iterable[PathLike],
     *,
-    partition: Partition | None = None,
     on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
-    progress: bool | Report | None = None,
-    dry_run: bool = False,
-    on_report: Callable[[RunReport], object] | None = None,
-    executor: Executor | Cluster | None = None,
-    **filters: Unpack[FilterKeywords],
+    **options: Unpack[FillKeywords],
 ) -> Run:
     """Bring network history segments into an archive; the first run makes it.
 
@@ -119,27 +110,23 @@ def import_segments(
         If a file can't be written.
     """
     check_on_bad_rows(on_bad_rows)
-    store = to_store(archive)
-    pool = None if executor is None else Pool.of(executor)
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
-    given = take_names(filters)
-    filters["assets"] = read_segment_assets(last).updated(given.assets)
-    wanted = network.make_archive_filters(store, filters).sorted()
-    about = manifest.ArchiveSpec(wanted, manifest.partition_of(store, partition))
-    source = _Segments(
-        store=store,
-        partition=about.partition,
-        filters=wanted,
-        names=given,
-        stretches=stretches,
-        limits=read_segment_limits(last, stretches[-1].source),
-        on_bad_rows=on_bad_rows,
-        run=Run(source=stretches[-1].source, block_height=last.last),
-    )
-    return fill(
-        store, about, source, pool=pool, progress=progress, dry_run=dry_run, on_report=on_report
-    )
+    given = take_names(options)
+    options["assets"] = read_segment_assets(last).updated(given.assets)
+
+    def source(store: Store, about: ArchiveSpec) -> _Segments:
+        return _Segments(
+            store=store,
+            about=about,
+            names=given,
+            stretches=stretches,
+            limits=read_segment_limits(last, stretches[-1].source),
+            on_bad_rows=on_bad_rows,
+            run=Run(source=stretches[-1].source, block_height=last.last),
+        )
+
+    return fill(archive, source, **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +190,7 @@ class _Segments:
     """
 
     store: Store
-    partition: Partition
-    filters: Filters
+    about: ArchiveSpec
     names: Names
     stretches: list[Stretch]
     limits: list[NetworkLimits]
@@ -226,7 +212,7 @@ class _Segments:
         self.imported = network.read_imported(self.store)
         parts = self._new(state)
         self.load = SegmentLoad(
-            {self._span_of(part): part for part in parts}, self.filters, self.on_bad_rows
+            {self._span_of(part): part for part in parts}, self.about.filters, self.on_bad_rows
         )
         self.waiting.extend(chain.from_iterable(parts))
         return list(self.load.parts)
@@ -235,7 +221,7 @@ class _Segments:
     def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[None]:
         """Check that the archive is of the segments' network; keep their assets and limits."""
         for span in spans:
-            _check_network(writer, self.load.parts[span], self.filters, span)
+            _check_network(writer, self.load.parts[span], span)
         yield
         self._keep_names()
         self._keep_limits(writer)
@@ -262,7 +248,7 @@ class _Segments:
             parts.append((heights, times))
         if noted:
             heights, times = map(np.concatenate, zip(*parts, strict=True))
-            network.keep_blocks(self.store, self.partition, heights, times, noted)
+            network.keep_blocks(self.store, self.about.partition, heights, times, noted)
             self.imported.update({each.digest: each for each in noted})
 
     def _new(self, state: Coverage) -> list[list[Segment]]:
@@ -315,9 +301,7 @@ class _Segments:
             writer.keep_timeline(changes, _last_time(self.last))
 
 
-def _check_network(
-    writer: Writer, segments: Sequence[Segment], filters: Filters, span: Span
-) -> None:
+def _check_network(writer: Writer, segments: Sequence[Segment], span: Span) -> None:
     """Raise if an archive's last block of the same time is none of the segments'.
 
     Rows of nodes don't tell their chain; that all accounts of a block are others does.
@@ -336,7 +320,7 @@ def _check_network(
     last, block = last_block(rows)
     place = bisect_right(segments, last, key=_first_time)
     segment = segments[max(place - 1, 0)]
-    [(_, part)] = iter_rows([segment], filters)
+    [(_, part)] = iter_rows([segment], writer.about.filters)
     if {*accounts_in(block)}.isdisjoint(accounts_in(within(part.rows, last, last + 1))):
         raise NetworkMismatchError(
             f"the archive has rows of {moment_text(last)}, and {segment} has none of these "

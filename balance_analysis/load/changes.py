@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, logger
-from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes_filters
+from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
 from balance_analysis.labels import Names, note_names
 from balance_analysis.load.nodes import NodePool
-from balance_analysis.load.request import OnBadRows, Report, check_positive, make_request
+from balance_analysis.load.request import LoadKeywords, Report, check_positive, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
@@ -34,17 +33,12 @@ _SHOWN: Final = 10
 """How many rows of a page a notebook shows."""
 
 
-@takes_filters
+@takes(LoadKeywords, make_request, make_filters)
 def load_balance_changes(
     client: Client,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
-    on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
-    **filters: Unpack[FilterKeywords],
+    **options: Unpack[LoadKeywords],
 ) -> pd.DataFrame:
     """Load all balance changes in [start, end), complete or not at all.
 
@@ -114,11 +108,8 @@ def load_balance_changes(
 
     An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
-    names = take_names(filters)
-    request = make_request(
-        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
-    )
-    return PartialLoad(client, Load(request), names=names).finish(progress)
+    names = take_names(options)
+    return PartialLoad(client, Load(make_request(**options)), names=names).finish(progress)
 
 
 @dataclass(slots=True)
@@ -174,17 +165,12 @@ class PartialLoad:
         return PartialLoad(client, load, [*self.batches], [*self.parts], self.names).finish()
 
 
-@takes_filters
+@takes(LoadKeywords, make_request, make_filters)
 def iter_balance_changes(
     client: Client,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
-    on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
-    **filters: Unpack[FilterKeywords],
+    **options: Unpack[LoadKeywords],
 ) -> Iterator[pa.RecordBatch]:
     """Load all balance changes in [start, end) as a stream, for what doesn't fit in memory.
 
@@ -213,10 +199,7 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    request = make_request(
-        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
-    )
-    return _batches(client, Load(request), progress)
+    return _batches(client, Load(make_request(**options)), progress)
 
 
 def _begin(batch: pa.RecordBatch) -> int:
@@ -332,7 +315,7 @@ def iter_pages(
         raise ValueError("before goes with last, after with first")
     size = next((number for number in (first, last) if number is not None), 1000)
     check_positive("last" if backward else "first", size)
-    request = make_request(start, end, make_filters(**filters), size, workers=1)
+    request = make_request(start, end, page_size=size, **filters)
 
     def pages() -> Iterator[Page]:
         bounds = NodePool(client, "raise").interval(request)

@@ -209,7 +209,7 @@ class NodePool:
         if self._has_failed(base_url) or self.heads.get(base_url, EVER[1]) <= moment:
             return False
         try:
-            return self.noted_retention_start(base_url, interval) <= moment
+            return self.noted_retention_start(base_url, *interval) <= moment
         except (RequestError, IncompleteError) as error:
             self._demote(base_url, error)
             return False
@@ -257,19 +257,16 @@ class NodePool:
         )
         return min((time for time in found if time is not None), default=end), end
 
-    def noted_retention_start(self, base_url: str, interval: Span) -> int:
-        """Return what `retention_start` found for an interval when a node was first asked."""
+    def noted_retention_start(self, base_url: str, start: int, end: int) -> int:
+        """Return what `retention_start` found of the interval when a node was first asked."""
         with self._asking_retention:
             if base_url not in self._retention_starts:
-                self._retention_starts[base_url] = self.retention_start(base_url, *interval)
+                self._retention_starts[base_url] = self.retention_start(base_url, start, end)
             return self._retention_starts[base_url]
 
     def retention_start(self, base_url: str, start: int, end: int) -> int:
         """Return from when on a node has forgotten nothing of [start, end), as of now."""
-
-        def find(ask: Ask, state: NodeState) -> int:
-            return retention_start(ask, state, start, end)
-
+        find = partial(retention_start, start=start, end=end)
         return max(self.over_connections(base_url, find))
 
     def best_retention_start(self, start: int, end: int) -> int:

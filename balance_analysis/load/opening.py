@@ -23,7 +23,7 @@ from balance_analysis.load.request import check_positive
 from balance_analysis.node.client import Client
 from balance_analysis.node.last_balances import LastBalances, Search
 from balance_analysis.rows import Account
-from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, ATTRS_KEY, Instant, to_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.text import iso_text
 
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
@@ -108,8 +108,19 @@ def load_opening_balances(
     check_positive("workers", workers)
     end, wanted = to_microseconds(at), _accounts(accounts)
     began = time.monotonic()
+
+    def find(base_url: str) -> tuple[str, LatestBlock, LastBalances]:
+        ask, state = pool.to(base_url)
+        with Search(ask, end, page_size, workers) as search:
+            found = search.find(wanted)
+        return base_url, state.latest_block, found
+
+    def failed(base_url: str, error: Exception) -> None:
+        logger.warning("%s; no opening balances from %s", error, base_url)
+
     with NodePool(client, "raise") as pool:
-        source, latest, found = _by_one_node(pool, wanted, end, page_size, workers)
+        # Nodes differ in what they have pruned, so they are not mixed.
+        source, latest, found = next(answers(pool.nodes(end), find, failed))
     opening = _frame(wanted, found)
     opening.attrs[ATTRS_KEY] = {
         "source": pool.sources[source],
@@ -146,32 +157,10 @@ def _id(name: str, text: str) -> str:
             return make_filters(party_ids=text).party_ids[0]
         case "market_id":
             return make_filters(market_ids=text).market_ids[0] if text else text
-    return text if _is_type(text) else make_filters(account_types=text).account_types[0]
-
-
-def _is_type(text: str) -> bool:
-    """Whether it may be the name of a type, or the number of one that the node has no name for."""
-    return text in ACCOUNT_TYPES or text.startswith(_TYPE_PREFIX) or text.isdecimal()
-
-
-def _by_one_node(
-    pool: NodePool, accounts: list[Account], at: int, page_size: int, workers: int
-) -> tuple[str, LatestBlock, LastBalances]:
-    """Return the best node that can answer it all, its last block, and what it tells.
-
-    Nodes differ in what they have pruned, so they are not mixed.
-    """
-
-    def find(base_url: str) -> tuple[str, LatestBlock, LastBalances]:
-        ask, state = pool.to(base_url)
-        with Search(ask, at, page_size, workers) as search:
-            found = search.find(accounts)
-        return base_url, state.latest_block, found
-
-    def failed(base_url: str, error: Exception) -> None:
-        logger.warning("%s; no opening balances from %s", error, base_url)
-
-    return next(answers(pool.nodes(at), find, failed))
+    # The name of a type may be a newer one, or the number of one that the node has no name for.
+    if text.startswith(_TYPE_PREFIX) or text.isdecimal():
+        return text
+    return make_filters(account_types=text).account_types[0]
 
 
 def _frame(accounts: list[Account], found: LastBalances) -> pd.DataFrame:

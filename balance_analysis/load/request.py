@@ -8,9 +8,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack
 
-from balance_analysis.filters import Filters
+from balance_analysis import defaults
+from balance_analysis.filters import FilterKeywords, Filters, make_filters
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
 
@@ -40,16 +41,27 @@ class LoadRequest:
     texts: tuple[str | None, str | None] = (None, None)
 
 
+class LoadKeywords(FilterKeywords, total=False):
+    """What loads take, and hand to `make_request`."""
+
+    start: Instant | None
+    end: Instant | None
+    page_size: int
+    workers: int
+    on_bad_rows: OnBadRows
+
+
 def make_request(
-    start: Instant | None,
-    end: Instant | None,
-    filters: Filters,
-    page_size: int,
-    workers: int,
+    start: Instant | None = None,
+    end: Instant | None = None,
     *,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
     on_bad_rows: OnBadRows = "raise",
+    filters: Filters | None = None,
+    **given: Unpack[FilterKeywords],
 ) -> LoadRequest:
-    """Check the arguments of a load; `end=None` becomes now.
+    """Check the arguments of a load; `end=None` becomes now. `filters` are checked already.
 
     Raises
     ------
@@ -67,8 +79,9 @@ def make_request(
             f"start must be before end, but {moment_text(first)} is not before {moment_text(last)}"
         )
     begin, stop = (bound if isinstance(bound, str) else None for bound in (start, end))
+    chosen = filters or make_filters(**given)
     return LoadRequest(
-        first, last, filters, page_size, workers, on_bad_rows, end is None, (begin, stop)
+        first, last, chosen, page_size, workers, on_bad_rows, end is None, (begin, stop)
     )
 
 

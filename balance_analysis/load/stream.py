@@ -27,7 +27,7 @@ from balance_analysis.node.client import Client, check_client
 from balance_analysis.node.walk import Step
 from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
-from balance_analysis.spans import Span, between
+from balance_analysis.spans import EVER, Span, between
 from balance_analysis.text import iso_text
 
 FILL: Final = 0.9
@@ -47,6 +47,8 @@ QUEUED: Final = 2
 
 AHEAD: Final = 4
 """Steps a worker that may be settled ahead of the earliest unsettled moment."""
+
+_NOT_TOLD: Final = "it is not known what the node may have forgotten"
 
 
 @dataclass(slots=True)
@@ -82,9 +84,11 @@ class Load:
         with NodePool(client, self.request.on_bad_rows) as pool:
             try:
                 for step in self.steps(pool, progress):
-                    self._ask_retention(pool, step.source)
+                    if step.source not in self.evidence.retention_starts:
+                        self._ask_retention(pool.noted_retention_start, step.source)
                     yield step
-                self._ask_retention_again(pool)
+                for source in self.evidence.answered.keys() & {*client.base_urls}:
+                    self._ask_retention(pool.retention_start, source)
             finally:
                 self._count(pool, time.monotonic() - began)
         logger.info("%d rows in %d requests", self.rows, self.cost["requests"])
@@ -175,25 +179,15 @@ class Load:
             self.bad_rows = [*dict.fromkeys([*self.bad_rows, *step.bad_rows])]
         self.nodes[step.address] = self.nodes.get(step.address, 0) + 1
 
-    def _ask_retention(self, pool: NodePool, source: str) -> None:
-        """Ask a node what it may have forgotten, when its first rows come."""
-        starts = self.evidence.retention_starts
-        if source in starts or self.interval is None:
-            return
+    def _ask_retention(self, ask: Callable[[str, int, int], int], source: str) -> None:
+        """Ask a node what it may have forgotten; when it is asked again, it may be more."""
+        starts, (start, end) = self.evidence.retention_starts, self.interval or EVER
         try:
-            starts[source] = pool.noted_retention_start(source, self.interval)
+            starts[source] = ask(source, starts.get(source, start), end)
         except (RequestError, IncompleteError) as error:
-            starts[source] = self.interval[1]
-            logger.warning("%s; so it is not known what the node may have forgotten", error)
-
-    def _ask_retention_again(self, pool: NodePool) -> None:
-        """Ask each node again, if it is still one of the client's: it may have forgotten more."""
-        starts = self.evidence.retention_starts
-        for source in self.evidence.answered.keys() & {*pool.client.base_urls}:
-            try:
-                starts[source] = pool.retention_start(source, starts[source], self.request.end)
-            except (RequestError, IncompleteError) as error:
-                logger.warning("%s; so its earlier answer is believed", error)
+            told = "its earlier answer is believed" if source in starts else _NOT_TOLD
+            starts.setdefault(source, end)
+            logger.warning("%s; so %s", error, told)
 
     def _count(self, pool: NodePool, seconds: float) -> None:
         spent = {**pool.stats.as_json(), "seconds": round(seconds, 3)}

@@ -17,7 +17,6 @@ import msgspec
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
-from balance_analysis import defaults
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, check_output, flush, replacing_file
 from balance_analysis.files.parquet import (
@@ -27,14 +26,14 @@ from balance_analysis.files.parquet import (
     parquet_writer,
     read_note,
 )
-from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes_filters
+from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import note_names
-from balance_analysis.load.request import LoadRequest, OnBadRows, Report, make_request
+from balance_analysis.load.request import LoadKeywords, LoadRequest, Report, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical, last_block, within
-from balance_analysis.schema import ARROW_SCHEMA, Instant
+from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import EVER
 from balance_analysis.text import range_text
 
@@ -42,19 +41,14 @@ ROW_GROUP: Final = 1 << 17
 """Rows that are sorted and written together, at least."""
 
 
-@takes_filters
+@takes(LoadKeywords, make_request, make_filters)
 def load_to_parquet(
     client: Client,
     path: PathLike,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
-    on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
     resume: bool = False,
-    **filters: Unpack[FilterKeywords],
+    **options: Unpack[LoadKeywords],
 ) -> dict[str, Any]:
     """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
 
@@ -87,15 +81,13 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
-    names = take_names(filters)
-    request = make_request(
-        start, end, make_filters(**filters), page_size, workers, on_bad_rows=on_bad_rows
-    )
+    names = take_names(options)
+    request = make_request(**options)
     target = check_output(path)
     side = partial_path(path)
     check_output(side)
     is_resumed = resume and side.exists()
-    if resume and not is_resumed and start is None and end is None:
+    if resume and not is_resumed and request.start is None and request.is_until_now:
         raise ValueError(f"there is nothing to resume: {side} doesn't exist; give start or end")
     load = _read_part(side, request) if is_resumed else Load(request)
     with (
@@ -133,7 +125,6 @@ class _Writer:
     def __init__(self, writer: ParquetWriter) -> None:
         self._writer = writer
         self._steps: list[Step] = []
-        self._waiting = 0
         self.settled_until: int | None = None
         self._copied_until: int | None = None
         self.rows = 0
@@ -149,14 +140,13 @@ class _Writer:
     def add(self, step: Step) -> None:
         """Take the next step; its rows wait until they fill a row group."""
         self._steps.append(step)
-        self._waiting += step.num_rows
-        if self._waiting >= ROW_GROUP:
+        if sum(each.num_rows for each in self._steps) >= ROW_GROUP:
             self.write_group()
 
     def write_group(self) -> None:
         """Write the rows that wait."""
         # Taken first: if this is interrupted, they are asked for again, never written twice.
-        steps, self._steps, self._waiting = self._steps, [], 0
+        steps, self._steps = self._steps, []
         if batches := [batch for step in steps for batch in step.batches]:
             self._write(canonical(pa.Table.from_batches(batches, ARROW_SCHEMA)))
         if steps:

@@ -36,7 +36,7 @@ def confirm(
     That is what both know to be complete, but for each period (a day, if the archive has files of
     days) in which a row differs. What differs is written to `_disputes/` in the archive; its rows
     stay. A node that the rows came from confirms them too, over a fresh connection and at another
-    moment, and `confirmed_by` says that it was asked again.
+    moment, and `confirmed_by` says that it was asked again; what another has confirmed stays so.
 
     Parameters
     ----------
@@ -85,10 +85,11 @@ def confirm(
         for first, last in shared:
             for agreed in between(parts, to_microseconds(first), to_microseconds(last)):
                 for held in writer.state.intervals:
-                    by = (
-                        f"{found.other}, asked again" if held.source == found.other else found.other
-                    )
-                    for begin, stop in clipped([held.span] if held.proven else [], *agreed):
+                    is_own = held.source == found.other
+                    # The same node's word again says less than what another one has confirmed.
+                    counts = held.proven and not (is_own and held.confirmed_by)
+                    by = f"{found.other}, asked again" if is_own else found.other
+                    for begin, stop in clipped([held.span] if counts else [], *agreed):
                         new = replace(held, start=begin, end=stop, confirmed_by=by)
                         intervals = covered_by(intervals, new)
         writer.amend(replace(writer.state, intervals=intervals))

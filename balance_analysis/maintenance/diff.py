@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.analysis.int128 import to_decimals, words_of
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import numbers_of, times_of
@@ -191,7 +190,7 @@ def diff(
         if len(bound) > 1:
             raise ArchiveError("the two archives are bound to different accounts")
         filters = next(iter(bound), Filters())
-        request = make_request(start, end, filters, defaults.PAGE_SIZE, defaults.WORKERS)
+        request = make_request(start, end, filters=filters)
         for side, mate in (sides, sides[::-1]):
             if side.client is not None:
                 _ask(side, side.client, mate.covers(begin, stop), request)

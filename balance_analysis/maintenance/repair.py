@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -135,8 +135,8 @@ def repair(
     """
     check_client(client)
     store, run = to_store(archive), Run()
-    filters = read_about(store).filters
-    request = make_request(start, end, filters, page_size, workers, on_bad_rows="quarantine")
+    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
+    request = make_request(start, end, filters=read_about(store).filters, **sizes)
     wanted = (0, 0) if start is None and end is None else (request.start or 0, request.end)
     with one_writer(store):
         is_rebuilt = _rebuild_coverage(store)

@@ -155,11 +155,6 @@ class Client:
                 client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
             yield client
 
-    def share(self, count: int) -> Client:
-        """Return a client of the same nodes, for one of so many that share the request rate."""
-        rate = self.max_requests_per_second
-        return self.paced(None if rate is None else rate / count)
-
     def paced(self, per_second: float | None) -> Client:
         """Return a client of the same nodes that has a request rate of its own."""
         client = copy(self)

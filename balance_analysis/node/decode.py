@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ from balance_analysis.rows import BadRow, are_balances, balance_fault, from_numb
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
+    COLUMNS,
     FIELD_NAMES,
     FIRST_MOMENT,
     LAST_MOMENT,
@@ -36,9 +38,6 @@ FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
 _BETWEEN: Final = "\0"
-_EMPTY: Final = pa.RecordBatch.from_arrays(
-    [pa.nulls(0, kind) for kind in ARROW_SCHEMA.types], schema=ARROW_SCHEMA
-)
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
 _PAGE_KEYS: Final = 7
@@ -57,12 +56,6 @@ class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):
     market_id: str
     timestamp: str | int
     balance: str
-
-
-class RowTime(msgspec.Struct):
-    """What is read of a row that is not as the interface says."""
-
-    timestamp: str | int
 
 
 class PageInfo(msgspec.Struct, rename="camel"):
@@ -106,7 +99,6 @@ class BalanceChanges(msgspec.Struct, Generic[E]):
 _page_decoder: Final = msgspec.json.Decoder(BalanceChanges[Edge])
 _raw_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[RawEdge])
 _row_decoder: Final = msgspec.json.Decoder(Row)
-_time_decoder: Final = msgspec.json.Decoder(RowTime)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -174,22 +166,14 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
 
 def _columns(rows: list[Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
-    if not rows:
-        return _EMPTY
-    ids = [
-        _texts([row.asset_id for row in rows]),
-        _texts([row.account_type for row in rows]),
-        _texts([row.party_id for row in rows]),
-        _texts([row.market_id for row in rows]),
-    ]
-    nanoseconds = _nanoseconds(_texts([row.timestamp for row in rows]))
-    balances = _texts([row.balance for row in rows])
+    *ids, times, balances = (_texts([*map(attrgetter(name), rows)]) for name in COLUMNS)
+    nanoseconds = _nanoseconds(times)
     if nanoseconds is None or not _all(are_balances(balances)):
         return None
-    times = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
+    moments = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
     amounts = balances.cast(pa.decimal128(BALANCE_DIGITS, 0))
     codes = [each.dictionary_encode() for each in ids]
-    return pa.RecordBatch.from_arrays([*codes, times, amounts], schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*codes, moments, amounts], schema=ARROW_SCHEMA)
 
 
 def _texts(values: Sequence[str | int]) -> pa.StringArray:
@@ -201,6 +185,8 @@ def _texts(values: Sequence[str | int]) -> pa.StringArray:
     ends = pa.py_buffer(np.array([0, len(joined)], np.int32))
     one = pa.StringArray.from_buffers(1, ends, pa.py_buffer(joined))
     texts = pc.split_pattern(one, _BETWEEN).flatten()
+    if not values:  # nothing, joined, is one empty text
+        return texts[:0]
     return texts if len(texts) == len(values) else pa.array(map(str, values), pa.string())
 
 
@@ -248,15 +234,14 @@ def _read_row(raw: bytes) -> tuple[Row | None, int | None, str]:
     try:
         row = decode(_row_decoder, raw)
     except msgspec.ValidationError as error:
-        try:
-            return None, _read_time(decode(_time_decoder, raw).timestamp)[0], str(error)
-        except msgspec.ValidationError:
-            return None, None, str(error)
+        sent = msgspec.json.decode(raw)
+        time = sent.get("timestamp") if isinstance(sent, dict) else None
+        return None, _read_time(time)[0], str(error)
     time, fault = _read_time(row.timestamp)
     return row, time, fault or balance_fault(row.balance)
 
 
-def _read_time(timestamp: str | int) -> tuple[int | None, str]:
+def _read_time(timestamp: object) -> tuple[int | None, str]:
     """Return a timestamp's microseconds, or `None` and what is wrong with it."""
     text = str(timestamp)
     if not _TIMESTAMP.fullmatch(text) or not FIRST_NANOSECOND <= int(text) < LAST_NANOSECOND:

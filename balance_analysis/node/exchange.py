@@ -285,8 +285,14 @@ def _root(error: BaseException) -> str:
 
 def _refusal(response: requests.Response, content: bytes, get: Get) -> RequestError:
     """Return the error for an answer that is not a success."""
-    status, body = response.status_code, _error_body(content)
-    said = _useful_text(body) or response.reason or "no reason given"
+    status = response.status_code
+    try:
+        body = decode(_error_decoder, content)
+    except msgspec.DecodeError:  # a proxy's page
+        body = ErrorBody()
+    inner = "; ".join(detail.inner for detail in body.details if detail.inner)
+    told = " ".join(f"{body.message}: {inner}".strip(": ").split())
+    said = told or response.reason or "no reason given"
     retry_after = _seconds(response.headers)
     if _TOO_LARGE in said:
         return TooLargeError(
@@ -320,18 +326,6 @@ def _advice(status: int, retry_after: float | None) -> str:
     longer = f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
     said = f"; the node asks to wait {retry_after:.0f} s"
     return said + longer if retry_after > LONGEST_WAIT else said
-
-
-def _error_body(content: bytes) -> ErrorBody:
-    try:
-        return decode(_error_decoder, content)
-    except msgspec.DecodeError:  # a proxy's page
-        return ErrorBody()
-
-
-def _useful_text(body: ErrorBody) -> str:
-    inner = "; ".join(detail.inner for detail in body.details if detail.inner)
-    return " ".join(f"{body.message}: {inner}".strip(": ").split())
 
 
 def _unreadable(status: int, content: bytes, get: Get) -> RequestError:

@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.errors import CheckError, IncompleteError
+from balance_analysis.errors import CheckError
 from balance_analysis.filters import IDS_PER_REQUEST, Filters
 from balance_analysis.frame import to_frame
 from balance_analysis.node.walk import complete_block, find_oldest
@@ -32,12 +32,12 @@ from balance_analysis.node.window import (
     Listing,
     Window,
     ask_less,
+    check_restart,
     fetch,
     moment,
 )
 from balance_analysis.rows import Account, accounts_in
 from balance_analysis.schema import EXTERNAL, INTERFACE_ACCOUNT_TYPES, to_microseconds
-from balance_analysis.text import range_text
 
 _DAY: Final = 86_400 * 1_000_000
 _LOOK_BACKS: Final = (_DAY, 8 * _DAY)
@@ -154,16 +154,15 @@ class Search:
             return {}, [replace(lookup, is_probed=True)]
         is_full, end, cut_block = listing.more, window.start, None
         if is_full:
-            newest, oldest = (
-                listing.span if len(listing.times) else (lookup.end - 1, lookup.end - 1)
-            )
+            newest, oldest = listing.span if len(listing.times) else (lookup.end - 1,) * 2
             end, cut_block = oldest + 1, oldest
             if newest == oldest and len(last) < len(lookup.accounts):
                 # The block fills the page; or a node that includes the end filled it with others.
                 listing = complete_block(self._ask, filters, oldest, window.page_size)
                 last = _last_rows(listing.rows, frozenset(lookup.accounts))
                 end, cut_block = oldest, None
-        _check_restart(lookup, listing)
+        if lookup.ends_with_row:
+            check_restart([listing], lookup.end - 1, newest_first=True)
         left = tuple(account for account in lookup.accounts if account not in last)
         if not left or end <= lookup.start:
             return last, []
@@ -245,16 +244,6 @@ def _by_party(accounts: Iterable[Account]) -> list[tuple[Account, ...]]:
 def _halves(accounts: tuple[Account, ...]) -> list[tuple[Account, ...]]:
     middle = len(accounts) // 2
     return [half for half in (accounts[:middle], accounts[middle:]) if half]
-
-
-def _check_restart(lookup: Lookup, listing: Listing) -> None:
-    if lookup.ends_with_row and (not len(listing.times) or listing.span[0] != lookup.end - 1):
-        found = f"begins at {moment(listing.span[0])}" if len(listing.times) else "is empty"
-        raise IncompleteError(
-            f"a row is known to stand at {moment(lookup.end - 1)}, but the answer that should "
-            f"begin with it, newest first in {range_text(lookup.start, lookup.end)}, {found}: the "
-            "node has lost or withheld rows"
-        )
 
 
 def _last_rows(

@@ -125,30 +125,10 @@ class Retry:
         except RequestError as error:
             if not self._wants(error, 2):
                 raise
-            return self._ask_again(ask, error, throttle, stats)
-
-    def _wants(self, error: Exception, number: int) -> bool:
-        """Whether the same request may succeed soon, as a try of this number."""
-        return (
-            isinstance(error, RequestError)
-            and error.retryable
-            and number <= (self.pauses + 1 if _is_throttling(error) else self.attempts)
-            and (error.retry_after or 0.0) <= LONGEST_WAIT
-            and (self.timeouts or not error.timed_out)
-            and (self.refusals or not error.refused)
-            and not (self.stopped is not None and self.stopped.is_set())
-        )
-
-    def _ask_again(
-        self,
-        ask: Callable[[], Answer[T]],
-        failure: RequestError,
-        throttle: Throttle,
-        stats: RequestStats,
-    ) -> Answer[T]:
+            failed = [error]
         import stamina  # noqa: PLC0415 - seldom needed, and slower to import than a node answers
 
-        failed, waited, numbers = [failure], list[float](), itertools.count(2)
+        waited, numbers = list[float](), itertools.count(2)
 
         def is_wanted(error: Exception) -> bool | float:
             number = next(numbers)
@@ -176,6 +156,17 @@ class Retry:
             wait_jitter=1.0,
         )
         return retrying(is_wanted, attempt)
+
+    def _wants(self, error: RequestError, number: int) -> bool:
+        """Whether the same request may succeed soon, as a try of this number."""
+        return (
+            error.retryable
+            and number <= (self.pauses + 1 if _is_throttling(error) else self.attempts)
+            and (error.retry_after or 0.0) <= LONGEST_WAIT
+            and (self.timeouts or not error.timed_out)
+            and (self.refusals or not error.refused)
+            and not (self.stopped is not None and self.stopped.is_set())
+        )
 
 
 def _is_throttling(error: RequestError) -> bool:

@@ -26,6 +26,7 @@ from balance_analysis.node.window import (
     Listing,
     Window,
     ask_less,
+    check_restart,
     fetch,
     is_refusal,
     moment,
@@ -113,7 +114,7 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
     end = min(listing_end for listing_end, _ in reached)
     listings = [listing.between(window.start, end) for _, listing in reached]
     if window.begins_with_row:
-        _check_restart(window, listings)
+        check_restart(listings, window.start)
     restarts = any(listing.more and listing_end == end for listing_end, listing in reached)
     rest = replace(window, start=end, begins_with_row=restarts)
     return Step(
@@ -153,16 +154,6 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
         raise IncompleteError(
             f"rows stand in {range_text(window.start, window.end)}, but the answer began later: "
             "the node ignores the order that was asked for"
-        )
-
-
-def _check_restart(window: Window, listings: list[Listing]) -> None:
-    firsts = [listing.span[0] for listing in listings if len(listing.times)]
-    if not firsts or min(firsts) != window.start:
-        found = f"begins at {moment(min(firsts))}" if firsts else "is empty"
-        raise IncompleteError(
-            f"a row stands at {moment(window.start)}, but the answer that should begin with it "
-            f"{found}: the node has lost or withheld rows, or is of another network"
         )
 
 
@@ -299,10 +290,8 @@ def _accounts(listings: Iterable[Listing]) -> list[Account]:
 
 def _joined(listings: list[Listing]) -> Listing:
     """Return the rows of one block's listings; what came twice stays, for the table's check."""
-    rows = pa.Table.from_batches([listing.rows for listing in listings], ARROW_SCHEMA)
-    times = pa.chunked_array([listing.times for listing in listings], pa.int64())
+    rows = pa.concat_batches([listing.rows for listing in listings])
+    times = pa.concat_arrays([listing.times for listing in listings])
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
-    batches = rows.unify_dictionaries().combine_chunks().to_batches()
-    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
     sent = sum(listing.sent for listing in listings)
-    return Listing(batch, times.combine_chunks(), tuple(bad), more=False, end_cursor="", sent=sent)
+    return Listing(rows, times, tuple(bad), more=False, end_cursor="", sent=sent)

@@ -8,7 +8,7 @@ the filters exclude raise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -243,6 +243,18 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
                 f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
                 f"ignores or misreads that filter; load without it and select from the table"
             )
+
+
+def check_restart(listings: Sequence[Listing], at: int, *, newest_first: bool = False) -> None:
+    """Raise IncompleteError unless answers begin with a row that is known to stand there."""
+    nearest = max if newest_first else min
+    first = nearest((each.span[0] for each in listings if len(each.times)), default=None)
+    if first != at:
+        raise IncompleteError(
+            f"a row stands at {moment(at)}, but the answer that should begin with it "
+            f"{'is empty' if first is None else f'begins at {moment(first)}'}: the node has lost "
+            "or withheld rows, or is of another network"
+        )
 
 
 def moment(microseconds: int) -> str:

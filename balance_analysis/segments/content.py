@@ -28,13 +28,12 @@ from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     FIRST_MOMENT,
-    INTERFACE_ACCOUNT_TYPES,
     LAST_MOMENT,
-    LATER_ACCOUNT_TYPES,
     LIMIT_FLAGS,
     LIMIT_MOMENTS,
     NAMED_ASSETS,
     NETWORK_PARTY,
+    TYPES_BY_NUMBER,
     NetworkLimits,
 )
 from balance_analysis.segments.segment import (
@@ -51,13 +50,6 @@ from balance_analysis.text import list_text
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
-_NOT_USED: Final = 8
-"""There is no account type of this number."""
-
-_TYPES: Final = {
-    **dict(enumerate(INTERFACE_ACCOUNT_TYPES[:_NOT_USED])),
-    **dict(enumerate(INTERFACE_ACCOUNT_TYPES[_NOT_USED:] + LATER_ACCOUNT_TYPES, _NOT_USED + 1)),
-}
 _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?\+00$"
 _COLUMNS: Final = ("account_id", "vega_time", "balance")
 _IDS: Final = ("asset_id", "type", "party_id", "market_id")
@@ -104,9 +96,8 @@ def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:  
     keys = tuple(_spelt(segment, name, table[name]) for name in _IDS)
     wanted = np.ones(table.num_rows, bool)
     for name, values in filters.allowed().items():
-        key = keys[ACCOUNT_KEY.index(name)]
-        is_in = pc.is_in(key.dictionary, pa.array(values, pa.string()))
-        wanted &= is_in.to_numpy(zero_copy_only=False)[key.indices.to_numpy()]
+        texts = keys[ACCOUNT_KEY.index(name)].cast(pa.string())
+        wanted &= pc.is_in(texts, pa.array(values)).to_numpy(zero_copy_only=False)
     places = {each: place for place, each in enumerate(table["id"].to_pylist())}
     return Accounts(places, keys, wanted)
 
@@ -137,7 +128,7 @@ def _id_text(text: str) -> str:
 def _type_text(text: str) -> str:
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ValueError(f"{text!r}, which is no number of an account type")
-    return _TYPES.get(int(text), str(int(text)))
+    return TYPES_BY_NUMBER.get(int(text), str(int(text)))
 
 
 @dataclass(frozen=True, slots=True)

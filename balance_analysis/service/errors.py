@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
-from typing import Final, Self
+from enum import Enum
+from typing import Final
 
 from starlette.responses import JSONResponse
 
@@ -15,16 +15,8 @@ _DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
 """The type of a node's details: parsers of `google.rpc.Status` take nothing but a URL."""
 
 
-class Code(IntEnum):
+class Code(Enum):
     """The codes of an error body, gRPC's numbers, each with the HTTP status that says the same."""
-
-    status: int
-
-    def __new__(cls, number: int, status: int) -> Self:
-        """Return a number that has a status."""
-        code = int.__new__(cls, number)
-        code._value_, code.status = number, status
-        return code
 
     CANCELLED = 1, 499
     INVALID_ARGUMENT = 3, 400
@@ -56,12 +48,13 @@ class RefusedError(Exception):
         self, message: str, *, code: Code = Code.INVALID_ARGUMENT, status: int | None = None
     ) -> None:
         super().__init__(message)
-        self.code: Code = code
-        self.status: int = status or code.status
+        self._name = code.name.title().replace("_", "")
+        self.code: int = code.value[0]
+        self.status: int = status or code.value[1]
 
     def response(self) -> JSONResponse:
         """Return the error body of a node, with the useful text in `details[0].inner`."""
-        message = f"{self.code.name.title().replace('_', '')} error"
+        message = f"{self._name} error"
         detail = {"@type": _DETAIL, "code": self.code, "message": message, "inner": str(self)}
         body = {"code": self.code, "message": message, "details": [detail]}
         return JSONResponse(body, status_code=self.status)

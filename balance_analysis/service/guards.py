@@ -10,7 +10,7 @@ import ipaddress
 import re
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -151,6 +151,7 @@ class Metrics:
         return generate_latest(self._registry) + generate_latest(archive)
 
 
+@dataclass(slots=True)
 class Guards:
     """The application, guarded.
 
@@ -169,36 +170,30 @@ class Guards:
         Those that are counted each by itself.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        metrics: Metrics,
-        limiter: RateLimiter | None,
-        paths: Collection[str],
-        hosts: Collection[str] | None,
-    ) -> None:
-        self._app, self._metrics, self._limiter = app, metrics, limiter
-        self._paths, self._hosts = paths, hosts
-        self._under_way = 0
+    app: ASGIApp
+    metrics: Metrics
+    limiter: RateLimiter | None
+    paths: Collection[str]
+    hosts: Collection[str] | None
+    under_way: int = field(default=0, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         began, sending = time.monotonic(), _Sending(send)
-        self._under_way += 1
-        self._metrics.in_flight.inc()
+        self.under_way += 1
+        self.metrics.in_flight.inc()
         try:
             await self._answer(scope, receive, sending)
         finally:
-            self._under_way -= 1
+            self.under_way -= 1
             seconds = time.monotonic() - began
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            self._metrics.in_flight.dec()
-            self._metrics.requests.labels(path, sending.status).inc()
-            self._metrics.seconds.labels(path).observe(seconds)
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.in_flight.dec()
+            self.metrics.requests.labels(path, sending.status).inc()
+            self.metrics.seconds.labels(path).observe(seconds)
             logger.info(
                 "%s %s %.0f ms: %s", _address(scope), sending.status, seconds * 1e3, _shown(scope)
             )
@@ -206,7 +201,7 @@ class Guards:
     async def _answer(self, scope: Scope, receive: Receive, sending: _Sending) -> None:
         try:
             self._check(scope, sending.headers)
-            await self._app(scope, receive, sending)
+            await self.app(scope, receive, sending)
         except RefusedError as error:
             if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
                 logger.warning("%s: %s", error, error.__cause__ or _shown(scope))
@@ -220,14 +215,14 @@ class Guards:
 
     def _check(self, scope: Scope, headers: dict[str, str]) -> None:
         """Raise if a request is for another host, or too much: of one address, or too long."""
-        if self._hosts is not None:
-            _check_host(Headers(scope=scope).get("host", ""), self._hosts)
-        if self._under_way > MOST_AT_ONCE:
+        if self.hosts is not None:
+            _check_host(Headers(scope=scope).get("host", ""), self.hosts)
+        if self.under_way > MOST_AT_ONCE:
             raise RefusedError(
                 "too many requests under way: ask again in a moment", code=Code.UNAVAILABLE
             )
-        if self._limiter is not None:
-            limit, left = self._limiter.limit, self._limiter.take(_address(scope))
+        if self.limiter is not None:
+            limit, left = self.limiter.limit, self.limiter.take(_address(scope))
             # As the public nodes tell it: what fits into a second, what is left of it, the second.
             numbers = (limit.burst, left or 0, 1)
             headers |= zip(RATE_HEADERS, map(str, numbers), strict=True)

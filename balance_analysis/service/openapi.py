@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from balance_analysis import __version__
 from balance_analysis.explorer.page import digest
-from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, PARTS, VIEWS
+from balance_analysis.explorer.wire import PARTS, VIEWS
 from balance_analysis.schema import ACCOUNT_TYPES
 from balance_analysis.service.errors import RefusedError
 
@@ -31,20 +31,6 @@ _DOCUMENT: Final = Path(__file__).with_name("openapi.json")
 _TEMPLATE: Final = Path(__file__).with_name("docs.html")
 _INLINE: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _CODE: Final = re.compile(r"`([^`]+)`")
-_MEANINGS: Final = {
-    "asset": "The id of an asset; by default the first one.",
-    "account": "The key of an account, as other views give it. Repeat the name for each.",
-    "start": "Start of the range, inclusive, in microseconds since 1970-01-01 UTC.",
-    "end": "End of the range, exclusive, likewise.",
-    "at": "The moment, likewise; by default the last one.",
-    "party": "The id of a party.",
-    "by": "Whose balances: those of each party; without it, of each account.",
-    "text": "Part of an id or of a type, or of a label, whatever its case.",
-    "width": "How many points across the chart has.",
-    "page": "Which page, from 0.",
-    "part": "Which of the view's tables; by default the first one.",
-    "version": "The state to answer from, as `about` tells it; by default the current one.",
-}
 _CSV: Final = (
     "A table, as a file: whole numbers of the smallest unit, ids whole, times in ISO 8601."
 )
@@ -59,46 +45,33 @@ def describe() -> dict[str, Any]:
     document: dict[str, Any] = json.loads(_DOCUMENT.read_text(encoding="utf-8"))
     document["info"]["version"] = __version__
     document["components"]["schemas"]["AccountType"]["enum"] = list(ACCOUNT_TYPES)
+    view = document.pop("x-view")
     document["paths"] |= {
-        f"{VIEWS_AT}/{name}{form}": {"get": _view(name, form)} for name in VIEWS for form in FORMS
+        f"{VIEWS_AT}/{name}{form}": {"get": _view(name, form, **view)}
+        for name in VIEWS
+        for form in FORMS
     }
     return document
 
 
-def _view(name: str, form: str) -> dict[str, Any]:
-    """Return the operation of a view of the explorer."""
-    about, parameters = VIEWS[name]
+def _view(
+    name: str, form: str, parameters: dict[str, Any], responses: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the operation of a view of the explorer, by what views may take and answer."""
+    about, names = VIEWS[name]
     answer = {"application/json": {"schema": {"$ref": "#/components/schemas/View"}}}
     if form == ".csv":
         about = f"{about} {_CSV}"
         answer = {"text/csv": {"schema": {"type": "string"}}}
-        parameters += ("part",) if PARTS[name][1:] else ()
-    refused = ("400", "403", "405", "409", "414", "416", "429", "500", "503", "504")
+        names += ("part",) if PARTS[name][1:] else ()
+    part = {"schema": {"type": "string", "enum": list(PARTS[name])}}
     return {
         "operationId": f"explore{name.capitalize()}{form.replace('.', '_')}",
         "summary": f"Explore: {name}{form}",
         "description": about,
-        "parameters": [_parameter(each, name) for each in parameters],
-        "responses": {
-            "200": {"description": "The view.", "content": answer},
-            **{status: {"$ref": f"#/components/responses/{status}"} for status in refused},
-        },
+        "parameters": [parameters[each] | (part if each == "part" else {}) for each in names],
+        "responses": {"200": {"description": "The view.", "content": answer}, **responses},
     }
-
-
-def _parameter(name: str, view: str) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string"}
-    if name == "account":
-        key = {"type": "string", "pattern": r"^[^|]*\|[^|]*\|[^|]*\|[^|]*$"}
-        schema = {"type": "array", "items": key, "maxItems": MOST_ACCOUNTS}
-    elif name in {"part", "by"}:
-        schema = {"type": "string", "enum": ["party"] if name == "by" else list(PARTS[view])}
-    elif name in NUMBERS:
-        schema = {
-            "type": "integer",
-            **dict(zip(("minimum", "maximum"), NUMBERS[name], strict=True)),
-        }
-    return {"name": name, "in": "query", "description": _MEANINGS[name], "schema": schema}
 
 
 @functools.cache

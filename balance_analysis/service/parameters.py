@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from balance_analysis.filters import Filters
-from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY
+from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY, TYPES_BY_NUMBER
 from balance_analysis.service.errors import RefusedError
 from balance_analysis.service.listing import Place, decode_cursor
+from balance_analysis.text import LONG_ID
 
 DEFAULT_PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 5000
@@ -40,14 +41,7 @@ _NAMES: Final = (
 )
 _GROUP: Final = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
 
-_UNUSED: Final = 8
-_NUMBERS: Final = {
-    str(place + (place >= _UNUSED)): name for place, name in enumerate(ACCOUNT_TYPES)
-}
-"""The account types by their numbers, which nodes take too; none has the number 8."""
-
 _WORD: Final = re.compile(r"(?<=[a-z])([A-Z])")
-_HEX_ID: Final = re.compile(r"[0-9a-fA-F]{64}")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -125,7 +119,9 @@ def read_parameters(
 def _filters(
     values: Mapping[str, list[str]], is_known_type: Callable[[str], bool]
 ) -> Filters | None:
-    types = [_NUMBERS.get(value, value) for value in values[TYPES]]
+    # Nodes take the numbers too.
+    numbers = {str(number): name for number, name in TYPES_BY_NUMBER.items()}
+    types = [numbers.get(value, value) for value in values[TYPES]]
     for name in types:
         if not name:
             raise RefusedError(f"{TYPES}={name!r} is no value: leave it out for all account types")
@@ -175,7 +171,7 @@ def _party(value: str) -> str:
 
 
 def _hex_id(name: str, value: str, otherwise: str = "") -> str:
-    if not _HEX_ID.fullmatch(value):
+    if not LONG_ID.fullmatch(value):
         raise RefusedError(f"{name}={value!r} is not an id: send 64 hex digits{otherwise}")
     return value.lower()
 

@@ -63,17 +63,18 @@ class Nearest:
     descending
         Whether the page's side is the newest.
     block
-        The time of the block at that side whose rows don't count: the cursor's.
+        The time of the block at that side whose rows don't count: the cursor's; without one a
+        moment beyond all rows.
     """
 
     count: int
     descending: bool
-    block: int | None = None
+    block: int
 
     def among(self, rows: pa.Table) -> pa.Table:
         """Return these of rows in any order."""
         times = times_of(rows)
-        others = times if self.block is None else times[times != self.block]
+        others = times[times != self.block]
         if len(others) <= self.count:
             return rows
         place = len(others) - self.count if self.descending else self.count - 1
@@ -85,20 +86,17 @@ class Nearest:
         times = times_of(rows)
         low, high = np.searchsorted(times, span)
         if self.descending:
-            edge = high if self.block is None else min(high, np.searchsorted(times, self.block))
+            edge = min(high, np.searchsorted(times, self.block))
             if edge - low > self.count:
                 low = np.searchsorted(times, times[edge - self.count])
         else:
-            behind = low if self.block is None else np.searchsorted(times, self.block, side="right")
-            edge = max(low, behind)
+            edge = max(low, np.searchsorted(times, self.block, side="right"))
             if high - edge > self.count:
                 high = np.searchsorted(times, times[edge + self.count - 1], side="right")
         return rows.slice(low, high - low)
 
     def found(self, rows: pa.Table) -> int:
         """Return how many of some rows count."""
-        if self.block is None:
-            return int(rows.num_rows)
         return int(np.count_nonzero(times_of(rows) != self.block))
 
 
@@ -256,7 +254,7 @@ class Finder:
         found, number, ahead = [ARROW_SCHEMA.empty_table()], 0, 1
         if filters is None:
             return listing.in_order(found[0])
-        block, (start, end) = None, span
+        block, (start, end) = EVER[descending], span
         if cursor is not None:
             block = cursor.time
             start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -50,7 +50,6 @@ def ranked(levels, names):
     return sorted(found, key=lambda row: (row[place], row[size] is None, -abs(row[size] or 0)))
 
 
-@settings(max_examples=60)
 @given(cases(), moments, moments, groupings)
 def test_two_moments_differ_as_a_loop_over_accounts_says(case, one, other, by):
     rows, opening, known = case
@@ -71,7 +70,6 @@ def test_two_moments_differ_as_a_loop_over_accounts_says(case, one, other, by):
     }
 
 
-@settings(max_examples=60)
 @given(st.tuples(cases(), moments), st.tuples(cases(), moments), groupings, st.booleans())
 def test_tables_and_their_balances_at_moments_compare_alike(one, other, by, at_once):
     pairs = [one, other]

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -118,7 +118,6 @@ def with_asset(by):
     return by if "asset_id" in by else ["asset_id", *by]
 
 
-@settings(max_examples=60)
 @given(cases(), groupings, st.integers(1, 5))
 def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, by, step):
     rows, opening, known = case
@@ -147,7 +146,6 @@ def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, 
     assert [amount(x) for x in ba.time_weighted_average(table, **how)["average"]] == averages
 
 
-@settings(max_examples=60)
 @given(cases(), groupings.filter(lambda by: len(by) < 4), EDGES, EDGES)
 def test_a_party_is_summarised_as_a_loop_over_its_blocks_does_it(case, by, one, other):
     rows, opening, known = case
@@ -166,7 +164,6 @@ def test_a_party_is_summarised_as_a_loop_over_its_blocks_does_it(case, by, one, 
                 assert amount(row[name]) == value, name
 
 
-@settings(max_examples=40)
 @given(cases(), groupings, st.sampled_from([*POINTS]), st.none() | st.integers(1, 3))
 def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
     rows, opening, known = case
@@ -201,7 +198,6 @@ def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
 DESKS = {"a1": "east", "b2": "west"}
 
 
-@settings(max_examples=30)
 @given(cases(), st.sampled_from(POINTS))
 def test_groups_are_made_by_a_column_that_the_table_has_besides(case, when):
     rows, opening, known = case

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis import demo
 from tests.analysis.tables import LARGEST, START, rows, table_of
 from tests.columns import ATTRS_KEY, BALANCE_DTYPE, empty_table
 
@@ -160,13 +159,12 @@ def test_true_stands_for_the_tables_own_assets():
     assert table.balances.totals(units=False)["total"].dtype == BALANCE_DTYPE
 
 
-def test_an_archive_knows_its_own_units():
-    with demo.sample_archive() as archive:
-        exact = archive.balance_at("2023-04-12")
-        found = archive.balance_at("2023-04-12", units=True)
-        opening = archive.opening_balances(at="2023-04-12", units=True)
-        assert found.equals(ba.to_units(exact, archive.assets()))
-        assert opening["balance"].dtype == "float64"
+def test_an_archive_knows_its_own_units(sample):
+    exact = sample.balance_at("2023-04-12")
+    found = sample.balance_at("2023-04-12", units=True)
+    opening = sample.opening_balances(at="2023-04-12", units=True)
+    assert found.equals(ba.to_units(exact, sample.assets()))
+    assert opening["balance"].dtype == "float64"
 
 
 @given(rows)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import json
 import os
 import signal
@@ -240,6 +241,7 @@ def main() -> None:
     import tests.archive.exporting  # noqa: F401, PLC0415
 
     stamina.set_testing(True, attempts=2)
+    gc.freeze()  # so that children share what is there
     for order in _orders():
         print(json.dumps(_fork(order)), flush=True)  # noqa: T201 - the answer
 

@@ -164,7 +164,7 @@ def history(request, tmp_path_factory):
 @pytest.mark.parametrize("name", READS)
 def test_an_answer_is_of_one_state_while_an_export_commits(history, tmp_path, name, stride):
     states, answers = history
-    for begin in range(0, len(states), 3):
+    for begin in range(stride // 2, len(states), 6):
         folder, coming = tmp_path / f"{begin}", iter(states[begin + 1 :: stride])
         put(folder, states[begin])
 

@@ -124,6 +124,12 @@ def test_sql_prints_a_table_with_every_digit(archive):
     assert set(whole.split()) == {"party_id"} | {row.party_id for row in _covered(archive)}
 
 
+def test_sql_prints_decimals_without_an_exponent_or_zeros_at_the_end(archive):
+    amounts = ["0", "100", "1.5", "12345678901234567890.000000000000000001"]
+    query = f"select unnest([{', '.join(amounts)}]::decimal(38, 18)[]) as amount"
+    assert [line.strip() for line in lines(run("sql", archive, query))] == ["amount", *amounts]
+
+
 def test_sql_shows_the_first_rows_of_many_and_says_so(archive):
     told = lines(run("sql", archive, "from changes", "--limit", "3"))
     assert len(told) == 5
@@ -135,7 +141,14 @@ def test_sql_shows_the_first_rows_of_many_and_says_so(archive):
     ("condition", "hint"),
     [
         ("asset_id = 'tUSD'", "tUSD is a symbol, not an id: write symbol = 'tUSD'"),
-        ("asset_id in ('x', 'tusd')", "tusd is a symbol, not an id: write symbol = 'tusd'"),
+        ("asset_id in ('x', 'tusd')", "tusd is a symbol, not an id: write symbol = 'tUSD'"),
+        (
+            "account_type in ('margin')",
+            "margin is short for an account type: write 'ACCOUNT_TYPE_MARGIN'",
+        ),
+        ("account_type = 'ACCOUNT_TYPE_MARGIN' or market_id = ''", ""),
+        ("market_id = '0ab1'", "0ab1 is a part of an id: --wide shows whole ids"),
+        ("party_id = 'ab…cd'", "ab…cd is a part of an id: --wide shows whole ids"),
         ("party_id != 'alice'", "alice is a label, not an id: the view labels has its ids"),
         ("symbol = 'tUSD' and party_id = 'x'", ""),
     ],

@@ -281,7 +281,7 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
         first.kill()
         first.communicate()
     assert second.returncode == 75
-    assert f"process {first.pid} on " in said
+    assert re.search(rf"process {first.pid} on \S+, since [\d:T-]+Z; try again", said)
     assert metrics.read_text() == "of the first"
 
 

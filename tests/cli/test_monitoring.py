@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -71,6 +72,15 @@ def test_a_health_check_is_told_why_a_run_failed_by_the_environment_too(node, tm
         other = ("--asset-id", ROWS[0].asset_id)
         said = run("export", node.url, tmp_path / "a", *other, code=2, **told).stderr
         assert health.told[-1] == ("/fail", said.replace("balance-analysis", "exit code 2").strip())
+
+
+def test_a_health_check_is_told_that_a_run_was_interrupted(tmp_path):
+    def interrupted(*_):
+        signal.raise_signal(signal.SIGTERM)
+
+    with Health() as health, node_of(ROWS, faults=interrupted) as node:
+        run("export", node.url, tmp_path / "a", "--ping-url", health.url, code=130)
+    assert health.told == [("/start", ""), ("/fail", "exit code 130: interrupted")]
 
 
 @pytest.mark.parametrize("way", ["answers 500", "hangs", "refuses"])

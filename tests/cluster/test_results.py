@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import platform
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -113,6 +115,23 @@ def test_an_unknown_option_is_refused(archive):
     for name in ("layout", "foo"):
         with pytest.raises(TypeError, match=f"no keyword '{name}'"):
             cluster.series(archive, **{name: 1})
+
+
+def test_a_signature_has_the_options_with_their_defaults():
+    shown = inspect.signature(cluster.time_weighted_average).parameters
+    assert {*cluster.Options.__annotations__} <= {*shown}
+    assert [shown[name].default for name in ("to", "partial", "market_ids")] == [None, False, ()]
+
+
+def test_results_carry_the_names_that_the_archive_keeps_or_the_caller_gives(table, tmp_path):
+    archive = write_archive(tmp_path / "archive", table)
+    party = table["party_id"].iloc[0]
+    (tmp_path / "archive" / "_labels.json").write_text(json.dumps({party: "kept"}))
+    for labels, told in ((None, "kept"), ({party: "given"}, "given")):
+        totals = cluster.totals(archive, by=["asset_id", "party_id"], freq="1D", labels=labels)
+        expected = ba.totals(archive.read(labels=labels), by=["asset_id", "party_id"], freq="1D")
+        assert totals.attrs == expected.attrs
+        assert told in set(ba.labelled(totals)["label"])
 
 
 class Small:

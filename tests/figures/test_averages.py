@@ -49,7 +49,6 @@ LEVELS = st.dictionaries(
 
 
 @given(LEVELS, st.booleans())
-@settings(max_examples=25)
 def test_bars_are_as_high_as_what_is_known_of_a_day_was_on_average(levels, shares):
     plt.close("all")
     changes = {who: {} for who, _ in levels}

@@ -33,7 +33,6 @@ from tests.figures.drawn import (
         max_size=12,
     )
 )
-@settings(max_examples=30)
 def test_each_line_has_the_rows_of_its_account_and_ends_with_the_interval(levels):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     last = max(row[4] for row in rows)
@@ -114,7 +113,6 @@ def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
         max_size=40,
     )
 )
-@settings(max_examples=25)
 def test_of_many_accounts_those_that_do_not_change_are_others_and_no_other_is(levels):
     plt.close("all")
     accounts = {who: [x for (w, _), x in sorted(levels.items()) if w == who] for who, _ in levels}
@@ -140,7 +138,6 @@ def test_of_many_accounts_those_that_do_not_change_are_others_and_no_other_is(le
         max_size=12,
     )
 )
-@settings(max_examples=25)
 def test_an_indexed_line_begins_at_100_with_the_first_balance_that_is_not_0(levels):
     plt.close("all")
     rows = [(*account, START + hour * HOUR, level) for (account, hour), level in levels.items()]

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from balance_analysis import demo
 from tests.analysis.tables import table_of
 from tests.figures.drawn import GENERAL, HOUR, coverage_frame, micros, us
 
@@ -69,10 +68,9 @@ def test_a_gap_of_an_hour_is_seen_among_years():
     assert reds > 20
 
 
-def test_an_archive_is_drawn_by_its_coverage():
-    with demo.sample_archive() as archive:
-        expected = bars(ba.plot_coverage(archive.coverage()))
-        assert bars(ba.plot_coverage(archive)) == bars(ba.plot_coverage(archive.uri)) == expected
+def test_an_archive_is_drawn_by_its_coverage(sample):
+    expected = bars(ba.plot_coverage(sample.coverage()))
+    assert bars(ba.plot_coverage(sample)) == bars(ba.plot_coverage(sample.uri)) == expected
 
 
 def test_nothing_covered_gives_axes_that_say_so():

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -31,7 +31,6 @@ def columns_of(times, columns):
 
 
 @given(step_functions(), st.integers(1, 20))
-@settings(max_examples=50)
 def test_a_column_keeps_its_first_lowest_highest_and_last_level(function, columns):
     times, levels = function
     places = downsample(times, *levels, columns=columns)
@@ -51,7 +50,6 @@ def test_a_column_keeps_its_first_lowest_highest_and_last_level(function, column
 
 
 @given(step_functions(), st.integers(1, 20), st.data())
-@settings(max_examples=50)
 def test_each_side_of_a_gap_keeps_its_own_lowest_and_highest_level(function, columns, data):
     times, levels = function
     known = st.lists(st.booleans() | st.just(True), min_size=len(times), max_size=len(times))

@@ -16,7 +16,6 @@ from balance_analysis import (
     Client,
     IncompleteError,
     RequestError,
-    demo,
     export,
     load_balance_changes,
 )
@@ -206,9 +205,9 @@ def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):
     assert spans_of(tmp_path / "a") == [(START, END + HOUR, True)]
 
 
-def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
+def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path, sample):
     month = to_microseconds("2023-04-01"), to_microseconds("2023-05-01")
-    with demo.sample_archive() as archive, serving(archive) as url:
+    with serving(sample) as url:
         bounds = dict(zip(("start", "end"), month, strict=True))
         run_export(url, tmp_path / "a", partition="month", **bounds)
     assert spans_of(tmp_path / "a") == [(*month, True)]

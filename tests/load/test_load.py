@@ -132,7 +132,6 @@ releases = st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76", "v0.79"])
         }
     ),
 )
-@settings(max_examples=50)
 def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, quirks):
     history, query = situation
     node = LoopbackNode(history, **quirks)

@@ -35,7 +35,6 @@ def told(table):
 
 
 @given(rows=histories(most_rows=120, most_accounts=40), each=st.integers(1, 40), data=st.data())
-@settings(max_examples=25, deadline=None)
 def test_the_rows_of_segments_are_those_of_the_node(tmp_path_factory, rows, each, data):
     if not rows:
         return

@@ -8,7 +8,6 @@ from html.parser import HTMLParser
 import pytest
 import requests
 
-from balance_analysis import demo
 from balance_analysis.service.openapi import describe, page
 from tests.serving import CHANGES, serving
 
@@ -58,8 +57,8 @@ def test_the_page_has_every_operation_parameter_error_and_form(read):
 
 
 @pytest.fixture(scope="module")
-def url():
-    with demo.sample_archive() as archive, serving(archive) as url:
+def url(sample):
+    with serving(sample) as url:
         yield url
 
 

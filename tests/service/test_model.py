@@ -96,7 +96,6 @@ def _head_of(held):
 
 
 @given(data=st.data())
-@settings(max_examples=25)
 def test_every_request_gets_the_answer_that_the_rules_give(held_in, data):
     held = data.draw(archives())
     service, strict = held_in(held)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openapi_spec_validator import validate
 
-from balance_analysis import demo
-from balance_analysis.explorer.wire import VIEWS
+from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS
 from balance_analysis.service.guards import EXPOSED, LONGEST_URL
 from balance_analysis.service.openapi import VIEWS_AT, describe
 from balance_analysis.service.parameters import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
@@ -34,13 +33,13 @@ FORMS = {
 }
 """The interface's parameters; an int64 is text, since JavaScript's numbers would round it."""
 
-EXAMPLES = 15
+EXAMPLES = 6
 """Of requests by chance, for each operation."""
 
 
 @pytest.fixture(scope="module")
-def url():
-    with demo.sample_archive() as archive, serving(archive) as url:
+def url(sample):
+    with serving(sample) as url:
         yield url
 
 
@@ -122,6 +121,14 @@ def test_the_numbers_that_are_told_are_those_that_hold():
     assert f"{DEFAULT_PAGE_SIZE:,} if neither this" in text
     assert {*re.findall(r"([0-9,]+) bytes", text)} == {f"{LONGEST_URL:,}"}
     assert {*EXPOSED} == {*describe()["components"]["headers"]}
+
+
+def test_the_numbers_of_views_are_those_that_hold():
+    operations = [path["get"] for at, path in describe()["paths"].items() if VIEWS_AT in at]
+    told = {each["name"]: each["schema"] for one in operations for each in one["parameters"]}
+    assert told["account"]["maxItems"] == MOST_ACCOUNTS
+    bounds = {name: (x["minimum"], x["maximum"]) for name, x in told.items() if "minimum" in x}
+    assert bounds == NUMBERS
 
 
 def test_every_error_answer_has_the_interface_s_body():

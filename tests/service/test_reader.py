@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis import Archive, ArchiveError
@@ -17,6 +17,7 @@ from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.scan import File, LruCache
 from balance_analysis.archive.store import Store
 from balance_analysis.service.reader import Nearest, Reader
+from balance_analysis.spans import EVER
 from tests.columns import ARROW_SCHEMA
 from tests.service.rows import (
     ASSETS,
@@ -78,10 +79,9 @@ class CountingStore(Store):
 @given(
     rows=row_lists(min_size=1, max_size=90),
     allowed=some_ids(),
-    nearest=st.builds(Nearest, st.integers(1, 8), st.booleans()),
+    nearest=st.builds(lambda n, old: Nearest(n, old, EVER[old]), st.integers(1, 8), st.booleans()),
     bounds=st.tuples(st.sampled_from(MOMENTS), st.sampled_from(MOMENTS)),
 )
-@settings(deadline=None, max_examples=25)
 def test_the_nearest_rows_of_a_span_are_read(kept_rows, rows, allowed, nearest, bounds):
     start, end = (BASE + moment for moment in sorted(bounds))
     inside = [
@@ -129,7 +129,7 @@ def test_a_block_that_lies_beyond_the_span_changes_nothing(tmp_path, kept_rows, 
 def test_a_file_that_is_not_what_was_noted_is_never_read_as_if_it_were(tmp_path, allowed, damage):
     file = write(tmp_path, block_of(40), 7)
     path, reader = tmp_path / NAME, Reader(Archive(tmp_path).store)
-    nearest = Nearest(5, descending=True)
+    nearest = Nearest(5, descending=True, block=EVER[1])
     content, before = path.read_bytes(), read(reader, file, nearest, allowed=allowed)
     others = {"cut": content[:-9], "longer": content + b"x", "no Parquet": b"x" * len(content)}
     if damage == "gone":
@@ -148,7 +148,7 @@ def test_a_file_that_is_being_replaced_is_read_as_it_was_or_as_it_will_be(tmp_pa
     old, new = block_of(4), block_of(7)
     notes = tuple(write(tmp_path, rows, 3).notes[0] for rows in (old, new))
     file = replace(write(tmp_path, old, 3), notes=notes)
-    nearest = Nearest(99, descending=True)
+    nearest = Nearest(99, descending=True, block=EVER[1])
     for rows in (old, new):
         write(tmp_path, rows, 3)
         reader = Reader(Archive(tmp_path).store)
@@ -162,7 +162,7 @@ def test_reading_stops_when_it_has_taken_too_long(tmp_path):
     def check():
         raise RuntimeError("too long")
 
-    allowed, nearest = {"account_type": [TYPES[0]]}, Nearest(99, descending=True)
+    allowed, nearest = {"account_type": [TYPES[0]]}, Nearest(99, descending=True, block=EVER[1])
     with pytest.raises(RuntimeError, match="too long"):
         read(Reader(Archive(tmp_path).store), file, nearest, allowed=allowed, check=check)
 
@@ -175,5 +175,8 @@ def test_of_files_that_were_read_whole_the_last_are_kept_as_far_as_memory_goes(t
         files.append(replace(file, name=f"{count}.parquet"))
         (tmp_path / NAME).rename(tmp_path / files[-1].name)
     for file in files * 2:
-        assert len(read(reader, file, Nearest(9, descending=True))) == file.notes[0].rows
+        assert (
+            len(read(reader, file, Nearest(9, descending=True, block=EVER[1])))
+            == file.notes[0].rows
+        )
     assert store.opened == (4 if room == 1 else 2)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 import balance_analysis as ba
-from balance_analysis import Archive, demo
+from balance_analysis import Archive
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.wire import PARTS, VIEWS
 from balance_analysis.segments.chain import source_text
@@ -32,7 +32,7 @@ DAY = 24 * HOUR
 BEGIN = 1_675_555_200_000_000
 LONGEST = {"hour": 50 * HOUR, "day": 50 * DAY, "month": 1300 * DAY}
 ARCHIVES = settings.default.max_examples // 5
-"""How many are tried: ten, and as many times more as a property has more examples."""
+"""How many are tried: five, and as many times more as a property has more examples."""
 
 
 def make_archive(folder, seed):
@@ -279,9 +279,9 @@ def try_archive(folder, seed):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_view_as_csv_has_the_rows_of_its_json_with_whole_ids_integers_and_iso_times(view):
-    with demo.sample_archive() as archive, asyncio.Runner() as runner:
-        page = Page(InProcess(runner, application(archive)))
+def test_a_view_as_csv_has_the_rows_of_its_json_with_whole_ids_integers_and_iso_times(sample, view):
+    with asyncio.Runner() as runner:
+        page = Page(InProcess(runner, application(sample)))
         ((key, _), *_) = page("accounts")["accounts"]["rows"]
         query = {"accounts": [tuple(map(unquote, key.split("|")))]}
         query = query if "account" in VIEWS[view][1] else {}
@@ -325,9 +325,9 @@ def iso(moment):
 WRITTEN = {"moment": iso, "ratio": lambda part: part, "flag": lambda flag: str(flag).lower()}
 
 
-def test_a_file_of_a_part_that_a_view_has_not_is_refused():
-    with demo.sample_archive() as archive, asyncio.Runner() as runner:
-        answer = InProcess(runner, application(archive)).get(
+def test_a_file_of_a_part_that_a_view_has_not_is_refused(sample):
+    with asyncio.Runner() as runner:
+        answer = InProcess(runner, application(sample)).get(
             [("part", "x")], path="/explore/holders.csv"
         )
     assert answer.status == 400
@@ -364,10 +364,10 @@ class BusyStore(Store):
             self.write_more()
 
 
-MIDDLE, LAST = BEGIN + 10 * DAY, BEGIN + 20 * DAY
+MIDDLE, LAST = BEGIN + 3 * DAY, BEGIN + 6 * DAY
 GROWING = [
     Row(ASSETS[0], TYPES[0], party, "", BEGIN + day * DAY, 100 * day + n)
-    for day in range(1, 20)
+    for day in range(1, 6)
     for n, party in enumerate(PARTIES)
 ]
 NOTED = write_key(GROWING[0][:4])
@@ -375,7 +375,7 @@ NOTED = write_key(GROWING[0][:4])
 
 @pytest.fixture(params=["day", "month"])
 def growing(request, tmp_path):
-    """An archive of ten days, and what writes ten more."""
+    """An archive of three days, and what writes three more."""
     stretches = [Stretch(BEGIN, MIDDLE)]
     rows = [row for row in GROWING if row.time < MIDDLE]
     archive = write_archive(

@@ -156,14 +156,10 @@ def _examine(check: Callable[[Probe], Outcome], probe: Probe) -> Finding:
     try:
         return Finding(check.__name__, *check(probe))
     except BalanceAnalysisError as error:
-        said = _sentence(str(error))
-        return Finding(check.__name__, None, "unknown", said)
-
-
-def _sentence(text: str) -> str:
-    """Return an error's words as a sentence; an address stays as it is."""
-    said = _printable(text).rstrip(".")
-    return f"{said if '://' in said[:8] else said[:1].upper() + said[1:]}."
+        said = _printable(str(error)).rstrip(".")
+        # A sentence; but an address stays as it is.
+        said = said if "://" in said[:8] else said[:1].upper() + said[1:]
+        return Finding(check.__name__, None, "unknown", f"{said}.")
 
 
 def _printable(text: str) -> str:
