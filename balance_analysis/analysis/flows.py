@@ -29,6 +29,7 @@ from balance_analysis.analysis.steps import (
     join,
     map_blocks,
     name_of,
+    spread,
     step_deltas,
     take_ids,
 )
@@ -295,13 +296,6 @@ def group_flows(
         for what in ("inflow", "outflow"):
             found[what] = int128.subtract(found[what], found[INTERNAL])[0]
     return cells, found
-
-
-def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return a column of some cells as one of all cells, 0 in the others."""
-    whole = np.zeros((count, *column.shape[1:]), np.int64)
-    whole[cells] = column
-    return whole
 
 
 def _add_up(

@@ -221,6 +221,13 @@ def join(parts: Sequence[Columns]) -> Columns:
     return {name: concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return a column of some cells as one of all cells, 0 in the others."""
+    whole = np.zeros((count, *column.shape[1:]), np.int64)
+    whole[cells] = column
+    return whole
+
+
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
     """Return the delta of each row, in `out` if it is given; where it is unknown 0.
 

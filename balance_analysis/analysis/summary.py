@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.flows import account_flows, group_flows, spread
+from balance_analysis.analysis.flows import account_flows, group_flows
 from balance_analysis.analysis.grid import Frequency, Zone, check_cells, grid_at, to_times
 from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.holders import merged
@@ -27,6 +27,7 @@ from balance_analysis.analysis.steps import (
     join,
     map_blocks,
     repeat_ids,
+    spread,
 )
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
