@@ -31,7 +31,7 @@ reference: .venv/installed-dev ## every public name with its docstring: build/re
 bench: .venv-bench/installed ## all benchmarks, in less than 20 minutes: tests/benchmarks/RESULTS.md, and a picture
 	.venv-bench/bin/python -m tests.benchmarks
 
-pictures: .venv/installed ## README's pictures, and those that are kept in the notebooks, made anew
+pictures: .venv/installed ## README's pictures, and what the notebooks show, made anew
 	$(RUN)/python notebooks/gallery.py
 	$(RUN)/python -m tests.notebooks
 

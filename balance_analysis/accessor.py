@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.known import known_of
 from balance_analysis.labels import names_of
+from balance_analysis.naming import to_html, to_text
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
 from balance_analysis.text import count_text, list_text, range_text, spans_text
@@ -38,12 +39,8 @@ KINDS: Final = {
 }
 """The methods, by what they are about."""
 
-_SHOWN: Final[dict[str, Any]] = {
-    "max_rows": 10,
-    "show_dimensions": False,
-    "formatters": {"timestamp": "{:%Y-%m-%d %H:%M:%S}".format},
-}
-"""How rows are shown: the first and the last, in 80 characters if amounts have 24 digits."""
+_ROWS: Final = 10
+"""How many rows are shown, the first and the last."""
 
 _SHORT: Final = {
     "at": "balance_at",
@@ -107,16 +104,10 @@ class BalancesAccessor:
 
     def __repr__(self) -> str:
         facts = (f"{name}: {value}" for name, value in self._facts())
-        rows = self._named().to_string(**_SHOWN, max_colwidth=24)
-        return "\n".join([self._title(), *facts, "", rows])
+        return "\n".join([self._title(), *facts, "", to_text(self._table, _ROWS)])
 
     def _repr_html_(self) -> str:
-        rows: str = self._named().to_html(**_SHOWN)
-        return facts_html(self._title(), self._facts()) + rows
-
-    def _named(self) -> pd.DataFrame:
-        named: pd.DataFrame = self.labelled()
-        return named[["symbol", "label", "timestamp", "balance"]]
+        return facts_html(self._title(), self._facts()) + to_html(self._table, _ROWS)
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))

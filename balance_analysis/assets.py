@@ -15,13 +15,17 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from balance_analysis.errors import check_type
 from balance_analysis.presentation import rows_html
 from balance_analysis.text import short_ids, told_apart
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -120,11 +124,11 @@ class Assets(ById[str, Asset]):
         """
         found = self.matches(text)
         if len(found) == 1:
-            return found[0]
+            return self[found[0]]
         if found:
-            ids = ", ".join(one.asset_id for one in found)
             raise ValueError(
-                f"{len(found)} assets have the symbol {text!r}: give one of the ids {ids}"
+                f"{len(found)} assets have the symbol {text!r}: give one of the ids "
+                f"{', '.join(found)}"
             )
         names = {one.symbol.casefold(): one.symbol for one in self.values() if one.symbol}
         close = difflib.get_close_matches(text.casefold(), names, cutoff=0.5)
@@ -132,16 +136,13 @@ class Assets(ById[str, Asset]):
         hint = f"did you mean {' or '.join(known[:3])}?" if known else "none has a symbol"
         raise ValueError(f"no asset has the id or the symbol {text!r}; {hint}")
 
-    def matches(self, text: str) -> list[Asset]:
+    def matches(self, text: str) -> list[str]:
         """Return the assets of an id or a symbol, whatever its case; an exact id comes first."""
         if text in self:
-            return [self[text]]
+            return [text]
         wanted = text.casefold()
-        return [
-            one
-            for one in self.values()
-            if wanted in (one.asset_id.casefold(), one.symbol.casefold())
-        ]
+        told = {one: (one.casefold(), about.symbol.casefold()) for one, about in self.items()}
+        return [one for one, names in told.items() if wanted in names]
 
     def to_json(self) -> dict[str, dict[str, str | int]]:
         """Return what `read_assets` reads, as JSON has it."""
@@ -151,7 +152,7 @@ class Assets(ById[str, Asset]):
         }
 
 
-AssetsLike: TypeAlias = "Assets | Mapping[str, object] | str | os.PathLike[str]"
+AssetsLike: TypeAlias = "Assets | Mapping[str, object] | pd.DataFrame | str | os.PathLike[str]"
 """Assets, or what `read_assets` makes them of."""
 
 
@@ -163,15 +164,15 @@ def read_assets(source: AssetsLike) -> Assets:
     source
         Assets, as they are; a mapping of each id to `decimals`, or to a mapping of `decimals` and,
         where there are any, `symbol` and `name`; the path of a .toml or .json file of such a
-        mapping (in TOML a table for each asset); or of a .csv file with the columns `asset_id` and
-        `decimals`, and maybe `symbol` and `name`, among others.
+        mapping (in TOML a table for each asset); or a DataFrame or the path of a .csv file with the
+        columns `asset_id` and `decimals`, and maybe `symbol` and `name`, among others.
 
     Raises
     ------
     ValueError
         If the source isn't as described.
     TypeError
-        If it is neither assets nor a mapping nor a path.
+        If it is neither assets nor a mapping nor a frame nor a path.
     OSError
         If the file can't be read.
 
@@ -182,15 +183,17 @@ def read_assets(source: AssetsLike) -> Assets:
     """
     if isinstance(source, Assets):
         return source
-    return _make(*read_source(source, "assets", _read_csv))
+    return _make(*read_source(source, "assets", _of_row))
 
 
 def read_source(
     source: Any,  # noqa: ANN401 - whatever a caller gives
     what: str,
-    read_csv: Callable[[str], object],
-) -> tuple[Mapping[Any, object], str]:
-    """Return what is told of things by id, in a mapping or a file, and where that stands.
+    of_row: Callable[[Mapping[Any, Any]], tuple[object, object]],
+) -> tuple[Mapping[Any, Any], str]:
+    """Return what is told of things by id, in a mapping, a frame or a file, and where that stands.
+
+    `of_row` returns of a row, as a CSV file or a frame has it, an id and what is told of it.
 
     Raises
     ------
@@ -199,12 +202,17 @@ def read_source(
     """
     if isinstance(source, Mapping):
         return source, f"the {what}"
-    check_type(source, (str, os.PathLike), f"a mapping of {what} by id or the path of a file")
+    if hasattr(source, "to_dict"):
+        rows = source.astype(object).where(source.notna(), "").to_dict("records")
+        return _by_id(rows, of_row), f"the {what}"
+    check_type(source, (str, os.PathLike), f"{what} as a mapping, a frame or the path of a file")
     file = Path(source)
-    readers: dict[str, Callable[[str], object]]
-    readers = {".toml": tomllib.loads, ".json": _read_json, ".csv": read_csv}
-    read = readers.get(file.suffix.lower())
-    if read is None:
+    readers: dict[str, Callable[[str], object]] = {
+        ".toml": tomllib.loads,
+        ".json": partial(json.loads, object_pairs_hook=_unique),
+        ".csv": lambda text: _by_id(csv.DictReader(io.StringIO(text, newline="")), of_row),
+    }
+    if (read := readers.get(file.suffix.lower())) is None:
         raise ValueError(f"{file}: {what} stand in a .toml, .csv or .json file")
     try:
         content = read(file.read_text(encoding="utf-8-sig"))
@@ -217,8 +225,19 @@ def read_source(
     return content, str(file)
 
 
-def _read_json(text: str) -> object:
-    return json.loads(text, object_pairs_hook=_unique)
+def _by_id(
+    rows: Iterable[Mapping[Any, Any]],
+    of_row: Callable[[Mapping[Any, Any]], tuple[object, object]],
+) -> dict[object, object]:
+    found: dict[object, object] = {}
+    for number, row in enumerate(rows, 1):
+        try:
+            key, told = of_row(row)
+        except ValueError as error:
+            raise ValueError(f"row {number}: {error}") from error
+        if found.setdefault(key, told) != told:
+            raise ValueError(f"row {number}: above, something else is told of {key!r}")
+    return found
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -229,22 +248,14 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return dict(pairs)
 
 
-def _read_csv(text: str) -> dict[str, object]:
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    if missing := {"asset_id", "decimals"} - set(rows.fieldnames or ()):
-        raise ValueError(f"it has no column {', '.join(sorted(missing))}")
-    found: dict[str, object] = {}
-    for row in rows:
-        decimals = (row["decimals"] or "").strip()
-        if not decimals.isdecimal():
-            raise ValueError(
-                f"line {rows.line_num}: decimals must be a whole number, not {decimals!r}"
-            )
-        about = {**{key: row.get(key) for key in ("symbol", "name")}, "decimals": int(decimals)}
-        asset = row["asset_id"]
-        if found.setdefault(asset, about) != about:
-            raise ValueError(f"line {rows.line_num}: asset {asset!r} is described otherwise above")
-    return found
+def _of_row(row: Mapping[Any, Any]) -> tuple[object, object]:
+    if missing := {"asset_id", "decimals"} - row.keys():
+        raise ValueError(f"there is no column {', '.join(sorted(missing))}")
+    decimals = str(row["decimals"]).strip()
+    if not decimals.isdecimal():
+        raise ValueError(f"decimals must be a whole number, not {decimals!r}")
+    about = {key: row.get(key) for key in ("symbol", "name")}
+    return row["asset_id"], {**about, "decimals": int(decimals)}
 
 
 def _make(content: Mapping[Any, object], where: str) -> Assets:

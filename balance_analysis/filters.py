@@ -265,7 +265,7 @@ class _Look:
         if given in NAMED_ASSETS and not assets:
             return given
         if not assets.matches(text):
-            if found := self._by_short("asset", text, assets):
+            if found := self._by_short("asset", text, assets, assets.matches):
                 return found
             if not assets:
                 raise ValueError(
@@ -290,24 +290,39 @@ class _Look:
             )
         labels, ids = self.names().labels, self.ids().get(f"{what}_id", ())
         if found := labels.find(text):
+            other = "market" if is_party else "party"
+            if {*found} <= {*self.ids().get(f"{other}_id", ())} - {*ids}:
+                raise ValueError(f"{text!r} is the label of a {other}, not of a {what}")
             return found
-        if one := self._by_short(what, text, labels.ids()):
+        if one := self._by_short(what, text, labels.ids(), labels.find):
             return [one]
-        known = {one[: len(text)]: short for one, short in short_ids(ids).items()}
+        is_long = len(text) >= _FEWEST
+        known = {one[: len(text)]: short for one, short in short_ids(ids).items() if is_long}
         known |= {label: label for label in labels.ids().values()}
         near = " or ".join(known[x] for x in difflib.get_close_matches(text, known, cutoff=0.5))
-        hint = f"did you mean {near}?" if near else "give the whole id, or labels (--labels FILE)"
+        otherwise = "give the whole id, or labels (--labels FILE)"
+        if not is_long:
+            otherwise = f"a short form has {_FEWEST} characters at least"
+        hint = f"did you mean {near}?" if near else otherwise
         also = f" (or `{NETWORK_PARTY}`)" if is_party else ""
         raise ValueError(
             f"{what} id {text!r} is not 64 hex digits{also}, nor a label or a short form that is "
             f"known; {hint}"
         )
 
-    def _by_short(self, what: str, text: str, named: Iterable[str]) -> str | None:
-        """Return the id that a text is short for, if there is one."""
+    def _by_short(
+        self, what: str, text: str, named: Iterable[str], find: Callable[[str], list[str]]
+    ) -> str | None:
+        """Return the id that a text is short for, if there is one.
+
+        A name that several have may stand before it, as `told_apart` shows them.
+        """
         ids = {*named, *self.ids().get(f"{what}_id", ())}
         if text in ids:
             return text
+        name, _, behind = text.removesuffix(")").rpartition(" (")
+        if name and (alike := find(name)):
+            text, ids = behind, {*alike}
         cut = _SHORT_ID.fullmatch(text)
         head, tail = map(str.lower, cut.groups() if cut else (text, ""))
         size = len(head) + len(tail)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.accessor import BalancesAccessor
-from balance_analysis.errors import check_type
+from balance_analysis.naming import DataFrame, check_frame
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
@@ -55,12 +55,6 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         to_amounts(table["balance"]),
     ]
     return pa.table(columns, schema=ARROW_SCHEMA)
-
-
-def check_frame(table: pd.DataFrame) -> None:
-    """Raise TypeError, which says how to get a table, unless it is a frame."""
-    hint = "the table comes first; ba.load_balance_changes, ba.read_parquet, Archive.read give one"
-    check_type(table, pd.DataFrame, "a table as a pandas DataFrame", hint)
 
 
 def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
@@ -196,7 +190,7 @@ def frame_from(
     columns: dict[str, Any] = dict(zip(ACCOUNT_KEY, ids, strict=True))
     columns["timestamp"] = pd.array(times, dtype=TIMESTAMP_DTYPE, copy=False)
     columns["balance"] = pd.arrays.ArrowExtensionArray(balances)
-    return pd.DataFrame(columns, copy=False)
+    return DataFrame(columns, copy=False)
 
 
 def categories_of(
@@ -226,7 +220,7 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
             columns[name] = pd.array(column.cast(pa.int64()).to_numpy(), dtype=TIMESTAMP_DTYPE)
         else:
             columns[name] = column.to_pandas().cat.remove_unused_categories()
-    return pd.DataFrame(columns)
+    return DataFrame(columns)
 
 
 def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:

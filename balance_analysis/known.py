@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, to_microseconds
@@ -40,9 +39,6 @@ _COUNT: Final = np.uint64(24)
 """Bits of a word that count rows; above them stands a digest of the account's ids."""
 
 _MASK: Final = np.uint64((1 << 24) - 1)
-_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-"""The golden ratio of 64 bits, as in Fibonacci hashing."""
-
 
 _ALL: Final = slice(None)
 _Places = slice | NDArray[np.int64]
@@ -219,35 +215,7 @@ def _words(
 
 def _digests_of(accounts: pd.DataFrame, heads: _Places = _ALL) -> NDArray[np.uint64]:
     """Return a digest of each account, of the rows `heads`, as it stands in words."""
-    mixed: Any = np.uint64(0)
-    for name in ACCOUNT_KEY:
-        ids = accounts[name].array
-        mixed = _mix(mixed, _digests(ids.categories)[ids.codes[heads]])
-    return mixed & ~_MASK  # type: ignore[no-any-return]
+    from pandas.util import hash_pandas_object  # noqa: PLC0415 - pandas takes long
 
-
-def _digests(ids: pd.Index) -> NDArray[np.uint64]:
-    """Return a digest of each text, the same in every process: its bytes, eight at a time."""
-    column = pa.chunked_array(
-        [pa.array(ids, pa.large_string())], pa.large_string()
-    ).combine_chunks()
-    _, offsets, content = column.buffers()
-    bounds = np.frombuffer(offsets, np.int64)[column.offset :][: len(column) + 1]
-    sizes = np.diff(bounds)
-    shape = len(sizes), -(-int(sizes.max(initial=1)) // 8) * 8
-    held = np.frombuffer(content or b"", np.uint8)[bounds[0] : bounds[-1]]
-    texts = np.zeros(shape, np.uint8)
-    if len(held) == texts.size:
-        texts = held.reshape(shape)
-    else:
-        texts[np.arange(shape[1]) < sizes[:, None]] = held
-    mixed = sizes.astype(np.uint64)
-    for place, words in enumerate(texts.view("<u8").T):
-        # What a text is filled up with depends on the others.
-        mixed = np.where(sizes > 8 * place, _mix(mixed, words), mixed)
-    return mixed
-
-
-def _mix(digests: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    mixed: NDArray[np.uint64] = (digests ^ (digests >> np.uint64(29)) ^ words) * _MIX
-    return mixed
+    digests: Any = hash_pandas_object(accounts[ACCOUNT_KEY].iloc[heads], index=False)
+    return digests.to_numpy() & ~_MASK  # type: ignore[no-any-return]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -104,36 +102,19 @@ def read_labels(source: LabelsLike) -> Labels:
     """
     if isinstance(source, Labels):
         return source
-    if hasattr(source, "to_dict"):
-        frame: Any = source
-        rows = frame.astype(object).where(frame.notna(), "").to_dict("records")
-        return _make(_by_key(rows, frame.columns), "the labels")
-    return _make(*read_source(source, "labels", _read_csv))
+    return _make(*read_source(source, "labels", _of_row))
 
 
-def _read_csv(text: str) -> dict[Any, str]:
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    return _by_key(rows, rows.fieldnames or ())
-
-
-def _by_key(rows: Iterable[Mapping[Any, Any]], columns: Iterable[str]) -> dict[Any, str]:
-    """Return labels that stand in rows, by what they name."""
-    names = [name for name in ("id", *ACCOUNT_KEY) if name in columns]
-    if not names or "label" not in columns:
+def _of_row(row: Mapping[Any, Any]) -> tuple[object, object]:
+    names = [name for name in ("id", *ACCOUNT_KEY) if name in row]
+    if not names or "label" not in row:
         raise ValueError(f"labels stand in a column label, beside id or {', '.join(ACCOUNT_KEY)}")
-    found: dict[Any, str] = {}
-    for number, row in enumerate(rows, 1):
-        ids = {name: row[name] for name in names if row[name]}
-        key: Named = tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY)
-        if not ids.keys() >= {*ACCOUNT_KEY[:3]}:
-            if len(ids) != 1 or ids.keys() & {*ACCOUNT_KEY[:2]}:
-                raise ValueError(
-                    f"row {number} must have the id of a party, of a market, or all of an account"
-                )
-            (key,) = ids.values()
-        if found.setdefault(key, row["label"]) != row["label"]:
-            raise ValueError(f"row {number}: {key!r} has another label above")
-    return found
+    ids = {name: row[name] for name in names if row[name]}
+    if ids.keys() >= {*ACCOUNT_KEY[:3]}:
+        return tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY), row["label"]
+    if len(ids) != 1 or ids.keys() & {*ACCOUNT_KEY[:2]}:
+        raise ValueError("it must have the id of a party, of a market, or all of an account")
+    return next(iter(ids.values())), row["label"]
 
 
 def _make(content: Mapping[Any, object], where: str) -> Labels:
@@ -286,17 +267,14 @@ def told_of(accounts: pd.DataFrame, names: Names) -> tuple[pd.DataFrame, NDArray
 
 
 def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
-    """Return what the ids of accounts are called, or each as short as tells it apart."""
-    symbols = names.assets.labels(accounts["asset_id"])
-    shown = {name: names.labels.shown(accounts[name]) for name in _LABELLED if name in accounts}
-    said = {"asset_id": symbols, **shown}
-    return {
-        name.removeprefix("account_").removesuffix("_id"): [
-            said[name][each] if name in said else type_label(each) for each in accounts[name]
-        ]
-        for name in ACCOUNT_KEY
-        if name in accounts
-    }
+    """Return of each column of ids what these are called, or as short as tells them apart."""
+    said: dict[str, Mapping[str, str]] = {}
+    for name in ACCOUNT_KEY:
+        if name in accounts:
+            ids = {*accounts[name].astype("str")}
+            told = names.assets.labels if name == "asset_id" else names.labels.shown
+            said[name] = {x: type_label(x) for x in ids} if name == "account_type" else told(ids)
+    return {name: [said[name][each] for each in accounts[name].astype("str")] for name in said}
 
 
 def _label(ids: dict[str, str], shown: Mapping[str, Mapping[str, str]]) -> str:

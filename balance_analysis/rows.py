@@ -11,7 +11,7 @@ import functools
 import hashlib
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -171,26 +171,29 @@ def account_heads(rows: pa.Table) -> NDArray[np.int64]:
     return np.flatnonzero(is_head)
 
 
-def to_records(rows: pa.Table) -> NDArray[np.void]:
-    """Return rows, in their order, in bytes that depend on nothing but them: 56 each.
+def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]]:
+    """Return what gives some of rows, by their places, in bytes that depend on nothing else.
 
-    These are the SHA-256 of the account, the microseconds (8 bytes, the lowest first) and the
-    balance (16 bytes, the lowest first, in two's complement). An account's bytes are its ids in the
-    order of `ACCOUNT_KEY`, each in UTF-8 after its length in 4 bytes, the lowest first.
+    A row has 56 bytes: the SHA-256 of the account, the microseconds (8 bytes, the lowest first) and
+    the balance (16 bytes, the lowest first, in two's complement). An account's bytes are its ids in
+    the order of `ACCOUNT_KEY`, each in UTF-8 after its length in 4 bytes, the lowest first.
     """
     ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
     heads = account_heads(ids)
     accounts = ids.take(from_numbers(heads, pa.int64()))
     names = [accounts[name].cast(pa.string()).to_pylist() for name in ACCOUNT_KEY]
-    digests = b"".join(map(_account_digest, *names))
-    records = np.empty(rows.num_rows, RECORD)
-    sizes = np.diff(heads, append=rows.num_rows)
-    records["account"] = np.repeat(np.frombuffer(digests, "V32"), sizes)
-    records["timestamp"] = _times(rows["timestamp"])
-    balances = _one_chunk(rows["balance"])
-    if len(balances):
-        held = np.frombuffer(balances.buffers()[1], "V16")
-        records["balance"] = held[balances.offset : balances.offset + len(balances)]
+    digests = np.frombuffer(b"".join(map(_account_digest, *names)), "V32")
+    numbers = np.repeat(np.arange(len(heads)), np.diff(heads, append=rows.num_rows))
+    times, balances = _times(rows["timestamp"]), _one_chunk(rows["balance"])
+    held = np.frombuffer(balances.buffers()[1], "V16")[balances.offset :]
+
+    def records(places: NDArray[np.int64]) -> NDArray[np.void]:
+        made = np.empty(len(places), RECORD)
+        made["account"] = digests.take(numbers.take(places))
+        made["timestamp"] = times.take(places)
+        made["balance"] = held.take(places)
+        return made
+
     return records
 
 

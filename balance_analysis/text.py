@@ -103,6 +103,11 @@ def list_text(
     return sep.join([*texts[:most], *[rest.format(more)] * (more > 0)])
 
 
+def clipped(text: str, most: int) -> str:
+    """Return a text, or of a longer one its beginning."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 Duration = dt.timedelta | str
 """A length of time: a timedelta, or text such as "90s", "10m", "2h", "7d" or "1w"."""
 

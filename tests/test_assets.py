@@ -125,8 +125,8 @@ def test_assets_that_are_described_wrongly_are_refused(about, message):
         ("a.json", "{", "can't be read"),
         ("a.json", "[1]", "is no object of assets by id"),
         ("a.csv", "asset_id\nx\n", "no column decimals"),
-        ("a.csv", "asset_id,decimals\nx,1.5\n", "line 2: decimals must be a whole number"),
-        ("a.csv", "asset_id,decimals\nx,1\nx,2\n", "line 3: asset 'x' is described otherwise"),
+        ("a.csv", "asset_id,decimals\nx,1.5\n", "row 1: decimals must be a whole number"),
+        ("a.csv", "asset_id,decimals\nx,1\nx,2\n", "row 2: above, something else is told"),
         ("a.toml", b"\xff", "can't be read: .*codec"),
         ("a.json", '{"x": 1, "x": 2}', "'x' stands twice in one object"),
         (

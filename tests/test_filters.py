@@ -211,6 +211,39 @@ def test_a_label_stands_for_all_that_have_it_and_a_near_one_is_told():
         make_filters(party_ids="Alice")
 
 
+def test_what_tells_two_of_one_label_apart_is_taken_as_it_is_shown():
+    parties, assets = (ID, "cd" * 32), {one: {"symbol": "X", "decimals": 1} for one in ids(2)}
+    labels = ba.read_labels(dict.fromkeys(parties, "Desk (UK)"))
+    for one, shown in labels.shown(parties).items():
+        assert "(UK) (" in shown
+        assert make_filters(party_ids=shown, labels=labels).party_ids == (one,)
+    labels = {f"{digit}" * 64: "Desk" for digit in "123"}
+    for one, shown in ba.read_labels(labels).shown(labels).items():
+        assert make_filters(market_ids=shown, labels=labels).market_ids == (one,)
+    with pytest.raises(ValueError, match="is not 64 hex digits"):
+        make_filters(party_ids="Desk (4444…4444)", labels=labels)
+    assert ba.read_assets(assets).label(ids(2)[1]).startswith("X (")
+    with pytest.raises(ValueError, match="2 assets have the symbol"):
+        make_filters(asset_id="X", assets=assets)
+    assets[ID] = {"symbol": "x", "decimals": 1}
+    assert make_filters(asset_id="X (ab..ab)", assets=assets).asset_id == ID
+
+
+def test_the_label_of_a_market_is_none_of_a_party():
+    known = {"party_id": {ids(1)[0]}, "market_id": {ID}}
+    labels = {ids(1)[0]: "Alice", ID: "BTC/USD"}
+    with pytest.raises(ValueError, match="'btc/usd' is the label of a market, not of a party"):
+        make_filters(party_ids="btc/usd", labels=labels, ids=lambda: known)
+    with pytest.raises(ValueError, match="'Alice' is the label of a party, not of a market"):
+        make_filters(market_ids="Alice", labels=labels, ids=lambda: known)
+    assert make_filters(party_ids="BTC/USD", labels=labels).party_ids == (ID,)  # nobody knows
+
+
+def test_a_short_form_that_is_too_short_is_told_how_long_it_must_be():
+    with pytest.raises(ValueError, match=r"known; a short form has 4 characters at least$"):
+        make_filters(party_ids="aba", ids=lambda: {"party_id": {ID}})
+
+
 def test_a_short_form_of_nothing_is_refused_with_near_ones():
     with pytest.raises(ValueError, match=r"'0018' is not 64 hex digits.*did you mean 001700…0000"):
         make_filters(party_ids="0018", ids=lambda: {"party_id": ["0017" + "0" * 60]})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import pandas as pd
 import pytest
@@ -72,12 +73,15 @@ def test_labels_written_as_json_read_back_equal(source):
         ({5: "x"}, "neither an id"),
         (pd.DataFrame({"label": ["x"]}), "stand in a column label, beside id"),
         (pd.DataFrame({"party_id": ["x"]}), "stand in a column label, beside id"),
-        (pd.DataFrame({"asset_id": ["x"], "label": ["y"]}), "row 1 must have the id of a party"),
+        (
+            pd.DataFrame({"asset_id": ["x"], "label": ["y"]}),
+            "row 1: it must have the id of a party",
+        ),
         (
             pd.DataFrame({"party_id": ["x"], "market_id": ["y"], "label": ["z"]}),
-            "row 1 must have the id of a party",
+            "row 1: it must have the id of a party",
         ),
-        (pd.DataFrame({"id": ["a", "a"], "label": ["x", "y"]}), "row 2: 'a' has another label"),
+        (pd.DataFrame({"id": ["a", "a"], "label": ["x", "y"]}), "row 2: above, something else"),
     ],
 )
 def test_labels_that_say_nothing_or_not_what_are_refused(source, message):
@@ -173,6 +177,29 @@ def test_a_labelled_table_stays_a_table_and_files_have_the_names(tmp_path):
     assert SOME[0][:6] not in header
 
 
+def test_files_but_parquet_have_the_names_that_a_frame_knows_in_columns(tmp_path):
+    held, forms = ba.balance_at(NAMED, "2023-04-12"), ["csv", "json", "xlsx", "parquet"]
+    read = [pd.read_csv, pd.read_json, pd.read_excel, pd.read_parquet]
+    for form, reading in zip(forms, read, strict=True):
+        ba.write_table(held, tmp_path / f"x.{form}")
+        found = reading(tmp_path / f"x.{form}")
+        assert ("symbol" in found) == ("label" in found) == (form != "parquet")
+        assert found["party_id"].tolist() == held["party_id"].tolist()
+        if form != "parquet":
+            assert found["symbol"].tolist() == ba.labelled(held)["symbol"].tolist()
+            assert found["label"].str.contains("Alice").any()
+            assert found["label"].map(str.isascii).all() == (form == "csv")
+
+
+def test_a_column_of_the_caller_s_that_is_called_label_stays(tmp_path):
+    table = NAMED.assign(label=NAMED["market_id"].astype("str").str[:1])
+    sums = ba.totals(table, by=["asset_id", "label"], freq="7D")
+    assert ba.labelled(sums)["label"].tolist() == sums["label"].tolist()
+    ba.write_table(sums, tmp_path / "x.csv")
+    read = pd.read_csv(tmp_path / "x.csv", keep_default_na=False, dtype=str)
+    assert read["label"].tolist() == sums["label"].tolist()
+
+
 def test_a_labelled_table_is_added_up_by_label():
     table = NAMED[NAMED["asset_id"] == NAMED["asset_id"].iloc[0]]
     party = ba.labelled(table[["party_id"]], labels=LABELLED)
@@ -192,11 +219,62 @@ def test_what_has_no_ids_can_not_be_labelled_and_what_has_only_assets_has_symbol
     assert ba.labelled(NAMED.head(0)).empty
 
 
+LOOKED_AT = {
+    **RESULTS,
+    "holders": lambda t: t.balances.holders("2023-04-12", by="party_id"),
+    "compare": lambda t: t.balances.compare(at=("2023-04-05", "2023-04-12")),
+    "parties": lambda t: t.balances.summarize_parties(),
+    "labelled": lambda t: ba.labelled(t.balances.at("2023-04-12")),
+    "selected": lambda t: t.balances.at("2023-04-12").sort_values("balance").tail(30),
+    "units": lambda t: ba.to_units(t.balances.at("2023-04-12")),
+}
+
+
+@pytest.mark.parametrize("result", LOOKED_AT)
+def test_the_first_look_at_a_result_fits_80_columns_and_has_names_and_an_amount(result):
+    found = LOOKED_AT[result](NAMED)
+    text = repr(found)
+    rows = text.splitlines()
+    assert max(map(len, rows)) <= 80
+    assert rows[0].split()[:2] == ["symbol", "label"]
+    assert rows[-1] == f"[{len(found):,} rows x {found.shape[1]} columns]"
+    amounts = [*found.select_dtypes(exclude=["category", "datetimetz"])]
+    shown = [name for name in amounts if name in rows[0].split()]
+    assert shown
+    exact = next((name for name in shown if found[name].dtype != float), None)
+    if exact is not None:
+        assert str(found[exact].iloc[-1]) in rows[-3].split()
+    page = found._repr_html_()
+    assert all(f"<th>{name}</th>" in page for name in found)
+    assert not re.search("[0-9a-f]{64}", page + text)
+    assert found["party_id"].str.len().max() == 64  # the view alone is short
+
+
+def test_the_first_look_at_a_wide_series_has_short_names_and_what_fits_stays_as_it_is():
+    wide = ba.balance_series(NAMED, freq="7D")
+    for shown in (repr(wide), wide._repr_html_()):
+        assert "tGOV/" in shown
+        assert not re.search("[0-9a-f]{64}", shown)
+    assert [*wide.columns.names] == ba.ACCOUNT_KEY
+    few = NAMED[["timestamp", "balance"]].head(3)
+    assert repr(few) == repr(pd.DataFrame(few))
+    few = NAMED[["party_id"]].head(3)
+    assert NAMED["party_id"].iloc[0] in repr(few)
+
+
+def test_what_shows_ids_short_is_a_frame_of_pandas_in_all_else():
+    plain = pd.DataFrame(NAMED)
+    assert type(plain) is pd.DataFrame
+    pd.testing.assert_frame_equal(NAMED, plain)
+    assert pickle.loads(pickle.dumps(NAMED)).equals(NAMED)
+    assert repr(NAMED.groupby("asset_id", observed=True)["balance"].max())
+
+
 def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
     text = repr(NAMED.balances)
     rows = text[text.index("symbol") :].splitlines()
     assert max(map(len, rows)) <= 80
-    assert len(rows) <= 12
+    assert len(rows) <= 14
     assert str(NAMED["balance"].iloc[2]) in text
     assert "tGOV" in text
     assert "<table" in NAMED.balances._repr_html_()

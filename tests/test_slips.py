@@ -116,7 +116,7 @@ def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
             TypeError,
             r"frame of Archive.limits\(\) is w",
         ),
-        (lambda: ba.read_assets(TABLE), TypeError, "path of a file is wanted, not DataFrame"),
+        (lambda: ba.read_assets(TABLE), ValueError, "there is no column decimals"),
         (lambda: ba.Archive("x").read(party_ids=5), TypeError, "party_ids must be text, not 5"),
     ],
 )

@@ -21,8 +21,9 @@ from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.summary import summarize
 from balance_analysis.analysis.totals import Groups, make_groups
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.frame import check_frame, empty_table, to_amounts
+from balance_analysis.frame import empty_table, to_amounts
 from balance_analysis.known import Stated, has_nothing_before
+from balance_analysis.naming import check_frame
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds
 
 STATES: Final = pd.CategoricalDtype(

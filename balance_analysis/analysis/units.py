@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.assets import Assets, AssetsLike
-from balance_analysis.frame import check_frame, to_amounts
+from balance_analysis.frame import to_amounts
 from balance_analysis.labels import carried, names_of
+from balance_analysis.naming import DataFrame, check_frame
 from balance_analysis.schema import ATTRS_KEY
 from balance_analysis.text import list_text
 
@@ -29,6 +30,8 @@ def in_units(result: pd.DataFrame, units: Units | None, attrs: Mapping[Any, Any]
 
     Its attrs tell the names that the table's attrs do.
     """
+    told, result = result.attrs, DataFrame(result)
+    result.attrs = told
     if names := carried(attrs.get(ATTRS_KEY)):
         result.attrs[ATTRS_KEY] = {**result.attrs.get(ATTRS_KEY, {}), **names}
     if units is None or units is False:

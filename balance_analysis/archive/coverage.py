@@ -338,7 +338,7 @@ def from_json(content: bytes, name: str) -> Coverage:
             )
         return _parsed(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{name} is damaged ({error!r})") from error
+        raise ArchiveDamagedError(f"{name} is damaged ({error})") from error
 
 
 def _parsed(found: dict[str, Any]) -> Coverage:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.network import read_archive_names, read_limits, timeless
 from balance_analysis.archive.scan import File, Scan
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
@@ -178,11 +179,10 @@ def _of_file(scan: Scan, file: File) -> Iterator[HourDigest]:
 
 def split_hours(rows: pa.Table) -> Iterator[tuple[int, NDArray[np.void]]]:
     """Yield each hour of rows in the order of files, ascending, with its rows as `to_records`."""
-    records = to_records(rows)
-    hours = records["timestamp"] // HOUR
-    order = stable_order(hours) if len(hours) else hours
-    hours, records = hours.take(order), records.take(order)
-    edges = [0, *(np.flatnonzero(np.diff(hours)) + 1), len(hours)]
+    if not rows.num_rows:
+        return
+    hours, records = times_of(rows) // HOUR, to_records(rows)
+    order = stable_order(hours)
+    edges = [0, *(np.flatnonzero(np.diff(hours.take(order))) + 1), len(order)]
     for begin, stop in itertools.pairwise(edges):
-        if begin < stop:
-            yield int(hours[begin]), records[begin:stop]
+        yield int(hours[order[begin]]), records(order[begin:stop])

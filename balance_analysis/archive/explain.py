@@ -1,26 +1,52 @@
-"""Where a balance comes from: its row, the file, the run and the node, and the rows beside it."""
+"""Where a number comes from: the rows behind it, their files, the runs and the nodes."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from balance_analysis.analysis import int128
+from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.history import open_history
+from balance_analysis.analysis.steps import ALWAYS, cut, step_deltas, take_ids
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import times_of
-from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.network import heights_at, read_blocks_file
+from balance_analysis.archive.datafile import NO_ROWS, Predicate
+from balance_analysis.archive.network import BLOCK_HEIGHT, heights_at, read_blocks_file
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.scan import File, opened
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record, plain
-from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    Instant,
+    from_microseconds,
+    to_microseconds,
+)
 from balance_analysis.spans import EVER
 from balance_analysis.text import duration_text, moment_text, spans_text, without_credentials
 
-if TYPE_CHECKING:
-    import pandas as pd
+_ROW_GROUP: Final = "row_group"
+_CITED: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ACCOUNT_KEY),
+        *((name, ARROW_SCHEMA.field(name).type) for name in ("timestamp", "balance")),
+        *((name, pa.int64()) for name in (_ROW_GROUP, BLOCK_HEIGHT)),
+        ("file", pa.string()),
+    ]
+)
+_WIDE: Final = pa.decimal256(38, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +200,8 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
         told = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
         why = f"a change may be missing: {told} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
-    asked = next(each for each in state.intervals if each.start <= since < each.end)
-    runs = (
-        report.id
-        for report in iter_reports(snapshot.store)
-        if any(to_microseconds(a) <= since < to_microseconds(b) for a, b in report.committed)
-    )
+    (place,), (run,) = _origins(snapshot, np.array([since]))
+    asked = state.intervals[place]
     return replace(
         bare,
         carried=bare.at - row.timestamp,
@@ -187,7 +209,7 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
         source=without_credentials(asked.source),
         source_height=asked.block_height,
         asked_at=dt.datetime.fromisoformat(asked.asked_at),
-        run=next(runs, None),
+        run=run,
     )
 
 
@@ -216,14 +238,108 @@ class _Rows:
         return self.first(to_microseconds(noted[0].timestamp)) if noted else None
 
     def _in(self, file: File) -> list[CitedRow]:
-        store, predicate = self.snapshot.store, Predicate(self.ids, file.spans)
-        period = layout.period_of(file.begin, self.snapshot.about.partition)
-        blocks, found = read_blocks_file(store, layout.blocks_file(period))[0], []
-        with opened(store, file) as data:
-            for group in data.row_groups(predicate):
-                rows = predicate.select(data.read([group]))
-                heights = heights_at(blocks, times_of(rows)).to_pylist()
-                for row, height in zip(rows.to_pylist(), heights, strict=True):
-                    balance = int(row["balance"])
-                    found.append(CitedRow(row["timestamp"], balance, file.name, group, height))
-        return found
+        rows = _cited(self.snapshot, file, Predicate(self.ids, file.spans)).drop_columns(
+            ACCOUNT_KEY
+        )
+        return [CitedRow(**{**row, "balance": int(row["balance"])}) for row in rows.to_pylist()]
+
+
+def _cited(snapshot: Snapshot, file: File, predicate: Predicate) -> pa.Table:
+    """Return rows of a file with where they stand, and the heights of their blocks."""
+    period = layout.period_of(file.begin, snapshot.about.partition)
+    blocks = read_blocks_file(snapshot.store, layout.blocks_file(period))[0]
+    parts = [NO_ROWS.append_column(_ROW_GROUP, pa.array([], pa.int64()))]
+    with opened(snapshot.store, file) as data:
+        for group in data.row_groups(predicate):
+            rows = predicate.select(data.read([group]))
+            parts.append(rows.append_column(_ROW_GROUP, pa.array(np.full(len(rows), group))))
+    rows = pa.concat_tables(parts)
+    heights = heights_at(blocks, times_of(rows))
+    files = pa.array([file.name] * len(rows), pa.string())
+    found = rows.append_column(BLOCK_HEIGHT, heights).append_column("file", files)
+    return found.cast(_CITED)
+
+
+def _origins(
+    snapshot: Snapshot, times: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+    """Return of rows' times which interval of the coverage each is in, and which run committed it.
+
+    The place is -1 and the run `None` where there is none; of several runs it is the last one.
+    """
+    starts = np.array([each.start for each in snapshot.coverage.intervals], np.int64)
+    runs = np.full(len(times), None, object)
+    for report in iter_reports(snapshot.store):
+        for span in report.committed:
+            first, last = map(to_microseconds, span)
+            runs[(times >= first) & (times < last) & (runs == None)] = report.id  # noqa: E711
+    return np.searchsorted(starts, times, side="right") - 1, runs
+
+
+def rows_behind(
+    snapshot: Snapshot,
+    filters: Filters,
+    *,
+    at: Instant | None,
+    start: Instant | None,
+    end: Instant | None,
+    partial: bool,
+) -> pd.DataFrame:
+    """Return the rows behind totals, flows and averages: see `Archive.rows_behind`."""
+    if at is not None and (start is not None or end is not None):
+        raise ValueError("give a moment, or an interval: at, or start and end")
+    if at is None:
+        found = _pieces(snapshot, filters, *snapshot.interval(start, end, partial=partial), partial)
+    else:
+        found = snapshot.balance_at(filters, at, partial=partial)
+        found = found.rename(columns={"since": "timestamp"})
+    times = microseconds(found)
+    parts = [
+        _cited(snapshot, file, Predicate(ids, ((int(own.min()), int(own.max()) + 1),)))
+        for file in snapshot.files()
+        if len(own := times[is_own := (times >= file.begin) & (times < file.stop)])
+        for ids in [{name: [*found[name][is_own].unique()] for name in ACCOUNT_KEY}]
+    ]
+    keys = [*ACCOUNT_KEY, "timestamp"]
+    stands = pa.concat_tables([_CITED.empty_table(), *parts]).to_pandas(
+        types_mapper={pa.int64(): pd.Int64Dtype()}.get
+    )
+    stands = found[keys].astype(dict.fromkeys(ACCOUNT_KEY, "str")).merge(stands, "left", keys)
+    places, runs = _origins(snapshot, times)
+    asked = snapshot.coverage.to_frame().query("state != 'gap'").reset_index(drop=True)
+    asked = asked.reindex(places).reset_index(drop=True)
+    return found.assign(
+        **{name: stands[name] for name in ("file", _ROW_GROUP, BLOCK_HEIGHT)},
+        **{name: asked[name] for name in ("state", "source", "asked_at")},
+        run=pd.Series(runs, dtype="str"),
+    )
+
+
+def _pieces(
+    snapshot: Snapshot, filters: Filters, start: int, end: int, partial: bool
+) -> pd.DataFrame:
+    """Return what accounts held in [start, end), a row for each balance and the time it held."""
+    first, last, before = map(from_microseconds, (start, end, start - 1))
+    table = snapshot.read(filters, start=first, end=last, partial=partial)
+    opening = snapshot.balance_at(filters, before, partial=True)
+    steps = open_history(table, opening).known_steps(end)
+    pieces = cut(steps, np.array([start, end]))
+    rows, held = pieces.rows, pieces.known_for
+    is_known = held > 0
+    is_own = is_known & steps.is_row[rows]
+    words = np.where(is_own[:, None], int128.take(step_deltas(steps), rows), 0)
+    balance = int128.to_balances(pieces.words, is_known)
+    product = pc.multiply(pa.array(balance).cast(_WIDE), pa.array(held).cast(pa.decimal256(19, 0)))
+    found = pd.DataFrame(
+        {
+            **take_ids(steps.accounts, steps.numbers[rows]),
+            "start": to_times(pieces.times),
+            "held_for": held,
+            "balance": balance,
+            "delta": int128.to_balances(words, is_known & ~(is_own & steps.starts_known[rows])),
+            "product": pd.arrays.ArrowExtensionArray(product),
+            "timestamp": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
+        }
+    )
+    found.attrs = opening.attrs
+    return found

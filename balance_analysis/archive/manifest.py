@@ -120,7 +120,7 @@ def to_about(store: Store, content: bytes | None) -> ArchiveSpec:
         how = {"partition": found["partition"], "version": found["format_version"]}
         return msgspec.convert({"filters": query, **how}, ArchiveSpec)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{where} is damaged ({error!r}): {_EQUAL}") from error
+        raise ArchiveDamagedError(f"{where} is damaged ({error}): {_EQUAL}") from error
 
 
 def _check_not_lost(store: Store) -> None:

@@ -345,7 +345,7 @@ def _read(store: Store, name: str) -> RunReport:
         for moment in (report.started, report.ended or report.started):
             dt.datetime.fromisoformat(moment)
     except (ValueError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged: {error!r}; remove it") from error
+        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged ({error}): remove it") from error
     return report
 
 

@@ -44,6 +44,8 @@ class ArchiveStatus(Record):
         The intervals, [start, end) each in UTC, that are known to be complete; the parts
         of these that another source has the same; that lie between
         them and were not asked for; and that were asked for when the node may have forgotten rows.
+    confirmed_by
+        The sources that have the same, as `confirm` compared them.
     rows
         How many balance changes it holds.
     accounts
@@ -73,6 +75,7 @@ class ArchiveStatus(Record):
     about: ArchiveSpec
     complete: tuple[Moments, ...]
     confirmed: tuple[Moments, ...]
+    confirmed_by: tuple[str, ...]
     gaps: tuple[Moments, ...]
     unproven: tuple[Moments, ...]
     rows: int
@@ -114,7 +117,8 @@ class ArchiveStatus(Record):
         yield "archive", self.uri
         yield "holds", self.about.describe()
         yield "complete", spans_text(self.complete) or "nothing"
-        yield "confirmed", spans_text(self.confirmed) or "nothing"
+        by = f" by {list_text(self.confirmed_by)}" if self.confirmed_by else ""
+        yield "confirmed", (spans_text(self.confirmed) or "nothing") + by
         if self.age is not None:
             yield "age", f"{duration_text(self.age)} at {moment_text(self.now, 'seconds')}"
         yield "gaps", spans_text(self.gaps) or "none"
@@ -153,6 +157,7 @@ def read_status(
         about=snapshot.about,
         complete=_stretches(joined(proven)),
         confirmed=_stretches(joined(x.span for x in state.intervals if x.confirmed_by)),
+        confirmed_by=tuple(sorted({x.confirmed_by for x in state.intervals if x.confirmed_by})),
         gaps=_stretches(state.missing(*state.bounds(proven=False), proven=False)),
         unproven=_stretches(joined(unproven)),
         rows=sum(note.rows for note in state.files.values()),

@@ -125,20 +125,16 @@ def verify(
     with contextlib.ExitStack() as stack:
         if against is not None:
             options.check_is("node", against)
-        if against is not None and not confirm:
-            how["against"] = stack.enter_context(ba.Client(against))
-        if segments is not None and not confirm:
+        if not confirm:
+            how["against"] = against and stack.enter_context(ba.Client(against))
             how["segments"] = segments
         if cluster := stack.enter_context(connected(scheduler)):
             found = ba.cluster.verify(held, client=cluster, **how)
         else:
             found = held.verify(**how)
     print_record(found, form)
-    if (
-        confirm
-        and found.is_whole
-        and not confirmed_by(messages, held, against or segments or "", form)
-    ):
+    other = (against or segments) if confirm and found.is_whole else None
+    if other and not confirmed_by(messages, held, other, form):
         return BAD
     if digest is not None and found.is_whole:
         told = held.digest(**bounds).digest
@@ -192,24 +188,6 @@ def digest(
 ) -> None:
     """Print SHA-256 digests of an archive's history, the same for each archive of that history."""
     print_record(options.archive_at(archive).digest(**options.interval(since, until)), form)
-
-
-@command(panel=ARCHIVE)
-def explain(
-    _: Messages,
-    archive: options.ArchiveAt,
-    accounts: options.AccountOptions,
-    at: Annotated[str, Option(metavar="MOMENT", help="Of the balance.")],
-    form: options.PrintFormat = "table",
-) -> None:
-    """Tell where an account's balance at a moment comes from: row, file, run, node and block."""
-    held = options.archive_at(archive)
-    found = held.accounts(partial=True, **accounts.named())
-    if len(found) != 1:
-        types = ", ".join(sorted({*found["account_type"].astype("str")})) or "none"
-        count = count_text(len(found), "account")
-        raise ValueError(f"{count} of {archive} are asked for, of the types {types}: name one")
-    print_record(held.explain(found.iloc[0], at=at), form)
 
 
 @command(panel=ARCHIVE)

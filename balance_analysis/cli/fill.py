@@ -49,10 +49,6 @@ def export(
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
-    confirm: Annotated[
-        int | None,
-        Option(min=2, max=2, metavar="2", help="Confirm what isn't yet by the last URL."),
-    ] = None,
     repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
 ) -> int:
     """Bring an archive up to date with a node; the first run creates it.
@@ -79,10 +75,11 @@ def export(
         # A schedule's interval is not meant to be asked for anew whenever a file is mended.
         since, until = (_typed(context, name) for name in ("since", "until"))
         given = replace(given, since=since, until=until)
-    run = Export(given, urls[0], ba.Archive(folder), messages, urls[-1] if confirm else None)
+    second = urls[-1] if given.confirm else None
+    run = Export(given, urls[0], ba.Archive(folder), messages, second)
     if not dry_run:
         messages.on_failure = run.failed
-    with given.client(urls[0] if confirm else urls) as client:
+    with given.client(urls[0] if second else urls) as client:
         return run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import balance_analysis as ba
 from balance_analysis.cli.output import UNKNOWN, echo, narrowed, print_table
-from balance_analysis.text import moment_text
+from balance_analysis.text import clipped, moment_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,20 +18,23 @@ if TYPE_CHECKING:
     from balance_analysis.labels import Names
 
 
-_WIDTHS: Final = {"asset": 11, "type": 19, "party": 19, "market": 19}
-"""Characters of names in a narrow table, so that they and an amount always fit."""
+_WIDTHS: Final = (19, 11)
+"""Characters of a name, and where amounts would find no room."""
 
-_LONGEST: Final = 12
-"""Characters of an amount in a narrow table; a longer one is rounded to four digits."""
+_LONGEST: Final = 10
+"""Characters of an amount; a longer one is rounded to whole units, or to four digits."""
+
+_TOLD: Final = 3
+"""How many columns beside the names have a claim to room."""
 
 _ORDER: Final = (
     *("rows", "minimum", "maximum", "closing", "balance", "last seen"),
-    *("before", "after", "change", "percent", "state"),
+    *("before", "after", "change", "percent", "state", "delta"),
 )
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
 
-COMPARISON: Final = ("change", "state", "percent", "after", "before")
+COMPARISON: Final = ("change", "after", "before", "percent", "state")
 """What a comparison shows of a holder, the most important first."""
 
 
@@ -76,9 +79,9 @@ def print_accounts(
     from balance_analysis.labels import short_keys
 
     shown = first_rows(accounts, limit)
-    columns = short_keys(shown, names)
-    columns = {name: [_clipped(text, _WIDTHS[name]) for text in columns[name]] for name in columns}
-    ids, known = tuple(columns), shown["asset_id"].map(names.assets.get)
+    told, columns = short_keys(shown, names), dict[str, list[str]]()
+    known = shown["asset_id"].map(names.assets.get)
+    first = [name for name in first if _COLUMNS.get(name, name) in shown]
     for name in (name for name in _ORDER if name in first):
         column = shown[_COLUMNS.get(name, name)]
         if name == "last seen":
@@ -87,12 +90,16 @@ def print_accounts(
             columns[name] = [_FORMATS[name].format(each).replace("+nan", "") for each in column]
         else:
             columns[name] = [_amount(*each) for each in zip(column, known, strict=True)]
-    print_table(narrowed(columns, (*ids, *first)), left=ids)
+    for width in _WIDTHS:
+        ids = {
+            name.removeprefix("account_").removesuffix("_id"): [clipped(x, width) for x in texts]
+            for name, texts in told.items()
+        }
+        table = narrowed({**ids, **columns}, (*ids, *first))
+        if {*first[:_TOLD]} <= {*table}:
+            break
+    print_table(table, left=ids)
     tell_rest(shown, accounts, limit)
-
-
-def _clipped(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
@@ -100,14 +107,13 @@ def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
 
     if isna(value):
         return UNKNOWN
-    text = f"{value:,}" if asset is None else f"{int(value) / 10**asset.decimals:,.2f}"
-    if len(text) <= _LONGEST:
-        return text
-    return f"{Decimal(value).scaleb(0 if asset is None else -asset.decimals):.3e}"
+    whole = Decimal(value).scaleb(0 if asset is None else -asset.decimals)
+    texts = [f"{whole:,.{0 if asset is None else 2}f}", f"{whole:,.0f}", f"{whole:.3e}"]
+    return next((text for text in texts if len(text) <= _LONGEST), texts[-1])
 
 
-def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
-    """Return a cell as it is, every digit of it."""
+def cell_text(value: Any, missing: str = UNKNOWN, timespec: str = "auto") -> str:  # noqa: ANN401 - a cell
+    """Return a cell as it is, every digit of it; moments as `moment_text` does."""
     from pandas import isna
 
     if not isinstance(value, list | dict) and isna(value):
@@ -115,4 +121,4 @@ def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a ce
     if isinstance(value, Decimal):  # as SQL has it, with as many decimals as any asset
         whole, _, decimals = f"{value:f}".partition(".")
         return ".".join(filter(None, [whole, decimals.rstrip("0")]))
-    return moment_text(value) if isinstance(value, dt.datetime) else str(value)
+    return moment_text(value, timespec) if isinstance(value, dt.datetime) else str(value)

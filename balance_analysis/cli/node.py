@@ -120,7 +120,12 @@ def doctor(
         report = ba.diagnose_segments(url)
     else:
         options.check_is("node", url)
-        with ba.Client(url) as client:
+        try:
+            client = ba.Client(url)
+        except ValueError as error:
+            error.add_note("no folder of segments is there either")
+            raise
+        with client:
             report = ba.diagnose_node(client)
     print_record(report, form)
 

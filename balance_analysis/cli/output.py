@@ -128,10 +128,9 @@ def narrowed(
     room, kept = room + 2, set[str]()
     for name in names:
         width = 2 + max(map(len, (name, *map(printable, columns[name]))))
-        if width > room:
-            break
-        kept.add(name)
-        room -= width
+        if width <= room:
+            kept.add(name)
+            room -= width
     return {name: column for name, column in columns.items() if name in kept}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
@@ -63,6 +64,10 @@ def plot(
     ] = None,
     title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
     by: options.By = None,
+    limit: Annotated[
+        int | None, Option(min=1, help="How many of the largest averages or concentration show.")
+    ] = None,
+    index: Annotated[bool, Option("--index", help="Let each balance begin at 100.")] = False,
     dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
@@ -73,6 +78,11 @@ def plot(
     _check_kind(kind, freq, selection)
     if by is not None and kind not in {*_OF_HOLDERS, *_OF_GROUPS}:
         raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
+    how: dict[str, Any] = {"title": title, **({"index": True} if index else {})}
+    how |= {} if limit is None else {"n": limit}
+    if unfit := how.keys() - signature(getattr(ba, f"plot_{kind}")).parameters.keys():
+        option = "--index" if "index" in unfit else "--limit"
+        raise ValueError(f"--kind {kind} has no {option}; leave it out")
     import matplotlib.pyplot as plt
 
     from balance_analysis.analysis.holders import merged
@@ -89,7 +99,7 @@ def plot(
                 history = _one_asset(history, selection, messages)
             if kind in _OF_HOLDERS:
                 history = merged(history, options.columns_of(by))
-            axes = _plot_history(kind, history, freq, title, selection, messages, by)
+            axes = _plot_history(kind, history, freq, how, selection, messages, by)
         figure: Any = axes.get_figure(root=True)
         with replacing(output) as temporary:
             figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
@@ -138,13 +148,13 @@ def _plot_history(
     kind: PictureKind,
     history: History,
     freq: str | None,
-    title: str | None,
+    how: dict[str, Any],
     selection: Selection,
     messages: Messages,
     by: str | None,
 ) -> Axes:
     bounds = selection.bounds
-    how: dict[str, Any] = {**bounds, "title": title}
+    how = {**how, **bounds}
     if kind == "drawdown":
         history = _one_account(history, bounds, messages)
     if kind in {"averages", "flows"} and freq is None:

@@ -63,8 +63,7 @@ class Selection(options.AccountOptions):
             return given
         if given is not None:
             raise ValueError(f"give --{name} or --{name}-block, not both")
-        if not self.is_archive and not Path(self.file).exists():
-            raise FileNotFoundError(errno.ENOENT, "there is no such file or folder", self.file)
+        self._check_is_there()
         if not self.is_archive:
             raise ValueError(f"--{name}-block is for archives; {self.name} is a file")
         from balance_analysis.archive.network import time_of_block
@@ -170,7 +169,12 @@ class Selection(options.AccountOptions):
                 )
             messages.say(f"{self.name} {lacks}")
 
+    def _check_is_there(self) -> None:
+        if not self.is_archive and not Path(self.file).exists():
+            raise FileNotFoundError(errno.ENOENT, "there is no such file or archive", self.file)
+
     def _table(self) -> pd.DataFrame:
+        self._check_is_there()
         return ba.read_parquet(self.file, **self.names.keywords())
 
     def _read_archive(self, messages: Messages) -> History:
@@ -229,6 +233,6 @@ class Selection(options.AccountOptions):
             archive = ba.Archive(self.file)
             end = archive.coverage()["end"].max() if before is None else before
             return archive.balance_at(end, partial=True)[ba.ACCOUNT_KEY]
-        table = ba.read_parquet(self.file)
+        table = self._table()
         rows = table if before is None else table[table["timestamp"] < before]
         return rows[ba.ACCOUNT_KEY].drop_duplicates()

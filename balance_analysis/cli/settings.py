@@ -61,6 +61,10 @@ class ExportOptions(options.FillOptions, options.RequestOptions, options.Account
         str, options.duration_option("How long the last block must stay the last.")
     ] = defaults.SETTLE
     fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
+    confirm: Annotated[
+        int | None,
+        Option(min=2, max=2, metavar="2", help="Confirm what isn't yet by the last URL."),
+    ] = None
     max_age: options.MaxAge = None
     ping_url: Annotated[
         options.Text,

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _TYPE: Final = "ACCOUNT_TYPE_"
 
+_TOLD: Final = {"asset_id": "symbol", "balance": "amount"}
+"""Columns that a shorter one tells as well."""
+
 _TEXTS: Final = r"\(?((?:\s*'[^']*'\s*,?)+)"
 _COMPARED: Final = re.compile(
     rf"\b((?:asset|party|market)_id|account_type)\s*(?:=+|<>|!=|(?:not\s+)?in\b)\s*{_TEXTS}",
@@ -116,21 +119,31 @@ def _hints(archive: ba.Archive, query: str) -> Iterator[str]:
 
 
 def _print_rows(rows: pa.Table, *, wide: bool) -> None:
+    """Print rows; on a terminal those columns that fit, of two that tell the same the short one."""
     import pyarrow.types as kinds
 
-    from balance_analysis.text import short_ids
-
-    columns = {}
-    for name in rows.column_names:
-        texts = [cell_text(value, "NULL") for value in rows[name].to_pylist()]
-        short = {} if wide else short_ids(filter(LONG_ID.fullmatch, texts))
-        columns[name] = [short.get(x, x if wide else x.removeprefix(_TYPE)) for x in texts]
     numbers = (kinds.is_integer, kinds.is_floating, kinds.is_decimal)
     left = [field.name for field in rows.schema if not any(is_(field.type) for is_ in numbers)]
-    if not wide and sys.stdout.isatty():
-        first = next((name for name in columns if name not in left), "")
-        names = sorted(columns, key=lambda name: name != first)
-        columns = narrowed(columns, names, room=shutil.get_terminal_size().columns)
-    print_table(columns, left=left)
-    if hidden := [name for name in rows.column_names if name not in columns]:
+    moments = [field.name for field in rows.schema if kinds.is_timestamp(field.type)]
+    told = [name for name, short in _TOLD.items() if {name, short} <= {*rows.column_names}]
+    first = [name for name in rows.column_names if name not in {*left, *told}][:1]
+    short = [_TOLD[name] for name in told]
+    names = [name for name in [*first, *moments, *short, *rows.column_names] if name not in told]
+    is_narrow = sys.stdout.isatty() and not wide
+    room = shutil.get_terminal_size().columns if is_narrow else sys.maxsize
+    for timespec in ("auto", "seconds"):
+        columns = {name: _texts(rows[name], timespec, wide=wide) for name in rows.column_names}
+        shown = narrowed(columns, [*dict.fromkeys([*names, *told])], room=room)
+        if len(shown) == len(columns):
+            break
+    print_table(shown, left=left)
+    if hidden := [name for name in columns if name not in shown]:
         echo(f"... without {list_text(hidden)}; --wide shows all columns")
+
+
+def _texts(column: pa.ChunkedArray, timespec: str, *, wide: bool) -> list[str]:
+    from balance_analysis.text import short_ids
+
+    texts = [cell_text(value, "NULL", timespec) for value in column.to_pylist()]
+    short = {} if wide else short_ids(filter(LONG_ID.fullmatch, texts))
+    return [short.get(text, text if wide else text.removeprefix(_TYPE)) for text in texts]

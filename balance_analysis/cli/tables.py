@@ -13,7 +13,7 @@ from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
-from balance_analysis.cli.app import command
+from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.listing import (
     COMPARISON,
     SUMMARY,
@@ -22,7 +22,7 @@ from balance_analysis.cli.listing import (
     print_accounts,
     tell_rest,
 )
-from balance_analysis.cli.output import Messages, echo, print_table
+from balance_analysis.cli.output import Messages, echo, print_record, print_table
 from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text
@@ -46,8 +46,8 @@ _Output = Annotated[
 _Layout = Annotated[
     Literal["long", "wide"],
     Option(
-        help="long: one row per account and moment, with ids; wide: one column per account, with "
-        "a short name."
+        help="long: one row per account and moment, with ids; wide: one column per account, under "
+        "its symbol and label, or short ids."
     ),
 ]
 
@@ -209,6 +209,47 @@ def accounts(
     listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
 
 
+@command(panel=ARCHIVE)
+def explain(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    accounts: options.AccountOptions,
+    listing: AccountTableOptions,
+    at: Annotated[options.Text, Option(metavar="MOMENT", help="Of a balance, or a total.")] = None,
+    since: Annotated[options.Text, Option(help="Start of flows and averages, inclusive.")] = None,
+    until: Annotated[options.Text, Option(help="End of them, exclusive.")] = None,
+    partial: options.Partial = False,
+) -> None:
+    """Tell where a number comes from: rows, files, runs, nodes and blocks.
+
+    Of one account's balance --at a moment, it tells all that is known. Of several accounts, and of
+    an interval, it lists the rows, whose sums are the total, the flows and the averages.
+    """
+    from balance_analysis.labels import names_of
+
+    held, form = options.archive_at(archive), listing.chosen(archive)
+    found = held.accounts(partial=True, **accounts.named())
+    if found.empty:
+        raise ValueError(f"{archive} has no such account")
+    is_record = form in {"table", "json"} and not (since or until or listing.output)
+    if at is not None and len(found) == 1 and is_record:
+        return print_record(held.explain(found.iloc[0], at=at), form)
+    bounds = options.interval(since, until)
+    rows = held.rows_behind(at=at, partial=partial, **bounds, **accounts.named())
+    names = accounts.with_given(names_of(rows))
+    listing.show(rows, ("balance", "delta"), form, messages, names, what="row")
+    for asset, own in rows.groupby("asset_id", observed=True) if form == "table" else ():
+        told = f"{own['balance'].count():,} of {len(own):,} balances add up to "
+        told += f"{own['balance'].sum():,}"
+        if at is None:
+            delta = own["delta"].dropna()
+            lacking = count_text(own["timestamp"].count() - len(delta), "change")
+            told = f"in {delta[delta > 0].sum():,}, out {-int(delta[delta < 0].sum()):,}"
+            told += f", {lacking} unknown"
+        echo(f"{names.assets.label(str(asset))}: {told}, in the smallest unit")
+    return None
+
+
 def choose_format(
     form: TableFormat | None,
     output: Path | None,
@@ -256,18 +297,18 @@ def write_exact(
     what: str = "row",
 ) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
-    from balance_analysis.files.tables import WRITERS, to_rows, write_as
+    from balance_analysis.files.tables import write_as, write_to
 
     if output is not None:
         write_as(rows, form, output)
         messages.say(f"{count_text(len(rows), what)}: {output}")
     elif sys.stdout.isatty():
         held = io.BytesIO()
-        WRITERS[form](to_rows(rows), held)
+        write_to(rows, form, held)
         echo(held.getvalue().decode(), nl=False)
     else:
         sys.stdout.flush()
-        WRITERS[form](to_rows(rows), sys.stdout.buffer)
+        write_to(rows, form, sys.stdout.buffer)
 
 
 def _with_exact(whole: pd.DataFrame, exact: pd.DataFrame) -> pd.DataFrame:

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from balance_analysis.analysis.concentration import concentration, holders
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import fitting_grid
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts, summarize_parties
-from balance_analysis.explorer.wire import Key, Query, keys_of, write_key
+from balance_analysis.archives import Archive
+from balance_analysis.explorer.wire import K, Key, Query, from_rows, keys_of, records_by, write_key
 from balance_analysis.labels import Labels
-from balance_analysis.schema import ACCOUNT_KEY
-from balance_analysis.text import type_label
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.text import duration_text, type_label
 
 BARS: Final = 100
 """Periods of a range, at most."""
+
+ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
+
+SUMMARY: Final = (
+    *("first_seen", "opening", "closing", "net", "share"),
+    *("minimum", "minimum_at", "maximum", "maximum_at"),
+)
+
+LARGEST: Final = 10
+"""So many parties are those that hold most."""
+
+_EXPLANATION: Final = {
+    "at": "moment",
+    "balance": "amount",
+    "why": "text",
+    "carried": "text",
+    "state": "text",
+    "source": "text",
+    "source_height": "count",
+    "asked_at": "moment",
+    "run": "text",
+}
+
+_CITED: Final = {
+    "which": "text",
+    "timestamp": "moment",
+    "balance": "amount",
+    "block_height": "count",
+    "file": "text",
+    "row_group": "count",
+}
 
 PARTY: Final = ("opening", "closing", "net", "internal", "inflow", "outflow")
 
@@ -44,17 +78,43 @@ def tell_accounts(history: History, query: Query) -> dict[str, pd.DataFrame]:
     return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
 
 
-def tell_parties(history: History, query: Query) -> dict[str, pd.DataFrame]:
+def tell_parties(
+    history: History, query: Query, parties: Iterable[str]
+) -> dict[str, dict[str, Any]]:
     """Return what parties, and their accounts, did in a range, and flowed in each period of it.
 
     What moves between accounts of one party is apart from what comes from others and goes to them.
+    Of assets of which a sum is too long, each party tells that instead. All accounts are of them.
     """
+    pairs = [(party, asset) for asset, _, party, _ in keys_of(history.accounts)]
+
+    def tell(some: list[tuple[str, str]]) -> dict[tuple[str, str], Any]:
+        chosen = {*some}
+        rows = history.select(np.array([pair in chosen for pair in pairs], bool))
+        frames = _frames_of_parties(rows, query)
+        return records_by(frames, ["party_id", "asset_id"], some, keep="asset_id")
+
+    nothing = tell([("", "")])["", ""]
+    found: dict[str, dict[str, Any]] = {
+        party: {"untold": {}, **{name: {**part, "rows": []} for name, part in nothing.items()}}
+        for party in parties
+    }
+    for (party, asset), parts in apart(tell, sorted({*pairs})).items():
+        if "refused" in parts:
+            found[party]["untold"][asset] = parts["refused"]
+        else:
+            for name, part in parts.items():
+                found[party][name]["rows"] += part["rows"]
+    return found
+
+
+def _frames_of_parties(history: History, query: Query) -> dict[str, pd.DataFrame]:
     _, grid = fitting_grid(query.start, query.end, BARS)
     by, accounts = ["asset_id", "party_id"], summarize_accounts(history, **query.bounds)
     names = ("party_id", "opening", "closing", "net", "inflow", "outflow")
     return {
         "totals": summarize_parties(history, **query.bounds)[[*by, "accounts", *PARTY]],
-        "accounts": with_keys(accounts, names).drop(columns="asset_id"),
+        "accounts": with_keys(accounts, names),
         "flows": sum_flows(history, grid, by, full=True, internal=True),
     }
 
@@ -62,7 +122,8 @@ def tell_parties(history: History, query: Query) -> dict[str, pd.DataFrame]:
 def sum_up(history: History, shares: Mapping[Key, float], query: Query) -> pd.DataFrame:
     """Return what accounts did in a range, and which part of their asset they held at its end."""
     found = summarize_accounts(history, **query.bounds)
-    return found.assign(share=[shares.get(key, np.nan) for key in keys_of(found)])
+    found["share"] = [shares.get(key, np.nan) for key in keys_of(found)]
+    return found[[*ACCOUNT_KEY, *SUMMARY]]
 
 
 def find_rows(history: History, query: Query) -> pd.DataFrame:
@@ -70,13 +131,48 @@ def find_rows(history: History, query: Query) -> pd.DataFrame:
     changed = deltas(history)
     changed["depth"] = drawdown(history)["depth"]
     times, bounds = changed["timestamp"], query.bounds
-    rows: pd.DataFrame = changed[(times >= bounds["start"]) & (times < bounds["end"])]
+    is_in = (times >= bounds["start"]) & (times < bounds["end"])
+    rows: pd.DataFrame = changed[[*ACCOUNT_KEY, *ROW_COLUMNS]][is_in]
     return rows
 
 
-def own_columns(frame: pd.DataFrame) -> list[str]:
-    """Return the columns of a frame that don't tell of which account it is."""
-    return [str(name) for name in frame if name not in ACCOUNT_KEY]
+def tell_level(history: History, at: int) -> pd.DataFrame:
+    """Return what all hold of each asset at a moment, how many parties do, and the largest."""
+    moment = from_microseconds(at)
+    found, held = concentration(history, moment), holders(history, moment, by="party_id")
+    told = {
+        "parties": held["balance"].fillna(0) > 0,
+        "unknown_parties": held["unknown"] > 0,
+        "largest_parties": held["share"].where(held.groupby("asset_id").cumcount() < LARGEST),
+    }
+    sums = held[["asset_id"]].assign(**told).groupby("asset_id", observed=True).sum(min_count=1)
+    return found[["asset_id", "timestamp", "total", "unknown"]].join(sums, on="asset_id")
+
+
+def tell_origin(archive: Archive, account: Key, at: int) -> dict[str, Any]:
+    """Return where a balance comes from, and the rows that stand around the moment."""
+    found = archive.explain(account, at=from_microseconds(at))
+    cited = {"before": found.before, "its own": found.row, "after": found.after}
+    rows = [{"which": name, **asdict(row)} for name, row in cited.items() if row]
+    carried = None if found.carried is None else duration_text(found.carried)
+    told = {**asdict(found), "carried": carried}
+    return {"explanation": from_rows(_EXPLANATION, [told]), "cited": from_rows(_CITED, rows)}
+
+
+def apart(tell: Callable[[list[K]], dict[K, Any]], keys: list[K]) -> dict[K, Any]:
+    """Return what is told of each key: of all together, or apart where one's can't be told.
+
+    Of one alone of which a sum has too many digits, it is what the page says instead.
+    """
+    if not keys:
+        return {}
+    try:
+        return tell(keys)
+    except OverflowError as error:
+        if len(keys) == 1:
+            return {keys[0]: {"refused": f"This can't be shown: {error}"}}
+        half = len(keys) // 2
+        return apart(tell, keys[:half]) | apart(tell, keys[half:])
 
 
 def account_names(labels: Labels) -> Iterator[tuple[Key, str]]:

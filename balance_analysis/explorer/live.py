@@ -14,7 +14,6 @@ from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.source import KEPT_BYTES, ArchiveState, Check, State, go_on
 from balance_analysis.explorer.views import Look, answer
 from balance_analysis.explorer.wire import Query
-from balance_analysis.text import without_credentials
 
 _STATES: Final = 8
 """So many states can be asked about, the newest of those that were."""
@@ -34,8 +33,7 @@ class Explorer:
     """
 
     def __init__(self, archive: Archive, *, cache: LruCache | None = None) -> None:
-        self._store = archive.store
-        self._name = without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "archive"
+        self._archive = archive
         self._kept = LruCache(KEPT_BYTES) if cache is None else cache
         self._seen = LruCache(_STATES)
 
@@ -66,17 +64,17 @@ class Explorer:
             content: bytes = self._kept.get(key, make)
             return content
 
-        version = query.version
+        version, store = query.version, self._archive.store
         if not version:
-            return with_snapshot(self._store, lambda now: read(self._state(now)))
+            return with_snapshot(store, lambda now: read(self._state(now)))
         found = self._seen.peek(version)
-        if found is None and (found := self._state(read_snapshot(self._store))).version != version:
-            raise SnapshotGoneError(self._store.uri, version)
+        if found is None and (found := self._state(read_snapshot(store))).version != version:
+            raise SnapshotGoneError(store.uri, version)
         return read(found)
 
     def _state(self, snapshot: Snapshot) -> ArchiveState:
         def make() -> tuple[ArchiveState, int]:
-            return ArchiveState(snapshot, self._name, self._kept), 1
+            return ArchiveState(self._archive.at(snapshot), self._kept), 1
 
         state: ArchiveState = self._seen.get(snapshot.version, make)
         return state

@@ -10,12 +10,12 @@ import hashlib
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
 from itertools import chain, zip_longest
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from markupsafe import Markup
@@ -23,6 +23,7 @@ from markupsafe import Markup
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.holders import by_size
 from balance_analysis.explorer.frames import (
+    apart,
     find_rows,
     steps_of,
     sum_up,
@@ -32,8 +33,6 @@ from balance_analysis.explorer.frames import (
 from balance_analysis.explorer.source import TableState
 from balance_analysis.explorer.views import (
     PAGE,
-    ROW_COLUMNS,
-    SUMMARY,
     Look,
     answer,
     answers,
@@ -44,15 +43,13 @@ from balance_analysis.explorer.wire import (
     Key,
     Query,
     Records,
-    RecordsBy,
     keys_of,
+    records_by,
     write_key,
     write_view,
 )
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.text import count_text
-
-K = TypeVar("K")
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -201,7 +198,7 @@ def _common(state: TableState, ids: list[str]) -> Iterator[tuple[str, object]]:
             asset = some[0] if len(some) == 1 else ""
             return answers(name, replace(look, query=replace(query, asset=asset)), some)
 
-        for asset, view in _apart(tell, ids).items():
+        for asset, view in apart(tell, ids).items():
             yield write_view(name, asset, *values), view
 
 
@@ -216,23 +213,7 @@ def _shares(state: TableState, ids: list[str]) -> dict[Key, float]:
     def tell(some: list[str]) -> dict[str, dict[Key, float]]:
         return {one: shares_at(Look(state, Query(one)), max(state.end - 1, 0)) for one in some}
 
-    return {key: part for of in _apart(tell, ids).values() for key, part in of.items()}
-
-
-def _apart(tell: Callable[[list[K]], dict[K, Any]], keys: list[K]) -> dict[K, Any]:
-    """Return what is told of each key: of all together, or apart where one's can't be told.
-
-    Of one alone of which a sum has too many digits, it is what the page says instead.
-    """
-    if not keys:
-        return {}
-    try:
-        return tell(keys)
-    except OverflowError as error:
-        if len(keys) == 1:
-            return {keys[0]: {"refused": f"This view can't be shown: {error}"}}
-        half = len(keys) // 2
-        return _apart(tell, keys[:half]) | _apart(tell, keys[half:])
+    return {key: part for of in apart(tell, ids).values() for key, part in of.items()}
 
 
 def _histories(
@@ -240,27 +221,22 @@ def _histories(
 ) -> Iterator[dict[str, object]]:
     """Yield all views of each account."""
     look = Look(state, Query(start=state.start, end=state.end, width=_UNLIMITED))
-    bounds = state.start, state.end
+    bounds, by = (state.start, state.end), list(ACCOUNT_KEY)
 
     def facts_of(some: list[Key]) -> dict[Key, Any]:
-        found = tell_accounts(state.of(some), look.query)
-        parts = {name: RecordsBy(frame, ACCOUNT_KEY) for name, frame in found.items()}
-        return {one: {name: part.of(one) for name, part in parts.items()} for one in some}
+        return records_by(tell_accounts(state.of(some), look.query), by, some)
 
     def rows_of(some: list[Key]) -> dict[Key, Any]:
-        found = find_rows(state.of(some), look.query)
-        parts = RecordsBy(found, ACCOUNT_KEY, ROW_COLUMNS)
-        return {one: {"rows": parts.of(one)} for one in some}
+        return records_by({"rows": find_rows(state.of(some), look.query)}, by, some)
 
     def sums_from(start: int, some: list[Key]) -> dict[Key, Any]:
-        found = sum_up(state.of(some), shares, replace(look.query, start=start))
-        parts = RecordsBy(found, ACCOUNT_KEY, SUMMARY)
-        return {one: {"summary": parts.of(one)} for one in some}
+        query = replace(look.query, start=start)
+        return records_by({"summary": sum_up(state.of(some), shares, query)}, by, some)
 
     for place in range(0, len(accounts), _AT_ONCE):
         some = accounts[place : place + _AT_ONCE]
-        facts, rows = _apart(facts_of, some), _apart(rows_of, some)
-        sums = {start: _apart(partial(sums_from, start), some) for start in _starts(state)}
+        facts, rows = apart(facts_of, some), apart(rows_of, some)
+        sums = {start: apart(partial(sums_from, start), some) for start in _starts(state)}
         for account, steps in steps_of(state.of(some), look.query, some).items():
             key = write_key(account)
             yield {
@@ -279,18 +255,12 @@ def _histories(
 
 def _parties(state: TableState, parties: list[str]) -> Iterator[dict[str, object]]:
     """Yield the view of each party."""
-    accounts = keys_of(state.history.accounts)
-
-    def tell(some: list[str]) -> dict[str, Any]:
+    query, accounts = Query(start=state.start, end=state.end), keys_of(state.history.accounts)
+    for place in range(0, len(parties), _AT_ONCE):
+        some = parties[place : place + _AT_ONCE]
         wanted = {*some}
         history = state.of(account for account in accounts if account[2] in wanted)
-        found = tell_parties(history, Query(start=state.start, end=state.end))
-        ranked = {name: part.sort_values("party_id", kind="stable") for name, part in found.items()}
-        parts = {name: RecordsBy(part, ["party_id"]) for name, part in ranked.items()}
-        return {one: {name: part.of((one,)) for name, part in parts.items()} for one in some}
-
-    for place in range(0, len(parties), _AT_ONCE):
-        for party, view in _apart(tell, parties[place : place + _AT_ONCE]).items():
+        for party, view in tell_parties(history, query, some).items():
             yield {write_view("party", party, state.start, state.end): view}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,9 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.network import limits_frame, read_archive_names
+from balance_analysis.archive.network import read_archive_names
 from balance_analysis.archive.scan import File, LruCache, opened
-from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, rank_assets
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
@@ -27,8 +27,9 @@ from balance_analysis.frame import frame_of
 from balance_analysis.known import Known
 from balance_analysis.labels import Labels
 from balance_analysis.rows import account_heads, canonical
-from balance_analysis.schema import ARROW_SCHEMA, COLUMNS
-from balance_analysis.spans import Span
+from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
+from balance_analysis.spans import Span, between
+from balance_analysis.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
 """Rows that are in memory for one view: some 200 MB."""
@@ -56,6 +57,10 @@ Opening = pd.DataFrame | None
 Check = Callable[[], None]
 
 
+class UnknownAssetError(Exception):
+    """There is no such asset; the message says so."""
+
+
 class ViewTooLargeError(Exception):
     """A view needs more rows than fit; the message says what to ask for instead."""
 
@@ -64,57 +69,8 @@ def go_on() -> None:
     """Check nothing: what is asked for is wanted, however long it takes."""
 
 
-class State(Protocol):
-    """What an explorer looks at: balance changes at one moment, which never change.
-
-    Attributes
-    ----------
-    name
-        What it is called.
-    version
-        Another one as soon as there is something else.
-    start, end
-        Its interval, half-open, microseconds; the same where it holds nothing.
-    known
-        The stretches of it in which every change is known; `None` where nothing says.
-    assets, labels
-        What assets, and parties, markets and accounts, are called.
-    kept
-        What was read or answered last.
-    """
-
-    name: str
-    version: str
-    start: int
-    end: int
-    known: Known | None
-    assets: Assets
-    labels: Labels
-    kept: LruCache
-
-    def rows(
-        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
-    ) -> History:
-        """Return the balance changes of some accounts in a span, microseconds.
-
-        Of each account the last one before it is among them; there may be others. With `edges`,
-        ascending, there may be only those that tell the balances at these and just before the end,
-        and what they moved by in between. Accounts of `opening` are there in any case. `check` is
-        called between files and parts; what it raises ends the reading.
-        """
-
-    def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return edges of periods cut into parts, which have not too many rows each."""
-
-    def asset_ids(self) -> list[str]:
-        """Return the assets of which there is an account, those that have most rows first."""
-
-    def notes(self) -> dict[str, pd.DataFrame]:
-        """Return its coverage and its network limits, of an archive."""
-
-
 class TableState:
-    """A history in memory: the one state of a table."""
+    """A history in memory: the one state of a table. It tells what `ArchiveState` does."""
 
     def __init__(
         self,
@@ -138,7 +94,7 @@ class TableState:
     def rows(
         self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
-        """Return rows: see `State`. Of accounts that are there before the end, all are."""
+        """Return rows: see `ArchiveState`. Of accounts that are there before the end, all are."""
         del edges, opening
         check()
         accounts, steps = self.history.accounts, self.history.steps
@@ -158,26 +114,43 @@ class TableState:
         return [edges]
 
     def asset_ids(self) -> list[str]:
-        """Return assets: see `State`."""
+        """Return the assets of which there is an account, those that have most rows first."""
         ranked = rank_assets(_count_assets(self.history.rows["asset_id"]))
         return [*ranked, *sorted({*self.history.accounts["asset_id"]} - {*ranked})]
 
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Return notes: see `State`."""
+        """Return the coverage and the network limits of the archive that it is of, if any."""
         return self._notes
 
 
 class ArchiveState:
-    """An archive in one state.
+    """An archive in one state: balance changes at one moment, which never change.
 
     Balances need of a file only where each account's rows of a day begin and end. That much of the
     files that were read last is kept, so that they are read once for any number of views.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    version
+        Another one as soon as there is something else.
+    start, end
+        Its interval, half-open, microseconds; the same where it holds nothing.
+    known
+        The stretches of it in which every change is known; of a table `None` where nothing says.
+    assets, labels
+        What assets, and parties, markets and accounts, are called.
+    kept
+        What was read or answered last.
     """
 
-    def __init__(self, snapshot: Snapshot, name: str, kept: LruCache) -> None:
+    def __init__(self, archive: Archive, kept: LruCache) -> None:
+        snapshot = archive.snapshot()
+        self.archive: Archive = archive
         self._snapshot = snapshot
         self.kept: LruCache = kept
-        self.name: str = name
+        self.name: str = title_of(archive)
         self.version: str = snapshot.version
         self.start: int
         self.end: int
@@ -190,7 +163,13 @@ class ArchiveState:
     def rows(
         self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
     ) -> History:
-        """Return rows: see `State`."""
+        """Return the balance changes of some accounts in a span, microseconds.
+
+        Of each account the last one before it is among them; there may be others. With `edges`,
+        ascending, there may be only those that tell the balances at these and just before the end,
+        and what they moved by in between. Accounts of `opening` are there in any case. `check` is
+        called between files and parts; what it raises ends the reading.
+        """
         files = self._snapshot.files_since(*span)
 
         def read(file: File) -> pa.Table:
@@ -238,7 +217,7 @@ class ArchiveState:
             yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return edges in parts: see `State`."""
+        """Return edges of periods cut into parts, which have not too many rows each."""
         files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
@@ -246,7 +225,7 @@ class ArchiveState:
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
-        """Return assets: see `State`."""
+        """Return the assets of which there is an account, those that have most rows first."""
 
         def count(file: File) -> Counter[str]:
             def read() -> tuple[Counter[str], int]:
@@ -260,9 +239,37 @@ class ArchiveState:
         return rank_assets(sum(map_parallel(count, self._snapshot.files()), Counter[str]()))
 
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Return notes: see `State`."""
-        limits = limits_frame(self._snapshot)
-        return {"coverage": self._snapshot.coverage.to_frame(), "limits": limits}
+        """Return its coverage and its network limits."""
+        return notes_of(self.archive)
+
+
+def completeness(state: State) -> str:
+    """Say whether every change is there: it is "confirmed" where another source has the same."""
+    if state.known is None or state.start >= state.end:
+        return "not known to be complete"
+    if between(state.known, state.start, state.end):
+        return "not complete"
+    coverage = state.notes().get("coverage")
+    if coverage is None:
+        return "complete"
+    start, end = from_microseconds(state.start), from_microseconds(state.end)
+    stretches = coverage[(coverage["start"] < end) & (coverage["end"] > start)]
+    return "confirmed" if (stretches["state"] == "confirmed").all() else "complete"
+
+
+State: TypeAlias = ArchiveState | TableState
+"""What an explorer looks at."""
+
+
+def title_of(archive: Archive) -> str:
+    """Return the title of an archive's page."""
+    name = without_credentials(archive.uri).rstrip("/").rpartition("/")[2]
+    return f"Balances of {name or 'an archive'}"
+
+
+def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
+    """Return the coverage and the network limits of an archive."""
+    return {"coverage": archive.coverage(), "limits": archive.limits()}
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:

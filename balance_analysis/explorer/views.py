@@ -22,23 +22,35 @@ from balance_analysis.analysis.totals import totals
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.frames import (
     BARS,
+    ROW_COLUMNS,
+    SUMMARY,
     account_names,
     find_rows,
     has_text,
-    own_columns,
     steps_of,
     sum_up,
     tell_accounts,
+    tell_level,
+    tell_origin,
     tell_parties,
     with_keys,
 )
-from balance_analysis.explorer.source import Check, Edges, Opening, State, go_on
+from balance_analysis.explorer.source import (
+    ArchiveState,
+    Check,
+    Edges,
+    Opening,
+    State,
+    UnknownAssetError,
+    completeness,
+    go_on,
+)
 from balance_analysis.explorer.wire import (
     Key,
     Query,
-    RecordsBy,
     amounts,
     keys_of,
+    records_by,
     to_records,
     write_key,
 )
@@ -51,13 +63,6 @@ MOST_LISTED: Final = 5000
 
 PAGE: Final = 200
 """Rows of an account on one page."""
-
-ROW_COLUMNS: Final = ("timestamp", "balance", "delta", "depth")
-
-SUMMARY: Final = (
-    *("first_seen", "opening", "closing", "net", "share"),
-    *("minimum", "minimum_at", "maximum", "maximum_at"),
-)
 
 MOST_MOVERS: Final = 100
 
@@ -79,7 +84,7 @@ class Look:
     state, query
         What is looked at, and what is asked.
     check
-        What ends the answer where nobody waits for it any more: see `State`.
+        What ends the answer where nobody waits for it any more: see `ArchiveState`.
     most
         Rows of a table of accounts that an answer has at most.
     """
@@ -90,7 +95,7 @@ class Look:
     most: int = MOST_LISTED
 
     def rows(self, span: Span, *, edges: Edges = None, opening: Opening = None) -> History:
-        """Return what is told of all accounts of the asset, or of all: see `State`."""
+        """Return what is told of all accounts of the asset, or of all: see `ArchiveState`."""
         filters, check = Filters(self.query.asset or None), self.check
         return self.state.rows(filters, span, edges=edges, opening=opening, check=check)
 
@@ -113,37 +118,48 @@ class Look:
 
 
 def answer(view: str, look: Look) -> dict[str, Any]:
-    """Return one view; of those of an asset that of the one asked for, or else of the first."""
-    query = look.query
-    if not query.asset:
-        look = replace(look, query=replace(query, asset=next(iter(look.state.asset_ids()), "")))
-    if view in OF_ASSETS:
-        asset = look.query.asset
-        return answers(view, look, [asset])[asset]
-    return _TELL[view](_cut(look))
+    """Return one view; of those of an asset that of the one asked for, or else of the first.
+
+    Raises
+    ------
+    UnknownAssetError
+        If there is no account of the asset.
+    """
+    if view not in OF_ASSETS:
+        return _TELL[view](_cut(look))
+    asset = _asset_of(look)
+    return answers(view, replace(look, query=replace(look.query, asset=asset)), [asset])[asset]
+
+
+def _asset_of(look: Look) -> str:
+    ids, asked = look.state.asset_ids(), look.query.asset
+    if asked in ids or not (ids and asked):
+        return asked or next(iter(ids), "")
+    found = [one.asset_id for one in look.state.assets.matches(asked) if one.asset_id in ids]
+    if len(found) != 1:
+        raise UnknownAssetError(
+            f"there is no account of an asset {asked[:80]!r}: ask /explore/about for the assets"
+        )
+    return found[0]
 
 
 def answers(view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return one of the views of an asset, for each of some: all of them are told together."""
     found = _TELL[view](_cut(look))
-    records = {
-        name: RecordsBy(part, ["asset_id"])
-        for name, part in found.items()
-        if isinstance(part, pd.DataFrame)
+    frames = {name: part for name, part in found.items() if isinstance(part, pd.DataFrame)}
+    records = records_by(frames, "asset_id", ids)
+    counts = {name: part for name, part in found.items() if isinstance(part, pd.Series)}
+    rest = {name: part for name, part in found.items() if isinstance(part, str)}
+    return {
+        asset: {**records[asset], **rest}
+        | {name: int(part.get(asset, 0)) for name, part in counts.items()}
+        for asset in ids
     }
-
-    def part_of(asset: str, name: str) -> object:
-        part = found[name]
-        if name in records:
-            return records[name].of((asset,))
-        return int(part.get(asset, 0)) if isinstance(part, pd.Series) else part
-
-    return {asset: {name: part_of(asset, name) for name in found} for asset in ids}
 
 
 def _about(look: Look) -> dict[str, Any]:
     state, assets = look.state, look.state.assets
-    ids, is_told = state.asset_ids(), state.known is not None
+    ids = state.asset_ids()
     labels = assets.labels(ids)
     told = {one: assets.get(one) or Asset(one, 0) for one in ids}
     before = max(state.start - 1, 0)
@@ -153,8 +169,8 @@ def _about(look: Look) -> dict[str, Any]:
         "version": state.version,
         "start": state.start,
         "end": state.end,
-        "gaps": between(state.known or (), state.start, state.end) if is_told else [],
-        "proven": is_told,
+        "gaps": [] if state.known is None else between(state.known, state.start, state.end),
+        "completeness": completeness(state),
         "opened": opened,
         "labels": {
             **state.labels.shown(state.labels.ids()),
@@ -180,9 +196,8 @@ def _headline(look: Look) -> dict[str, Any]:
     start, end = look.query.start, look.query.end
     history = look.rows((start, end), edges=np.array([start, end]))
     ends = [each for each in (max(start - 1, 0), end - 1) if _are_known(history, each)]
-    found = concentration(history, [*map(from_microseconds, ends or [end - 1])])
-    names = ["asset_id", "timestamp", "total", "holders", "unknown", "largest"]
-    return {"headline": found[names]}
+    parts = [tell_level(history, at) for at in ends or [end - 1]]
+    return {"headline": pd.concat(parts)}
 
 
 def _are_known(history: History, at: int) -> bool:
@@ -254,7 +269,7 @@ def _summary(look: Look) -> dict[str, Any]:
     whole = replace(look, query=replace(query, asset=assets.pop() if len(assets) == 1 else ""))
     found = sum_up(look.of(query.accounts, query.start), shares_at(whole, query.end - 1), query)
     own = found[np.array([key in query.accounts for key in keys_of(found)], bool)]
-    return {"summary": to_records(with_keys(own, SUMMARY), ("account", *SUMMARY))}
+    return {"summary": to_records(with_keys(own, SUMMARY).drop(columns="asset_id"))}
 
 
 def _totals(look: Look) -> dict[str, Any]:
@@ -291,21 +306,16 @@ def _account(look: Look) -> dict[str, Any]:
     query = look.query
     if not query.accounts:
         return {}
-    told = tell_accounts(look.of(query.accounts[:1], query.start), query)
-    return {name: to_records(frame, own_columns(frame)) for name, frame in told.items()}
+    account = query.accounts[0]
+    told = tell_accounts(look.of([account], query.start), query)
+    return records_by(told, list(ACCOUNT_KEY), [account])[account]
 
 
 def _party(look: Look) -> dict[str, Any]:
     query = look.query
     filters, span = Filters(party_ids=(query.party,)), (query.start, query.end)
     history = look.state.rows(filters, span, edges=None, opening=None, check=look.check)
-    told = tell_parties(history, query)
-    return {
-        name: to_records(
-            frame[frame["party_id"] == query.party], list(frame.columns.drop("party_id"))
-        )
-        for name, frame in told.items()
-    }
+    return tell_parties(history, query, [query.party])[query.party]
 
 
 def _rows(look: Look) -> dict[str, Any]:
@@ -316,6 +326,15 @@ def _rows(look: Look) -> dict[str, Any]:
     rows = find_rows(look.of(query.accounts[:1], look.state.start), query)
     shown = to_records(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
     return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
+
+
+def _explain(look: Look) -> dict[str, Any]:
+    state, query = look.state, look.query
+    if not query.accounts or not isinstance(state, ArchiveState):
+        return {}
+    return tell_origin(
+        state.archive, query.accounts[0], look.last if query.at is None else query.at
+    )
 
 
 def _notes(look: Look) -> dict[str, Any]:
@@ -336,6 +355,7 @@ _TELL: Final[dict[str, Callable[[Look], dict[str, Any]]]] = {
     "account": _account,
     "party": _party,
     "rows": _rows,
+    "explain": _explain,
     "notes": _notes,
 }
 """What tells each of `VIEWS`. Those of an asset tell frames, or series by it, of all assets."""

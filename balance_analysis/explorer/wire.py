@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
+
+K = TypeVar("K", bound=str | tuple[str, ...])
 
 Key = tuple[str, str, str, str]
 """An account: the values of `ACCOUNT_KEY`."""
@@ -35,7 +36,7 @@ class Query:
     Attributes
     ----------
     asset
-        The asset; the first one where it is empty.
+        The asset, by its id or symbol; the first one where it is empty.
     accounts
         The accounts.
     start, end
@@ -96,7 +97,7 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
     Raises
     ------
     ValueError
-        If the view has no such parameter, or a value is none.
+        If the view has no such parameter, a value is none, or the range is empty.
     """
     found: dict[str, Any] = {"accounts": ()}
     for name, text in items:
@@ -110,17 +111,20 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
             raise ValueError(f"{name} is there twice: send it once")
         elif name == "by" and text != "party":
             raise ValueError(f"by must be party, or not be there, not {text[:30]!r}")
-        elif name in {"asset", "party", "by", "text", "version"}:
-            found[name] = text
         else:
-            found[name] = _read_number(name, text)
+            found[name] = _read_number(name, text) if name in NUMBERS else text
     if len(found["accounts"]) > MOST_ACCOUNTS:
         raise ValueError(f"at most {MOST_ACCOUNTS} accounts go together")
-    return Query(**found)
+    query = Query(**found)
+    if query.start >= query.end:
+        raise ValueError("start must be before end")
+    return query
 
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
-    **dict.fromkeys(("start", "end", "at"), (EARLIEST, LATEST)),
+    "start": (EARLIEST, LATEST - 1),
+    "end": (EARLIEST + 1, LATEST),
+    "at": (EARLIEST, LATEST),
     "width": (1, WIDEST),
     "page": (0, 1_000_000),
 }
@@ -133,48 +137,26 @@ def _read_number(name: str, text: str) -> int:
     return int(text)
 
 
+_ASKED: Final = {
+    "about": ("What there is: the assets, the interval, and what of it is not known.", ""),
+    "version": ("What the data is called as it stands; another one once it has changed.", ""),
+    "headline": ("What is held of an asset before a range and at its end.", "asset start end"),
+    "accounts": ("The accounts that have a text in an id or name, largest first.", "asset text"),
+    "holders": ("Who holds what of an asset at a moment, and how unevenly.", "asset by at"),
+    "series": ("The balances of accounts, thinned to a chart.", "account start end width"),
+    "summary": ("What accounts held at a range's ends, and in it.", "account start end"),
+    "totals": ("What the accounts of each type hold together, over time.", "asset start end"),
+    "flows": ("What came in and went out of accounts in each period.", "asset start end"),
+    "movers": ("Whose balance moved most.", "asset start end"),
+    "account": ("What an account did in a range, and in each period of it.", "account start end"),
+    "party": ("What a party holds, and moved with others and within.", "party start end"),
+    "rows": ("The rows of an account, newest first.", "account start end page"),
+    "explain": ("Where a balance comes from: its row, file, run and node.", "account at"),
+    "notes": ("The coverage and the network limits of the archive.", ""),
+}
+
 VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "about": ("What there is: the assets, the interval, and what of it is not known.", ()),
-    "version": ("What the data is called as it stands; another one once it has changed.", ()),
-    "headline": (
-        "What an asset's accounts hold before a range and at its end, and how many hold it.",
-        ("asset", "start", "end", "version"),
-    ),
-    "accounts": (
-        "The accounts whose ids or type have a text in them, those that hold most first.",
-        ("asset", "text", "version"),
-    ),
-    "holders": (
-        "What every account or party holds of an asset at a moment, largest first, how unevenly.",
-        ("asset", "by", "at", "version"),
-    ),
-    "series": (
-        "The balances of some accounts as steps, thinned to what a chart of so many points shows.",
-        ("account", "start", "end", "width", "version"),
-    ),
-    "summary": (
-        "What some accounts held at a range's ends, its lowest and highest, and which share.",
-        ("account", "start", "end", "version"),
-    ),
-    "totals": (
-        "What the accounts of each type hold together, over time.",
-        ("asset", "start", "end", "version"),
-    ),
-    "flows": ("What flowed in each period.", ("asset", "start", "end", "version")),
-    "movers": ("Whose balance moved most.", ("asset", "start", "end", "version")),
-    "account": (
-        "What an account did in the range, and in each period of it.",
-        ("account", "start", "end", "version"),
-    ),
-    "party": (
-        "What a party holds of each asset, and moved with others and between its own accounts.",
-        ("party", "start", "end", "version"),
-    ),
-    "rows": (
-        "The rows of an account, newest first.",
-        ("account", "start", "end", "page", "version"),
-    ),
-    "notes": ("The coverage and the network limits of the archive.", ("version",)),
+    name: (about, (*asked.split(), "version")) for name, (about, asked) in _ASKED.items()
 }
 """The views: what each is, and which parameters it has."""
 
@@ -182,6 +164,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     **{name: (name,) for name in VIEWS},
     "about": ("assets",),
     "account": ("periods", "summary"),
+    "explain": ("explanation", "cited"),
     "holders": ("holders", "concentration"),
     "notes": ("coverage", "limits"),
     "party": ("totals", "accounts", "flows"),
@@ -207,28 +190,48 @@ def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Recor
     Kinds are `amount`, whole numbers of the asset's smallest unit as text; `moment`, microseconds
     since 1970-01-01 UTC; `count`, `ratio`, `flag` and `text`.
     """
-    columns = [(name, *to_cells(frame[name])) for name in names or frame.columns]
-    return {
-        "columns": [{"name": name, "kind": kind} for name, kind, _ in columns],
-        "rows": list(map(list, zip(*(cells for *_, cells in columns), strict=True))),
-    }
+    told = {str(name): to_cells(frame[name]) for name in names or frame.columns}
+    rows = zip(*(cells for _, cells in told.values()), strict=True)
+    kinds = {name: kind for name, (kind, _) in told.items()}
+    return {"columns": to_columns(kinds), "rows": list(map(list, rows))}
 
 
-class RecordsBy:
-    """A frame as records, and those of each account or asset, whose rows stand together."""
+def from_rows(kinds: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> Records:
+    """Return records of columns of some kinds, of rows that have their values by name."""
+    write: dict[str, Callable[[Any], Any]] = {"moment": to_microseconds, "amount": str}
+    cells = [
+        [
+            row[name] if row[name] is None or kind not in write else write[kind](row[name])
+            for name, kind in kinds.items()
+        ]
+        for row in rows
+    ]
+    return {"columns": to_columns(kinds), "rows": cells}
 
-    def __init__(
-        self, frame: pd.DataFrame, by: Sequence[str], names: Iterable[str] | None = None
-    ) -> None:
-        heads = np.flatnonzero(~frame.duplicated(list(by)))
-        stops = [*heads[1:].tolist(), len(frame)]
-        keys = zip(*(frame[name].iloc[heads].tolist() for name in by), strict=True)
-        self._places = dict(zip(keys, map(slice, heads.tolist(), stops), strict=False))
-        self._whole = to_records(frame, names or [str(name) for name in frame if name not in by])
 
-    def of(self, key: tuple[str, ...]) -> Records:
-        """Return the records of one; where it has no row, none."""
-        return {**self._whole, "rows": self._whole["rows"][self._places.get(key, slice(0))]}
+def to_columns(kinds: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return columns as records have them, of their names with their kinds."""
+    return [{"name": name, "kind": kind} for name, kind in kinds.items()]
+
+
+def records_by(
+    frames: Mapping[str, pd.DataFrame],
+    by: str | list[str],
+    keys: Iterable[K],
+    *,
+    keep: str = "",
+) -> dict[K, dict[str, Records]]:
+    """Return frames as the records of each key: of the rows that have its values in `by`.
+
+    Of these columns they have the one to `keep`; where a key has no row, they are empty.
+    """
+    found: dict[K, dict[str, Records]] = {key: {} for key in keys}
+    for part, frame in frames.items():
+        whole = to_records(frame, [str(name) for name in frame if name not in by or name == keep])
+        places: dict[Any, Any] = frame.groupby(by, observed=True, sort=False).indices
+        for key, told in found.items():
+            told[part] = {**whole, "rows": [whole["rows"][n] for n in places.get(key, ())]}
+    return found
 
 
 def to_table(content: dict[str, Any], part: str) -> pa.Table:
@@ -241,8 +244,7 @@ def to_table(content: dict[str, Any], part: str) -> pa.Table:
             for time, balance in zip(line["times"], line["balances"], strict=True)
         ]
         kinds = {"account": "text", "timestamp": "moment", "balance": "amount"}
-        columns = [{"name": name, "kind": kind} for name, kind in kinds.items()]
-        found = {"columns": columns, "rows": lines}
+        found = {"columns": to_columns(kinds), "rows": lines}
     if not isinstance(found, dict):
         return pa.Table.from_pylist(found if isinstance(found, list) else [{part: found}])
     table: dict[str, pa.Array[Any]] = {}

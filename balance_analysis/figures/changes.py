@@ -253,7 +253,8 @@ def plot_activity(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['0', '1']
     """
-    if kind not in {"calendar", "week"}:
+    kinds = {"calendar": ("day", _draw_calendar), "week": ("hour of the week", _draw_week)}
+    if kind not in kinds:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
     look: Any = {"size": (10, 3.2), "mixes_assets": True}
     chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **look)
@@ -261,16 +262,11 @@ def plot_activity(
     times = times[(interval.start <= times) & (times < interval.before)]
     if not len(times):
         return chart.explain("no balance changes")
-    (style,) = looks(style, 1)
-    says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
-    if kind == "calendar":
-        cells, notes = _draw_calendar(chart.ax, times, interval, style)
-        words = "balance changes per day"
-    else:
-        cells, notes = _draw_week(chart.ax, times, style), []
-        words = "balance changes per hour of the week"
+    period, draw = kinds[kind]
+    cells, notes = draw(chart.ax, times, interval, looks(style, 1)[0])
     _format_days(chart.ax)
-    return chart.finish(words, cells, notes=notes, says=says)
+    says = ["not all hours are known"] * bool(interval.gaps and kind == "week")
+    return chart.finish(f"balance changes per {period}", cells, notes=notes, says=says)
 
 
 def _format_days(ax: Axes) -> None:
@@ -292,26 +288,28 @@ def _draw_calendar(
     begins, ends = np.maximum(days * _DAY, interval.start), (days + 1) * _DAY
     is_known = are_known(interval.known, begins, np.minimum(ends, interval.before))
     weekdays = (days + _EPOCH_DAY) % 7
-    mondays = days - weekdays
-    patches = _draw_cells(ax, to_dates(mondays * _DAY), weekdays, counts, style, width=7)
-    low, high = to_dates(mondays[[0, -1]] * _DAY)
+    mondays = to_dates((days - weekdays) * _DAY)
+    edges = _edges(mondays, weekdays, 7)
+    patches = _draw_cells(ax, edges, counts, style)
     notes: list[Artist] = []
     if not is_known.all():
-        edges = _edges(to_dates(mondays * _DAY), weekdays, 7)[:, ~is_known]
-        notes = [axes.draw_boxes(ax, *edges, **{**incomplete_style(ax), "linewidth": 0})]
-    set_ticks(ax, of_weeks=True, until=high + 3.5)
-    ax.set_xlim(low - 3.5, high + 3.5)
+        look = {**incomplete_style(ax), "linewidth": 0}
+        notes = [axes.draw_boxes(ax, *edges[:, ~is_known], **look)]
+    set_ticks(ax, of_weeks=True, until=mondays[-1] + 3.5)
+    ax.set_xlim(mondays[0] - 3.5, mondays[-1] + 3.5)
     return patches, notes
 
 
-def _draw_week(ax: Axes, times: NDArray[np.int64], style: dict[str, Any]) -> list[Artist]:
+def _draw_week(
+    ax: Axes, times: NDArray[np.int64], _: Extent, style: dict[str, Any]
+) -> tuple[list[Artist], list[Artist]]:
     hours = (times // _HOUR + 24 * _EPOCH_DAY) % (7 * 24)
     counts = np.bincount(hours, minlength=7 * 24)
     weekday, hour = np.divmod(np.arange(7 * 24), 24)
-    patches = _draw_cells(ax, hour + 0.5, weekday, counts, style)
+    patches = _draw_cells(ax, _edges(hour + 0.5, weekday, 1), counts, style)
     ax.set_xticks(range(0, 25, 6), [f"{hour:02}:00" for hour in range(0, 25, 6)])
     ax.set_xlim(0, 24)
-    return patches
+    return patches, []
 
 
 def _edges(
@@ -323,21 +321,18 @@ def _edges(
 
 
 def _draw_cells(
-    ax: Axes,
-    columns: NDArray[np.floating[Any]],
-    rows: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    style: dict[str, Any],
-    *,
-    width: float = 1,
+    ax: Axes, edges: NDArray[np.float64], counts: NDArray[np.int64], style: dict[str, Any]
 ) -> list[Artist]:
     """Draw a cell for each count, coloured by its class; return what a legend shows for it."""
     bounds = class_bounds(counts)
     colours = _scale(ax, len(bounds), style.pop("color", None))
     shades = [colours[each] for each in np.searchsorted(bounds, counts, side="right")]
-    look = {"facecolor": shades, "linewidth": 0, **style}
-    axes.draw_boxes(ax, *_edges(columns, rows, width), **look)
-    names = ["0", *_class_names(bounds, int(counts.max()))]
+    axes.draw_boxes(ax, *edges, **{"facecolor": shades, "linewidth": 0, **style})
+    lasts = [*(bound - 1 for bound in bounds[1:]), int(counts.max())]
+    names = [
+        f"{first:,}" if first == last else f"{first:,} to {last:,}"
+        for first, last in zip([0, *bounds], [0, *lasts], strict=True)
+    ]
     return [Patch(facecolor=c, label=name) for c, name in zip(colours, names, strict=True)]
 
 
@@ -364,11 +359,3 @@ def class_bounds(counts: NDArray[np.int64]) -> list[int]:
     quarters = np.quantile(counts[counts > 0], (0.25, 0.5, 0.75))
     rounded = {int(float(f"{quarter:.2g}")) for quarter in quarters}
     return [1, *sorted(bound for bound in rounded if 1 < bound <= found[-1])]
-
-
-def _class_names(bounds: list[int], most: int) -> list[str]:
-    lasts = [*(bound - 1 for bound in bounds[1:]), most]
-    return [
-        f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        for first, last in zip(bounds, lasts, strict=True)
-    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -137,7 +136,6 @@ def plot_concentration(
         most = f"shares of the {count} that" if count > 1 else "share of the one that"
         if not drawn:
             return axes.explain(chart.ax, NOBODY, title)
-        chart.ax.set_ylabel("share of the known total")
         return chart.finish(f"{most} held most on average", drawn, notes=notes, says=says)
     instant, named = chart.interval.before - 1, chart.interval.end
     if when is not None:
@@ -146,8 +144,8 @@ def plot_concentration(
     found = concentration(chart.history, moment, n=n).iloc[0]
     if not found["holders"]:
         return axes.explain(chart.ax, f"{NOBODY}\n{words}", title)
-    amounts = held_at(chart.history, moment)["balance"].dropna()
-    held = sorted(int(amount) for amount in amounts if amount > 0)
+    amounts = chart.unit.scale(held_at(chart.history, moment)["balance"].dropna())
+    held = np.sort(amounts[amounts > 0])
     curve, says = _draw_lorenz(chart.ax, found, held, n, looks(style, 1)[0])
     title = f"How unevenly {chart.unit.label} is held {words}" if title is None else title
     return finish(chart.ax, title, curve, says=says)
@@ -260,7 +258,6 @@ def plot_averages(
     sums = [np.nansum(amounts[stack.numbers == area], axis=0) for area in range(len(stack.labels))]
     levels = np.where(has_bar, sums, np.nan)
     if shares:
-        ax.set_ylabel("share of the known total")
         levels /= np.where(levels.sum(axis=0) == 0, np.nan, levels.sum(axis=0))
     edges, gaps = grid.edges, (np.diff(grid.edges) * GAP / 2).astype(np.int64)
     if stack.is_stacked and len(grid) * _NARROWEST < points_of(ax)[0]:
@@ -286,7 +283,7 @@ def _check(kind: str, n: int, others: dict[str, tuple[str, object]]) -> None:
 
 
 def _draw_lorenz(
-    ax: Axes, found: pd.Series[Any], held: list[int], n: int, style: dict[str, Any]
+    ax: Axes, found: pd.Series[Any], held: NDArray[np.float64], n: int, style: dict[str, Any]
 ) -> tuple[list[Line2D], list[str]]:
     holders, parts = lorenz(held)
     colour = style.get("color", BLUE)
@@ -296,10 +293,9 @@ def _draw_lorenz(
     dashed: Any = {"color": ink(ax), "linestyle": "--", "linewidth": 0.8}
     curve += ax.plot([0, 1], [0, 1], label="all hold the same", **dashed)
     ax.set_xlabel(f"share of the {count_text(len(held), 'holder')}, smallest first", loc="center")
-    ax.set_ylabel("share of what they hold")
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes.format_shares(ax)
+    axes.format_shares(ax, "share of what they hold")
     shown = min(n, len(held))
     largest = "the largest holds" if shown == 1 else f"the {shown} largest hold"
     says = [f"{largest} {axes.percent(found['largest'])}"]
@@ -312,7 +308,7 @@ def _gini(gini: float) -> str:
     return ">0.99" if 0.995 <= gini < 1 else f"{gini:.2f}"  # noqa: PLR2004 - rounding would say 1
 
 
-def lorenz(held: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def lorenz(held: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a Lorenz curve: parts of the holders, and of what they hold, from 0 to 1.
 
     Parameters
@@ -320,7 +316,6 @@ def lorenz(held: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     held
         What each holder has, above 0, ascending.
     """
-    sums = [0, *accumulate(held)]
-    last = len(held)
+    sums, last = np.append(0, held.cumsum()), len(held)
     places = np.unique(np.linspace(0, last, min(last, _POINTS) + 1).round().astype(np.int64))
-    return places / last, np.array([sums[place] / sums[-1] for place in places])
+    return places / last, sums[places] / sums[-1]

@@ -33,24 +33,16 @@ SKY: Final = "#56B4E9"
 GREY: Final = "#999999"
 """Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
 
-_PAPER, _TEXT, _LINE, _GRID = "#15181d", "#e6e8eb", "#9aa3ad", "#4a525c"
+_DARK: Final = {
+    "#15181d": "figure.facecolor savefig.facecolor axes.facecolor legend.facecolor",
+    "#e6e8eb": "text.color axes.labelcolor axes.titlecolor xtick.labelcolor ytick.labelcolor",
+    "#9aa3ad": "xtick.color ytick.color axes.edgecolor",
+    "#4a525c": "grid.color",
+}
+"""The settings of paper, of text, of lines and of the grid."""
 
 DARK_STYLE: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "figure.facecolor": _PAPER,
-        "savefig.facecolor": _PAPER,
-        "axes.facecolor": _PAPER,
-        "legend.facecolor": _PAPER,
-        "text.color": _TEXT,
-        "axes.labelcolor": _TEXT,
-        "axes.titlecolor": _TEXT,
-        "xtick.labelcolor": _TEXT,
-        "ytick.labelcolor": _TEXT,
-        "xtick.color": _LINE,
-        "ytick.color": _LINE,
-        "axes.edgecolor": _LINE,
-        "grid.color": _GRID,
-    }
+    {name: colour for colour, names in _DARK.items() for name in names.split()}
 )
 """Settings of matplotlib for light figures on dark: `with matplotlib.rc_context(DARK_STYLE)`."""
 
@@ -151,16 +143,13 @@ def account_styles(account_types: Iterable[str]) -> list[Style]:
     """
     types = list(account_types)
     used = {type_style(each) for each in types}
-    styles: list[Style] = []
-    for place, account_type in enumerate(types):
-        if account_type not in types[:place]:
-            styles.append(type_style(account_type))
-            continue
-        hues = {style.colour for style in used}
-        free = [style for style in _hues(2 * len(types) + len(_HUES)) if style not in used]
-        styles.append(next((style for style in free if style.colour not in hues), free[0]))
-        used.add(styles[-1])
-    return styles
+    hues = {style.colour for style in used}
+    free = (style for style in _hues(2 * len(types) + len(_HUES)) if style not in used)
+    others = iter(sorted(free, key=lambda style: style.colour in hues))
+    return [
+        next(others) if each in types[:place] else type_style(each)
+        for place, each in enumerate(types)
+    ]
 
 
 def group_styles(groups: pd.DataFrame) -> list[Style]:

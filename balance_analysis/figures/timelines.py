@@ -103,7 +103,9 @@ def plot_limits(
     lanes = [_states(frame, flag, earlier.get(flag, []), stop) for flag in LIMIT_FLAGS]
     handles = _draw_states(ax, lanes, styles.looks(style, 1, Patch)[0])
     for lane, states in enumerate(lanes):
-        _tell_earlier(ax, lane, states["told"], begin)
+        for since in [span[0] for span in states["told"] if span[0] < begin < span[1]]:
+            words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
+            ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
     _format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
     return finish(ax, "Limits of the network" if title is None else title, notes=handles)
 
@@ -147,14 +149,6 @@ def _draw_states(
             how = {"linewidth": 1.5, "zorder": 1.5, **look}
             drawn.append(_draw(ax, places, spans, how, least=float(np.ptp(ax.get_xlim())) / 50))
     return drawn
-
-
-def _tell_earlier(ax: Axes, lane: int, spans: Sequence[Span], begin: int) -> None:
-    """Write when a stretch began that began before the timeline and reaches into it."""
-    for since, until in spans:
-        if since < begin < until:
-            words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
-            ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
 
 
 def _draw(

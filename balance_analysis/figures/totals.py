@@ -125,8 +125,7 @@ def plot_totals(
     """
     chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits)
     names = group_names(by, chart.history.columns)
-    ax = chart.ax
-    ax.set_ylabel("share of the known total" if shares else chart.unit.axis_label("total"))
+    chart.label("total")
     if chart.interval.is_empty:
         return chart.explain("no balance changes")
     stack = largest_groups(chart, names, shares=shares)

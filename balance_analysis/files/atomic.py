@@ -1,6 +1,7 @@
 """Write files that appear whole or not at all.
 
-A file is written beside its place, flushed to disk and renamed.
+A file is written beside its place, flushed to disk and renamed. What a process that is killed
+leaves there is called `.NAME.HEX.tmp`; nothing reads it, and it may be deleted.
 """
 
 from __future__ import annotations

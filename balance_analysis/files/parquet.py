@@ -104,7 +104,8 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     OSError
         If the file can't be written.
     """
-    from balance_analysis.frame import check_frame, to_arrow  # noqa: PLC0415 - it imports pandas
+    from balance_analysis.frame import to_arrow  # noqa: PLC0415 - it imports pandas
+    from balance_analysis.naming import check_frame  # noqa: PLC0415 - likewise
 
     check_frame(table)
     if more := [str(name) for name in table if name not in COLUMNS]:

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, BinaryIO, Final
 
@@ -25,8 +25,8 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.labels import carried, names_of, short_keys
-from balance_analysis.naming import labelled
+from balance_analysis.labels import carried
+from balance_analysis.naming import header_of, labelled
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 EXCEL_ROWS: Final = 1_048_576
@@ -42,6 +42,7 @@ _BUTTON: Final = 3
 _GENERAL: Final = 11
 """Characters of a filter's button, and of a float without a format."""
 
+_EXACT: Final = " (exact)"
 _GROUPED: Final = "#,##0"
 _FRACTION: Final = "#,##0.00####"
 _THOUSAND: Final = 1000
@@ -59,8 +60,10 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     ----------
     frame
         Any frame or series. An index that has a name, or is not of integers, becomes columns. The
-        names of columns of several levels are joined by slashes; those of accounts, as a wide
-        series has them, are short, such as `tUSD/general/c2071f..76b5`. A long one has the ids.
+        names of columns of several levels are joined by slashes; those of accounts and other
+        holders, as a wide series has them, are what these are called, or short, such as
+        `tUSD/general/c2071f..76b5`. A long one has the ids, and where it knows names the columns
+        `symbol` and `label` in front, as of `labelled`; in Parquet the metadata tells the names.
     path
         A .parquet, .csv, .json or .xlsx file; one that stands there is replaced, whole.
 
@@ -70,12 +73,11 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
           tab or a line break) has an apostrophe before it. Nothing stands where a value is unknown.
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
-        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators, and in front,
-          where the frame knows names, `symbol` and `label` as of `labelled`. Excel keeps 15 digits
-          and milliseconds: where that loses something, a column such as `balance (exact)` beside it
-          has the exact text. Floats stand there as they are, such as whole units by `units=` of
-          what made the frame. It knows no time zones: moments are in UTC, which the header tells.
-          Text is never a formula.
+        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
+          15 digits and milliseconds: where that loses something, a column such as `balance (exact)`
+          beside it has the exact text; one click on the outline hides all of these. Floats stand
+          there as they are, such as whole units by `units=` of what made the frame. It knows no
+          time zones: moments are in UTC, which the header tells. Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
@@ -105,11 +107,25 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
 def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) -> None:
     """Write a frame in a format, whatever the file's name: see `write_table`."""
     check_installed(form)
-    if form == "xlsx" and isinstance(frame, pd.DataFrame) and {*ACCOUNT_KEY} & {*frame.columns}:
-        frame = labelled(frame) if carried(frame.attrs.get(ATTRS_KEY)) else frame
-    rows = to_rows(frame)
     with replacing(path) as temporary, temporary.open("wb") as file:
-        WRITERS[form](rows, file)
+        write_to(frame, form, file)
+
+
+def write_to(frame: pd.DataFrame | pd.Series[Any], form: str, file: BinaryIO) -> None:
+    """Write a frame in a format to what is open; the metadata of Parquet tells its names."""
+    frame = frame.to_frame() if isinstance(frame, pd.Series) else frame
+    check_type(frame, pd.DataFrame, "a frame or series of pandas")
+    names = carried(frame.attrs.get(ATTRS_KEY))
+    if names and form != "parquet" and {*ACCOUNT_KEY} & {*frame.columns}:
+        frame = labelled(frame)
+        for name in {"symbol", "label"} & {*frame} if form == "csv" else ():
+            frame[name] = frame[name].map(_in_ascii)
+    WRITERS[form](to_rows(frame), file)
+
+
+def _in_ascii(name: str) -> str:
+    """Return a name without our signs: spreadsheets take a CSV to be something else than UTF-8."""
+    return name.replace("…", "..").replace(" · ", "/")
 
 
 def check_installed(form: str) -> None:
@@ -123,7 +139,7 @@ def check_installed(form: str) -> None:
             ) from error
 
 
-def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
+def to_rows(frame: pd.DataFrame) -> pa.Table:
     """Return a frame as Arrow, its index as columns, each column with a name of its own.
 
     Raises
@@ -131,13 +147,10 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     ValueError, TypeError
         As `write_table`.
     """
-    if isinstance(frame, pd.Series):
-        frame = frame.to_frame()
-    check_type(frame, pd.DataFrame, "a frame or series of pandas")
-    flat = frame.set_axis(_names(frame), axis="columns")
+    flat = frame.set_axis([*map(_in_ascii, header_of(frame))], axis="columns")
     names = flat.index.names
     if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):
-        flat.index = flat.index.set_names([_name("index" if n is None else n) for n in names])
+        flat.index = flat.index.set_names(["index" if n is None else str(n) for n in names])
         index = flat.index.to_frame(index=False)
         flat = pd.concat([index, flat.reset_index(drop=True)], axis="columns")
     if not flat.columns.is_unique:
@@ -150,19 +163,6 @@ def to_rows(frame: pd.DataFrame | pd.Series[Any]) -> pa.Table:
     rows = to_plain_arrow(flat)
     metadata = frame.attrs.get(ATTRS_KEY)
     return rows.replace_schema_metadata(make_note({"load": metadata})) if metadata else rows
-
-
-def _names(frame: pd.DataFrame) -> list[str]:
-    if frame.columns.names != ACCOUNT_KEY:
-        return [_name(label) for label in frame.columns]
-    accounts = frame.columns.to_frame(index=False)
-    keys = short_keys(accounts, names_of(frame))
-    # In ASCII, as spreadsheets take a CSV to be something else than UTF-8.
-    return [_name(key).rstrip("/").replace("…", "..") for key in zip(*keys.values(), strict=True)]
-
-
-def _name(label: Hashable) -> str:
-    return "/".join(map(str, label)) if isinstance(label, tuple) else str(label)
 
 
 def _write_parquet(rows: pa.Table, file: BinaryIO) -> None:
@@ -252,7 +252,8 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
         for place, (name, shape, values) in enumerate(columns):
             form = book.add_format({"num_format": shape})
             width = max([len(name) + _BUTTON, *(_width(value, shape) for value in values)])
-            sheet.set_column(place, place, min(width + 1, _EXCEL_WIDTH))
+            level = {"level": int(name.endswith(_EXACT))}
+            sheet.set_column(place, place, min(width + 1, _EXCEL_WIDTH), None, level)
             sheet.write_string(0, place, _to_cell(name), bold)
             for row, value in enumerate(map(_to_cell, values), 1):
                 # An empty cell has a format, or a row of these would not be there.
@@ -289,7 +290,7 @@ def _to_excel(name: str, column: pa.ChunkedArray) -> Iterator[tuple[str, str, li
         yield f"{name} (UTC)" if kind.tz else name, shape, seen.cast(pa.timestamp("us")).to_pylist()
         if not pc.all(pc.equal(seen, plain)).as_py():
             exact = _iso(column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")))
-            yield f"{name} (exact)", "General", exact.to_pylist()
+            yield f"{name}{_EXACT}", "General", exact.to_pylist()
         return
     values, shape = column.to_pylist(), "General"
     known = [value for value in values if value is not None]
@@ -304,7 +305,7 @@ def _to_excel(name: str, column: pa.ChunkedArray) -> Iterator[tuple[str, str, li
         numbers = [value if value is None else float(value) for value in values]
         yield name, shape, numbers if kind.bit_width > _WORD else values
         if any(len(text.replace(".", "").strip("-0")) > _EXCEL_DIGITS for text in texts if text):
-            yield f"{name} (exact)", "General", texts
+            yield f"{name}{_EXACT}", "General", texts
         return
     yield name, shape, values
 

@@ -40,7 +40,7 @@ from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMi
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.ingest.continuity import Continuity, ask_latest_block, load_steps
 from balance_analysis.ingest.executor import LoadedPeriod, make_period
-from balance_analysis.ingest.fill import SpanWriter
+from balance_analysis.ingest.span import SpanWriter
 from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.maintenance.verify import check_file, verify_store
 from balance_analysis.node.client import Client, check_client

@@ -19,7 +19,7 @@ from balance_analysis.archives import Archive, to_archive
 from balance_analysis.assets import AssetsLike
 from balance_analysis.errors import CheckError
 from balance_analysis.explorer.page import freeze_page
-from balance_analysis.explorer.source import TableState
+from balance_analysis.explorer.source import TableState, completeness, notes_of, title_of
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.labels import LabelsLike, Names, carried, note_names, read_names
@@ -32,7 +32,7 @@ from balance_analysis.schema import (
     to_microseconds,
 )
 from balance_analysis.spans import Span, between
-from balance_analysis.text import moment_text, range_text, without_credentials
+from balance_analysis.text import count_text, moment_text, range_text, without_credentials
 
 _ROOM: Final = 3_500_000
 """Bytes of packed data that, as text and with the page around it, are less than 5 MB."""
@@ -146,15 +146,12 @@ class _Subject:
         What the page shows.
     facts
         What is known of where the rows come from: names and texts.
-    is_proven
-        Whether something tells which rows may be missing: an archive or a load does.
     checked, problems
         What was checked, in words, and what is wrong.
     """
 
     state: TableState
     facts: tuple[tuple[str, str], ...]
-    is_proven: bool
     checked: str
     problems: tuple[str, ...]
 
@@ -168,17 +165,15 @@ def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: N
     if span is not None and extent is not None and extent[0] < span[0]:
         opening = archive.opening_balances(at=from_microseconds(span[0]), partial=True)
     table = archive.read(start=start, end=end, partial=True)
-    name = without_credentials(archive.uri).rstrip("/").rpartition("/")[2] or "an archive"
     verified = archive.verify()
     return _Subject(
         TableState(
             _named(open_history(table, opening), given),
             bounds=span or (0, 0),
-            name=f"Balances of {name}",
-            notes={"coverage": coverage, "limits": archive.limits()},
+            name=title_of(archive),
+            notes=notes_of(archive),
         ),
         facts=tuple(_facts_of(archive, coverage)),
-        is_proven=span is not None,
         checked=(
             f"the whole archive was read and compared with its own records: "
             f"{verified.files:,} files with {verified.rows:,} rows, and its checkpoints"
@@ -220,18 +215,19 @@ def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: N
         load = {}  # it is no longer the whole of that load
     span = _interval(asked, _extent(whole, load))
     shown = whole if span is None else _within(whole, span)
-    problems: tuple[str, ...] = ()
+    problems = []
+    if bad := load.get("quarantined"):
+        problems = [f"the load put aside {count_text(len(bad), 'bad row')}"]
     try:
         check_table(whole.rows)
     except CheckError as error:
-        problems = (str(error),)
+        problems.append(str(error))
     name = "Balances of a table of balance changes"
     return _Subject(
         TableState(_named(shown, given), bounds=span or (0, 0), name=name),
         facts=tuple(_facts_of_load(load)),
-        is_proven=bool(whole.known) and not load.get("quarantined"),
         checked="every rule of a table of balance changes was checked",
-        problems=problems,
+        problems=tuple(problems),
     )
 
 
@@ -270,8 +266,6 @@ def _facts_of_load(load: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "holds", "; ".join(f"{name} {value}" for name, value in load["filters"])
     if load.get("block_height") is not None:
         yield "last block", f"{load['block_height']:,}"
-    if load.get("quarantined"):
-        yield "bad rows", f"{len(load['quarantined']):,} were put aside and are missing here"
 
 
 def _head(found: _Subject) -> Markup:
@@ -294,7 +288,7 @@ def _head(found: _Subject) -> Markup:
         '<dl class="facts">{}</dl></details>'
         "<noscript><p>{}. The charts and tables need scripts: this file has them.</p></noscript>"
     ).format(
-        "" if verdict == "complete" else " bad",
+        "" if verdict in {"complete", "confirmed"} else " bad",
         verdict,
         Markup('<ul class="warned">{}</ul>').format(items) if items else "",
         told,
@@ -303,11 +297,7 @@ def _head(found: _Subject) -> Markup:
 
 
 def _verdict(found: _Subject) -> str:
-    if found.problems:
-        return "checks failed"
-    if _gaps(found.state):
-        return "not complete"
-    return "complete" if found.is_proven else "not known to be complete"
+    return "checks failed" if found.problems else completeness(found.state)
 
 
 def _gaps(state: TableState) -> list[Span]:
@@ -319,5 +309,5 @@ def _warnings(found: _Subject) -> Iterator[str]:
     yield from (f"A check failed: {problem}" for problem in found.problems)
     for gap in _gaps(found.state):
         yield f"{range_text(*gap)} is not known to be complete: rows may be missing."
-    if not found.is_proven:
+    if completeness(found.state) == "not known to be complete":
         yield "Nothing proves that no rows are missing. A load or a filled archive would."

@@ -37,7 +37,7 @@ from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.page import POLICY, static_files
-from balance_analysis.explorer.source import KEPT_BYTES, ViewTooLargeError
+from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
 from balance_analysis.explorer.wire import PARTS, VIEWS, read_query, to_table
 from balance_analysis.files.tables import WRITERS
 from balance_analysis.service import guards
@@ -272,8 +272,8 @@ def _view(
     Raises
     ------
     RefusedError
-        If a parameter is wrong, the view needs too many rows, the state that it is asked of is
-        gone, or the archive can't be read.
+        If a parameter is wrong, there is no such asset, the view needs too many rows, the state
+        that it is asked of is gone, or the archive can't be read.
     """
     try:
         items = [(name, text) for name, text in items if name != "pretty"]
@@ -292,6 +292,8 @@ def _view(
                 "current one",
                 code=Code.ABORTED,
             ) from error
+        except UnknownAssetError as error:
+            raise RefusedError(str(error), code=Code.NOT_FOUND) from error
         except (ViewTooLargeError, OverflowError) as error:
             raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
         finally:

@@ -1,7 +1,8 @@
 """What the service offers, as an OpenAPI 3.1 document for programs, and as a page for people.
 
 It promises what is kept: every request that it allows is answered, but for a cursor that no answer
-gave and for both cursors at once, and every answer has the form that it tells.
+gave, both cursors at once, or a view's range that ends before it starts, and every answer has the
+form that it tells.
 """
 
 from __future__ import annotations

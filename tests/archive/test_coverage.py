@@ -190,7 +190,7 @@ def test_no_flipped_bit_and_no_cut_makes_it_tell_anything_else():
         with pytest.raises(ArchiveError):
             from_json(bytes(flipped), "x")
     for cut in range(len(content) - 1):
-        with pytest.raises(ArchiveError, match="here is damaged"):
+        with pytest.raises(ArchiveError, match=r"^here is damaged \((?!\w+Error)"):
             from_json(content[:cut], "here")
 
 

@@ -156,7 +156,8 @@ def test_a_damaged_report_is_told_and_skipped(tmp_path, caplog, content):
     path = tmp_path / "a" / "_runs" / f"{damaged}.json"
     path.write_text(content)
     assert [report.id for report in reports(tmp_path / "a")] == [before]
-    assert f"{damaged}.json is damaged" in caplog.text
+    assert f"{damaged}.json is damaged (" in caplog.text
+    assert "DecodeError" not in caplog.text
     assert Archive(tmp_path / "a").status().last_run.id == before
     flipped = path.with_name(f"{before}.json")
     flipped.write_text(flipped.read_text().replace('"started": "2', '"started": "r'))

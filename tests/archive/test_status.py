@@ -204,9 +204,9 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
 def test_as_json_its_keys_are_stable(folder):
     content = json.loads(status(folder).to_json())
     keys = (
-        "uri query partition complete confirmed gaps unproven rows accounts files checkpoints "
-        "bytes asked_at source block_height limits lost last_run writing is_interrupted now "
-        "age_seconds"
+        "uri query partition complete confirmed confirmed_by gaps unproven rows accounts files "
+        "checkpoints bytes asked_at source block_height limits lost last_run writing now "
+        "age_seconds is_interrupted"
     )
     assert sorted(content) == sorted(keys.split())
     assert content["complete"] == [["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00"]]

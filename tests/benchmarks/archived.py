@@ -7,7 +7,10 @@ memory that it held, and what it found.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -85,6 +88,26 @@ def digest_whole(folder: Path, _: str) -> int:
     return ba.Archive(folder / ARCHIVE).digest().rows
 
 
+def diff_whole(folder: Path, _: str) -> int:
+    return ba.diff(folder / ARCHIVE, folder / ARCHIVE).compared[0]
+
+
+def confirm_whole(folder: Path, _: str) -> int:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        own = shutil.copytree(folder / ARCHIVE, Path(scratch) / ARCHIVE, copy_function=os.link)
+        return ba.confirm(own, folder / ARCHIVE).compared[0]
+
+
+def explain_balance(folder: Path, party: str) -> int:
+    archive = ba.Archive(folder / ARCHIVE)
+    account = archive.balance_at(WHEN, party_ids=[party]).iloc[0]
+    return archive.explain(account, at=WHEN).balance
+
+
+def rows_behind_total(folder: Path, _: str) -> int:
+    return sum(map(int, ba.Archive(folder / ARCHIVE).rows_behind(at=WHEN)[BALANCE].dropna()))
+
+
 def read_whole_with_dataset(folder: Path, _: str) -> int:
     return ds.dataset(folder / ARCHIVE / "changes").to_table().num_rows
 
@@ -125,6 +148,10 @@ WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
         read_whole,
         read_batches,
         digest_whole,
+        diff_whole,
+        confirm_whole,
+        explain_balance,
+        rows_behind_total,
         read_whole_with_dataset,
         read_table_with_dataset,
         read_party,

@@ -48,6 +48,7 @@ PARTY = "one party's history out of 20,000,000 rows"
 ACCOUNTS_OF = "the accounts of 20,000,000 rows"
 SEGMENTS = "2,000,000 rows in 100 segments"
 MANY_SEGMENTS = "8,000,000 rows in 400 segments"
+EXPLAIN = "where numbers come from, out of 20,000,000 rows"
 SCAN = "balances at an instant out of 20,000,000 rows"
 CLUSTER_EXPORT = "export of 1,008,000 rows, 5,000 a page, 50 ms a request"
 

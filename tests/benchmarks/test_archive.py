@@ -13,7 +13,7 @@ from tests.benchmarks.archived import ARCHIVE, PLAIN
 from tests.benchmarks.bucket import serve_bucket
 from tests.benchmarks.contestants import Node, fetch_command, loaded, serve
 from tests.benchmarks.processes import Cost, environment, run
-from tests.benchmarks.report import ACCOUNTS_OF, EXPORT, PARTY, READ, SCAN, STORE, WAITING
+from tests.benchmarks.report import ACCOUNTS_OF, EXPLAIN, EXPORT, PARTY, READ, SCAN, STORE, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,8 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (READ, "pyarrow.dataset, as a sorted table", "read_table_with_dataset"),
         (READ, "archive, as batches", "read_batches"),
         (READ, "archive, its digest", "digest_whole"),
+        (READ, "archive, its difference to itself", "diff_whole"),
+        (READ, "archive, confirmed by itself", "confirm_whole"),
         (READ, "pyarrow.dataset, unsorted", "read_whole_with_dataset"),
         (PARTY, "archive", "read_party"),
         (PARTY, "pyarrow.dataset", "read_party_with_dataset"),
@@ -70,6 +72,8 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (PARTY, "pandas with filters", "read_party_with_pandas_filters"),
         (SCAN, "archive", "total_at"),
         (SCAN, "full scan", "total_at_by_full_scan"),
+        (EXPLAIN, "one balance", "explain_balance"),
+        (EXPLAIN, "the rows behind a total", "rows_behind_total"),
         (ACCOUNTS_OF, "archive", "list_accounts"),
     ],
 )

@@ -84,6 +84,24 @@ def test_a_printed_comparison_ends_with_what_became_of_all():
     assert max(map(len, lines)) <= 80
 
 
+def test_a_printed_comparison_of_accounts_shows_what_each_held_before_and_after():
+    lines = run("compare", SAMPLE, *MOMENTS, "--assets", ASSETS).stdout.splitlines()
+    assert lines[0].split() == ["asset", "type", "party", "market", "before", "after", "change"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_wide_series_by_party_has_what_parties_are_called_above_it(tmp_path):
+    table = ba.read_parquet(SAMPLE)
+    asset = ba.read_assets(ASSETS).find("tUSD").asset_id
+    one, other = sorted({*table["party_id"][table["asset_id"] == asset]} - {"network"})[:2]
+    (tmp_path / "names.csv").write_text(f"id,label\n{one},Alice\n")
+    names = ("--assets", ASSETS, "--labels", tmp_path / "names.csv")
+    words = ("--by", "party", "--layout", "wide", "--freq", "7D", "--asset", "tUSD")
+    said = run("series", SAMPLE, *words, *names, "--party", "Alice", "--party", other).stdout
+    header = said.splitlines()[0]
+    assert header == f"timestamp,tUSD/Alice,tUSD/{other[:6]}..{other[-4:]}"
+
+
 def test_a_comparison_takes_two_moments(tmp_path):
     said = fails(
         "compare", SAMPLE, "--at", AT[0], "-o", tmp_path / "x.csv", code=2, folder=tmp_path

@@ -65,6 +65,15 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
+def test_a_picture_has_as_many_averages_as_asked_for_and_lines_that_begin_at_100(drawn, tmp_path):
+    words = ("plot", SAMPLE, "--asset", USD, "--until", "2023-04-13", "-o", tmp_path / "x.png")
+    draw(*words, "--kind", "averages", "--limit", 2, "--since", "2023-04-12")
+    draw(*words, "--index", "--by", "type", "--since", "2023-04-12")
+    averages, index = (figure.axes[0] for figure in drawn)
+    assert len(averages.get_legend_handles_labels()[1]) == 3  # two, and the others
+    assert "100" in index.get_ylabel()
+
+
 @pytest.mark.parametrize(("kind", "form"), OF_ROWS.items())
 def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path):
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
@@ -195,6 +204,8 @@ def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_pat
         (["-o", "{}/none/x.png"], "make it first"),
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
+        (["-o", "{}/x.png", "--kind", "totals", "--index"], "has no --index; leave it out"),
+        (["-o", "{}/x.png", "--limit", "3"], "--kind balances has no --limit; leave it out"),
         (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "by hour of the week"),
         (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "covers all accounts"),
     ],

@@ -71,6 +71,14 @@ def test_a_list_in_the_environment_is_separated_by_blanks_and_nothing_says_nothi
     assert found["lag"] == ("1m", "default")
 
 
+def test_a_file_may_say_that_what_an_export_brings_is_confirmed(tmp_path):
+    (tmp_path / "x.toml").write_text("[export.x]\nconfirm = 2")
+    assert settings("--config", tmp_path / "x.toml")["confirm"][0] == "2"
+    (tmp_path / "x.toml").write_text("[export.x]\nconfirm = 3")
+    said = show("--config", tmp_path / "x.toml", code=2).stderr
+    assert "[export.x] confirm" in said
+
+
 def test_a_date_in_the_file_is_a_moment(file):
     assert settings("main", "--config", file)["since"][0] == "2023-04-01"
 

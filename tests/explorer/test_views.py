@@ -134,8 +134,17 @@ def check_headline(sheet, rows, start, end):
     moments = [from_microseconds(moment) for moment in (start - 1, end - 1)]
     held = ba.balance_at(rows, moments)
     known = {*held.loc[held["balance"].notna(), "timestamp"]} or {moments[1]}
-    levels = ba.concentration(rows, [moment for moment in moments if moment in known])
-    check(sheet, levels)
+    moments = [moment for moment in moments if moment in known]
+    levels = ba.concentration(rows, moments)[["timestamp", "total", "unknown"]]
+    held = [ba.holders(rows, moment, by="party_id") for moment in moments]
+    levels["parties"] = [sum(x > 0 for x in one["balance"] if pd.notna(x)) for one in held]
+    levels["unknown_parties"] = [int((one["unknown"] > 0).sum()) for one in held]
+    columns = [column for column in sheet["columns"] if column["name"] != "largest_parties"]
+    check({"columns": columns, "rows": [row[:-1] for row in sheet["rows"]]}, levels)
+    for one, parts in zip(as_dicts(sheet), held, strict=True):
+        known = [int(each) for each in parts["balance"] if pd.notna(each)]
+        part = Fraction(sum(known[:10]), sum(known)) if any(known) else None
+        assert one["largest_parties"] == (None if part is None else pytest.approx(float(part)))
 
 
 def with_relative(moved):
@@ -252,7 +261,8 @@ def test_a_party_s_page_is_the_library_s(archive, explorer, part):
         check(found["totals"], ba.summarize_parties(rows, **moments))
         accounts = ba.summarize_accounts(rows, **moments)
         check(found["accounts"], accounts)
-        assert [row[0] for row in found["accounts"]["rows"]] == [*map(write_key, keys_of(accounts))]
+        keys = [one["account"] for one in as_dicts(found["accounts"])]
+        assert keys == [*map(write_key, keys_of(accounts))]
         flows = as_dicts(found["flows"])
         for one in flows[::7]:
             own = rows[rows["asset_id"] == one["asset_id"]].reset_index(drop=True)
@@ -417,6 +427,7 @@ def test_a_key_tells_its_account_whatever_is_in_it(account):
         ("series", [("account", "x")], "what the list of accounts gives"),
         ("series", [("account", "a|b|c|d")] * 9, "at most 8 accounts"),
         ("series", [("width", "0")], "width must be"),
+        ("totals", [("start", "7"), ("end", "7")], "start must be before end"),
         ("holders", [("by", "market")], "by must be party"),
     ],
 )
@@ -429,8 +440,21 @@ def test_a_question_that_means_nothing_is_refused_and_says_why(view, items, says
 @pytest.mark.parametrize("rows", [[], [(*GENERAL, START, 5)]], ids=["nothing", "one row"])
 def test_every_view_answers_where_there_is_little(view, rows):
     explorer = state_of(table_of(rows))
-    for query in (Query(), Query("none"), Query("VOTE", (GENERAL,), start=START + DAY)):
+    for query in (Query(), Query("VOTE"), Query("VOTE", (GENERAL,), start=START + DAY)):
         assert isinstance(json.loads(encode(explorer, view, query)), dict)
+
+
+@pytest.mark.parametrize("view", [view for view, (_, names) in VIEWS.items() if "asset" in names])
+def test_an_asset_is_asked_for_by_id_or_symbol_and_is_told_where_there_is_none(view):
+    table = table_of([(*GENERAL, START, 5), (*OTHER, START, 7), (*OTHER, START + HOUR, 9)])
+    table.attrs[ATTRS_KEY] = {"assets": {OTHER[0]: {"symbol": "tOther", "decimals": 2}}}
+    explorer = state_of(table)
+    by_symbol, by_id, other = (
+        ask(explorer, view, asset=asset) for asset in ("TOTHER", OTHER[0], "VOTE")
+    )
+    assert by_symbol == by_id != other
+    with pytest.raises(sources.UnknownAssetError, match="no account of an asset 'zzz'"):
+        ask(explorer, view, asset="zzz")
 
 
 def test_the_largest_comes_first_to_the_last_digit():

@@ -674,7 +674,10 @@ def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, archive):
 def test_a_damaged_file_of_state_is_named_and_nothing_is_touched(node, archive, name, content):
     (archive / name).write_bytes(content)
     for use in (lambda: run_export(node, archive, end=END), lambda: read_all(archive)):
-        with unchanged(archive), pytest.raises(ArchiveError, match=f"{name} is damaged"):
+        with (
+            unchanged(archive),
+            pytest.raises(ArchiveError, match=rf"{name} is damaged \((?!\w+Error)"),
+        ):
             use()
     assert node.requests == []
 

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -138,7 +139,8 @@ def test_a_difference_is_kept_and_its_day_not_confirmed_and_overwrites_nothing(t
         ["confirmed", "complete"],
     )
     assert set(covered["confirmed_by"].dropna()) == {second.url}
-    assert "confirmed" in run("status", tmp_path / "a").stdout
+    assert ba.Archive(tmp_path / "a").status().confirmed_by == (second.url,)
+    assert f" by {second.url}" in run("status", tmp_path / "a").stdout
     run("verify", tmp_path / "a")
 
 
@@ -237,3 +239,11 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_confirms_it(tm
             ba.confirm(folder, second.url)
             assert state_of(folder) == wanted
             assert ba.Archive(folder).verify().is_whole
+
+
+def test_where_both_have_no_row_the_other_may_be_of_any_network_and_nothing_is_confirmed(tmp_path):
+    start, end = max(pairwise(TIMES), key=lambda pair: pair[1] - pair[0])
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        run_export(node, tmp_path / "a", start=start + 1, end=end)
+        assert ba.confirm(tmp_path / "a", second.url).is_same
+    assert not confirmed(tmp_path / "a")

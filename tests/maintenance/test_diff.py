@@ -228,3 +228,14 @@ def test_a_side_with_two_rows_of_one_account_and_time_is_refused(held):
     twice.attrs = table.attrs
     with pytest.raises(ba.CheckError, match="two rows"):
         ba.diff(table, twice)
+
+
+def test_an_hour_of_which_one_side_has_no_row_differs(held):
+    table = held(ROWS, "table")
+    hours = table["timestamp"].dt.floor("h")
+    inner = hours[~hours.isin([hours.min(), hours.max()])]
+    gone = hours == inner.iloc[0]
+    part = table[~gone].reset_index(drop=True)
+    part.attrs = {}
+    for sides, change in (((table, part), "removed"), ((part, table), "added")):
+        assert ba.diff(*sides).rows["change"].tolist() == [change] * gone.sum()

@@ -1,26 +1,22 @@
-"""Run notebooks, and keep their pictures in them, but no other outputs: `make pictures`.
+"""Run notebooks, and keep in them what they show, without what is of one run: `make pictures`.
 
 `python -m tests.notebooks 04_plots` runs those that are named, without a name all.
 """
 
 from __future__ import annotations
 
-import base64
 import sys
 
 import nbformat
 
-from tests.notebooks.running import NOTEBOOKS, PICTURE, run
+from tests.notebooks.running import NOTEBOOKS, run
 
 
 def keep(path):
-    """Run a notebook, and write it with the pictures that it shows."""
+    """Run a notebook, and write it with the pictures, tables and texts that it shows."""
     notebook = nbformat.read(path, as_version=4)
-    for cell, pictures in run(notebook, path.stem):
-        cell.update(outputs=[], execution_count=None, metadata={})
-        for picture in pictures:
-            data = {PICTURE: base64.b64encode(picture).decode()}
-            cell.outputs.append(nbformat.v4.new_output("display_data", data))
+    for cell, outputs in run(notebook, path.stem):
+        cell.update(outputs=outputs, execution_count=None, metadata={})
     nbformat.write(notebook, path)
 
 

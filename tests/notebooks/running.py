@@ -1,16 +1,19 @@
-"""A notebook, run cell by cell as in Jupyter, and the pictures that its cells show."""
+"""A notebook, run cell by cell as in Jupyter, and what it shows: pictures, tables and text."""
 
 from __future__ import annotations
 
 import ast
 import base64
 import io
-from contextlib import contextmanager
+import re
+import tempfile
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 
 import distributed
 import matplotlib.pyplot as plt
+import nbformat
 import pandas as pd
 from PIL import Image
 
@@ -18,6 +21,19 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 PICTURE = "image/png"
 DPI, COLOURS = 80, 48
+LONGEST = 12_000
+"""Characters of a table or a text: what is longer, such as the explorer's page, is not kept."""
+
+OF_A_RUN = {
+    rf"{re.escape(tempfile.gettempdir())}/[^/\s'\"<]+/": "",
+    r"127\.0\.0\.1:\d+": "127.0.0.1:3008",
+    r"20(2[4-9]|[3-9]\d)-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?": "(now)",
+    r"20(2[4-9]|[3-9]\d)\d{4}T\d{6}\.\d+Z-[0-9a-f]{6}": "(run)",
+    r"[\d,]+ days? \d+\s+hours?(?=\s+ago|\s+at \(now\))": "(long)",
+    r"\b\d+\.\d+ s\b": "(short)",
+    r"(?<=_seconds\{archive=\"\.\.\./archive\"\} )\S+|(?<='age_seconds': )[\d.]+": "(now)",
+}
+"""What differs from one run, or one machine, to the next, and what is kept in its place."""
 
 
 @contextmanager
@@ -43,35 +59,58 @@ def displayed():
 
 
 def run(notebook, name):
-    """Run the cells of a notebook; yield each that is code, with the pictures that it shows."""
+    """Run the cells of a notebook; yield each that is code, with the outputs to keep of it."""
     names = {"__name__": "__main__"}
     with displayed() as shown:
         for cell in notebook.cells:
             if cell.cell_type == "code":
-                _run_cell(cell.source, names, f"<{name}>")
+                with redirect_stdout(io.StringIO()) as printed:
+                    result = _run_cell(cell.source, names, f"<{name}>")
                 plt.show()
-                yield cell, shown.copy()
+                pictures = [{PICTURE: base64.b64encode(each).decode()} for each in shown]
+                told = [{"text/plain": printed.getvalue()}, *pictures, result]
+                yield cell, [*map(_output, filter(_is_kept, map(_lasting, told)))]
                 shown.clear()
 
 
-def kept(cell):
-    """Return the pictures that are kept with a cell."""
-    return [base64.b64decode(each["data"][PICTURE]) for each in cell["outputs"]]
+def _lasting(data):
+    """Return what is shown without what is of this run and this machine."""
+    for pattern, instead in OF_A_RUN.items():
+        data = {k: v if k == PICTURE else re.sub(pattern, instead, v) for k, v in data.items()}
+    return data
+
+
+def _is_kept(data):
+    return any(value and (kind == PICTURE or len(value) < LONGEST) for kind, value in data.items())
+
+
+def _output(data):
+    return nbformat.v4.new_output("display_data", data)
+
+
+def kept(cell, kind):
+    """Return what is kept of a kind with a cell."""
+    return [each["data"][kind] for each in cell["outputs"] if kind in each["data"]]
 
 
 def size_of(picture):
     """Return how wide and high a PNG is, in pixels."""
-    return Image.open(io.BytesIO(picture)).size
+    return Image.open(io.BytesIO(base64.b64decode(picture))).size
 
 
 def _run_cell(source, names, where):
-    """Run a cell, and write out the value of its last line, as a kernel does."""
+    """Run a cell, and return how the value of its last line is shown, as a kernel does."""
     tree = ast.parse(source, where)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, where, "exec"), names)
-    if last is not None:
-        value = eval(compile(ast.Expression(last.value), where, "eval"), names)
-        getattr(value, "_repr_html_", value.__repr__)()
+    if last is None:
+        return {}
+    value = eval(compile(ast.Expression(last.value), where, "eval"), names)
+    if value is None or source.rstrip().endswith(";"):
+        return {}
+    if hasattr(value, "_repr_html_"):
+        return {"text/html": value._repr_html_()}
+    return {"text/plain": repr(value)}
 
 
 def _take(number):

@@ -123,10 +123,46 @@ def check_archive(archive, service, seed):
     ]
     assert about["gaps"] == merged(gaps)
     check(page("notes")["coverage"], coverage)
+    accounts = archive.accounts(partial=True)
+    for party in rng.sample(PARTIES, 2):
+        check_party(archive, page, party, ranges(rng, *bounds))
+    for account in accounts.sample(min(len(accounts), 2), random_state=seed).itertuples():
+        key = tuple(getattr(account, name) for name in ba.ACCOUNT_KEY)
+        check_explanation(archive, page, key, rng.randrange(*bounds))
     for asset in about["assets"]:
         check_holders(archive, page, asset["id"], about, rng)
         for span in (bounds, ranges(rng, *bounds)):
             check_range(archive, page, asset["id"], span, rng)
+
+
+def check_party(archive, page, party, span):
+    bounds = {name: from_microseconds(at) for name, at in zip(("start", "end"), span, strict=True)}
+    rows = archive.read(party_ids=party, end=bounds["end"], partial=True)
+    found = page("party", party=party, start=span[0], end=span[1])
+    assert found["untold"] == {}
+    check(found["totals"], ba.summarize_parties(rows, **bounds))
+    check(found["accounts"], ba.summarize_accounts(rows, **bounds))
+    net, flows = {}, as_dicts(found["flows"])
+    for one in flows:
+        net.setdefault(one["asset_id"], []).append(one["net"])
+    for asset, parts in net.items():
+        own = rows[rows["asset_id"] == asset].reset_index(drop=True)
+        whole = ba.flows(own, freq=None, by="asset_id", layout="wide", value="net", **bounds)
+        (expected,) = told(whole, whole.columns[0])
+        assert expected == (None if None in parts else str(sum(map(int, parts))))
+
+
+def check_explanation(archive, page, account, at):
+    expected = archive.explain(account, at=from_microseconds(at))
+    found = page("explain", accounts=[account], at=at)
+    (one,) = as_dicts(found["explanation"])
+    assert one["balance"] == (None if expected.balance is None else str(expected.balance))
+    assert (one["at"], one["why"], one["state"]) == (at, expected.why, expected.state)
+    assert (one["source"], one["run"]) == (expected.source, expected.run)
+    cited = [row for row in (expected.before, expected.row, expected.after) if row]
+    assert [
+        (row["file"], row["row_group"], row["balance"]) for row in as_dicts(found["cited"])
+    ] == [(row.file, row.row_group, str(row.balance)) for row in cited]
 
 
 def merged(gaps):
@@ -468,7 +504,24 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
     assert get("rows", account=NOTED).status == 200
 
 
-@pytest.mark.parametrize("bounds", [(LAST, LAST + DAY), (BEGIN - 9, BEGIN), (7, 5)])
+@pytest.mark.parametrize(
+    ("query", "status", "says"),
+    [
+        ({"asset": "zzz"}, 404, "there is no account of an asset 'zzz'"),
+        ({"start": 7, "end": 5}, 400, "start must be before end"),
+    ],
+)
+@pytest.mark.parametrize("form", ["", ".json", ".csv"])
+def test_an_asset_that_is_not_there_and_a_turned_range_are_refused(
+    growing, query, status, says, form
+):
+    archive, _ = growing
+    refused = served(archive)(f"totals{form}", **query)
+    assert refused.status == status
+    assert says in read_error(refused.json())[1]
+
+
+@pytest.mark.parametrize("bounds", [(LAST, LAST + DAY), (BEGIN - 9, BEGIN)])
 def test_of_a_range_beyond_the_archive_nothing_is_known(growing, bounds):
     archive, _ = growing
     query = {"asset": ASSETS[0], **dict(zip(("start", "end"), bounds, strict=True))}

@@ -1,10 +1,10 @@
 // What is shown is told by the address, and every change of it goes there first.
-import { DAY, account, amount, isKey, moment, places, rounded } from "./text.js";
+import { DAY, account, amount, idOf, isKey, moment, places, rounded } from "./text.js";
 
 export const MOST = 8;
 export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
 export const STACKS = ["stacked", "shares", "log"];
-const TABS = ["holders", "totals", "flows", "movers", "account", "party", "notes"];
+const TABS = ["holders", "totals", "flows", "movers", "account", "party", "explain", "notes"];
 
 export let about, isFrozen, state;
 let onchange, kept = []; // what shows what the address tells; parts of it that couldn't be used, and are gone from it
@@ -18,14 +18,15 @@ const read = () => {
     return found;
   };
   const first = (name, fits) => all(name, fits, 1)[0], one = (name, allowed, otherwise = "") => first(name, (text) => allowed.includes(text)) ?? otherwise;
-  const asset = about.assets.find(({ id }) => id === one("asset", about.assets.map((each) => each.id))) ?? about.assets[0];
-  const isOurs = (key) => isKey(key) && account(key).asset === asset?.id, accounts = all("account", isOurs), ends = (text) => text.split("..").map(whole);
-  const range = first("range", (text) => Object.hasOwn(RANGES, text) || (([from, to]) => from < to && to > about.start - DAY && from < about.end + DAY)(ends(text))) ?? "ALL";
+  const assetOf = (text) => about.assets.find(({ id }) => id === text) ?? about.assets.find(({ label }) => label.toLowerCase() === text?.toLowerCase());
+  const asset = assetOf(first("asset", assetOf)) ?? about.assets[0];
+  const isOurs = (text) => isKey(idOf(text)) && account(idOf(text)).asset === asset?.id, accounts = all("account", isOurs).map(idOf), ends = (text) => text.split("..").map(whole);
+  const range = first("range", (text) => Object.hasOwn(RANGES, text) || (([from, to]) => from < to && to > about.start - DAY && from < about.end + DAY)(ends(text))) ?? firstRange();
   const found = {
     asset, accounts, chosen: all("none").length + accounts.length > 0, range: Object.hasOwn(RANGES, range) ? range : ends(range),
     log: all("log").length > 0, as: one("as", ["index", "difference"]), units: one("units", ["smallest"]), digits: one("digits", ["all"]), theme: one("theme", ["light", "dark"]),
-    tab: one("tab", TABS, given.has("party") ? "party" : "holders"), party: first("party"), by: one("by", ["party"]), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
-    focus: first("focus", isOurs), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), isRanged: given.has("range"), stack: one("totals", STACKS),
+    tab: one("tab", TABS, given.has("party") ? "party" : "holders"), party: idOf(first("party")), by: one("by", ["party"]), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
+    focus: idOf(first("focus", isOurs)), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), stack: one("totals", STACKS),
   };
   return { ...found, left: [...kept, ...given].filter((pair) => !understood.has(pair.join("="))) };
 };
@@ -51,6 +52,8 @@ export const go = (change, replace = false, keeps = false) => {
 };
 export const choose = ({ id }) => go({ asset: id, account: null, none: null, focus: null, hide: null, page: null });
 export const add = (key) => ({ account: [...new Set([...state.accounts, key])].slice(-MOST), none: null });
+/** Return the range that the page opens with: the longest one at whose beginning balances are known. */
+export const firstRange = () => (about.opened ? "ALL" : Object.keys(RANGES).findLast((name) => span(name)[0] > about.start) ?? "ALL");
 export const span = (range = state.range) => {
   if (Array.isArray(range)) return range;
   return [range === "ALL" ? about.start : Math.max(about.start, about.end - RANGES[range]), about.end];
@@ -61,12 +64,12 @@ export const preset = (range = state.range) => {
   return Object.keys(RANGES).find((name) => span(name)[0] <= range[0]) ?? "ALL";
 };
 export const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(range))]].map(([name, value]) => [name, String(Math.round(value))]);
-export const between = ([from, to]) => [from, to].map((time) => moment(Math.round(time)).replace(/ 00:00:00$/, "")).join(" to ");
+export const between = (ends) => ends.map((time) => when(time, ends).replace(/ 00:00:00$/, "")).join(" to ");
 export const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
 /** Write an amount of the asset, with its unit's decimals: as many as matter, or all if they are asked for. */
 export const written = (text, own = decimals()) => (state.digits ? amount(text, own) : rounded(text, own, places([text], own)));
 /** Write a moment: to the second, unless every digit is asked for or the chart shows less than a minute. */
-export const when = (time, [start, end] = span()) => moment(time).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
+export const when = (time, [start, end] = span()) => moment(Math.round(time)).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
 export const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
 /** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */
 export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;
@@ -74,7 +77,7 @@ export const value = (text) => (text === null ? null : Number(text) / 10 ** deci
 export const zoom = (from, to) => {
   const grain = to - from > 3600e6 ? 1e6 : 1, length = Math.min(Math.max(to - from, 1000), about.end - about.start + DAY);
   const start = Math.round(Math.min(Math.max(from, about.start - DAY / 2), about.end) / grain) * grain;
-  if (start <= about.start && start + length >= about.end) return go({ range: null }, true);
+  if (start <= about.start && start + length >= about.end) return go({ range: "ALL" }, true);
   go({ range: `${Math.max(0, start)}..${start + Math.round(length / grain) * grain}` }, true);
 };
 export const panBy = (part, [start, end] = span()) => zoom(start + part * (end - start), end + part * (end - start));

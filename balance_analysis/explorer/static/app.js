@@ -8,12 +8,12 @@ import { listenToRange, showRange } from "./moments.js";
 import { pictures } from "./picture.js";
 import { drawPanel, showPanel } from "./panels.js";
 import { close, keysOfSearch, offer } from "./search.js";
-import { label } from "./text.js";
+import { label, meaning } from "./text.js";
 
 const CHOICES = ["units", "digits", "theme", "as"];
 let running = 0;
 
-const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => "all of the time", units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders", by: () => "accounts",
+const INSTEAD = { asset: () => `the asset ${state.asset?.label}`, range: () => (state.range === "ALL" ? "all of the time" : between(span())), units: () => "whole units", digits: () => "those that matter", theme: () => "the system's theme", tab: () => "holders", by: () => "accounts",
   at: () => "the end", page: () => "the newest rows", totals: () => "lines", as: () => "balances", account: () => (state.accounts.length < MOST ? `accounts of ${state.asset?.label}` : `${MOST} accounts`) };
 /** Tell of a part of the address that can't be used, and of what is shown in its place. */
 const toldOf = ([name, text]) => {
@@ -24,7 +24,8 @@ const toldOf = ([name, text]) => {
 const showHead = () => {
   const [start, end] = span(), hit = about.gaps.filter(([from, to]) => from < end && to > start);
   document.documentElement.dataset.theme = state.theme;
-  document.title = at("title").textContent = about.name;
+  at("title").textContent = about.name;
+  document.title = state.asset ? `${state.asset.label} – ${about.name}` : about.name;
   at("chart-h").textContent = state.asset ? `${state.asset.label} balances` : "Balances";
   at("interval").textContent = about.start < about.end ? `${between([about.start, about.end])} UTC` : "There is nothing in it yet. Once something is, this page offers to reload.";
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
@@ -36,10 +37,8 @@ const showHead = () => {
   at("left").hidden = !state.left.length;
   at("left").textContent = `Not all of this address can be used: ${state.left.map(toldOf).join("; ")}.`;
   for (const button of at("ranges").children) button.setAttribute("aria-pressed", button.textContent === state.range);
-  at("notice").hidden = isFrozen || (!hit.length && about.proven); // a frozen page says it above
-  at("notice").textContent = hit.length
-    ? `Not known to be complete: ${hit.slice(0, 3).map(between).join("; ")}${hit.length > 3 ? `; ${hit.length - 3} more` : ""}. Balances that may have changed there are unknown.`
-    : "Nothing tells whether rows are missing.";
+  at("notice").hidden = isFrozen || !hit.length; // a frozen page says it above
+  at("notice").textContent = `Not known to be complete: ${hit.slice(0, 3).map(between).join("; ")}${hit.length > 3 ? `; ${hit.length - 3} more` : ""}. Balances that may have changed there are unknown.`;
 };
 
 const redraw = () => {
@@ -67,7 +66,7 @@ const show = () => {
 };
 
 const keysOfTabs = ({ key }) => {
-  const tabs = [...at("tabs").children], by = { ArrowRight: 1, ArrowLeft: -1 }[key] ?? 0;
+  const tabs = [...at("tabs").children].filter((one) => !one.hidden), by = { ArrowRight: 1, ArrowLeft: -1 }[key] ?? 0;
   const next = tabs[(tabs.indexOf(document.activeElement) + by + tabs.length) % tabs.length];
   if (by) go({ tab: next.dataset.tab });
   next.focus();
@@ -100,9 +99,11 @@ const begin = async () => {
   label(about.labels);
   listen();
   at("saved").append(...pictures(at("chart"), pictured));
-  at("api").hidden = at("picks").hidden = isFrozen;
-  if (isFrozen) at("said").append(make("p", { class: "note" }, told().said));
-  else setInterval(async () => { at("stale").hidden = (await get("version").catch(() => about)).version === about.version; }, 5000);
+  at("api").hidden = at("picks").hidden = at("tab-explain").hidden = isFrozen;
+  at("did").open = innerWidth > 640; // what stands below it is near on a small screen, too
+  const isGood = ["confirmed", "complete"].includes(about.completeness);
+  at("said").append(isFrozen ? make("p", { class: "note" }, told().said) : make("p", { class: `verdict${isGood ? "" : " bad"}`, title: meaning(about.completeness) }, about.completeness));
+  if (!isFrozen) setInterval(async () => { at("stale").hidden = (await get("version").catch(() => about)).version === about.version; }, 5000);
   show();
 };
 

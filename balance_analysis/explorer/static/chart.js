@@ -172,7 +172,7 @@ export const draw = (box, options) => {
   const [times, step] = calendar(start, end, ((end - start) / width) * (end - start < 60e6 ? 130 : 84));
   const grid = [...ticks.map((tick) => `M-5 ${y(tick)}H${width}`), ...times.map((time) => `M${x(time)} 0V${height + 5}`)].join("");
   const missing = bandsOf(gaps.filter(([from, to]) => from < end && to > start), x, height);
-  const kind = isStack ? "bar stack" : bars ? "bar" : levels ? "line thick" : "line", at = marked >= start && marked < end ? x(marked) : null;
+  const kind = isStack ? "bar stack" : bars ? "bar" : levels ? "line thick" : "line", at = !empty && marked >= start && marked < end ? x(marked) : null;
   const select = shape("rect", { class: "picked", height }), cursor = shape("g", { class: "cursor" });
   const plot = shape("g", { transform: `translate(${left} ${TOP})` },
     shape("path", { class: "beyond", d: until < end ? bandsOf([[until, end]], x, height) : "" }),
@@ -181,7 +181,7 @@ export const draw = (box, options) => {
     ...times.map((time) => shape("text", { x: x(time), y: height + 20 }, timeText(time, step))),
     ...shown.map((one) => shape("path", { class: `${kind} ${one.ink}`, d: bars ? barsOf(one, x, y) : pathOf(one, x, y) })),
     ...namesOf(names, width, height, x, y), ...(empty ? [shape("text", { class: "none", x: width / 2, y: height / 2 }, empty)] : []),
-    ...(at === null ? [] : [shape("path", { class: "mark", d: `M${at} -4V${height}` }), shape("text", { x: at, y: -7 }, "holders")]),
+    ...(at === null ? [] : [shape("g", { class: "mark" }, shape("path", { d: `M${at} -4V${height}` }), shape("text", { x: at, y: -7 }, moment(marked).slice(5, 16)))]),
     shape("rect", { class: "plot", width, height }), select, cursor);
   box.replaceChildren(shape("svg", { role: "img", "aria-label": label, width: wide, height: tall }, plot));
   if (!charts.has(box)) hear(box);

@@ -28,6 +28,9 @@ export const copier = (label, tell) => {
   return button;
 };
 
+/** Return an amount that tells by a click where it comes from, where something tells that. */
+export const linked = (text, run) => (run ? make("button", { type: "button", class: "origin", title: "Where it comes from", onclick: run }, text) : text);
+
 export const at = (id) => document.getElementById(id);
 
 export const settled = (run, wait) => {

@@ -3,31 +3,32 @@ import { MOST, about, between, go, inkOf, isFrozen, panBy, span, state, unit, va
 import { draw } from "./chart.js";
 import { baseOf, differenceOf, indexed, less } from "./compare.js";
 import { get, told } from "./data.js";
-import { at, fail, make, refill, settled } from "./dom.js";
-import { open } from "./panels.js";
+import { at, fail, linked, make, refill, settled } from "./dom.js";
+import { explain, open } from "./panels.js";
 import { find } from "./search.js";
 import { account, unknown } from "./text.js";
 
 const FIRST = 3, NONE = "No account is chosen.";
-let mark = () => {}, lines = [], cells = new Map(), putAs = new Map(), last = 0, inChart; // what is asked for in it
+let mark = () => {}, lines = [], cells = new Map(), putAs = new Map(), bases = new Map(), last = 0, inChart; // what is asked for in it
 
 export const isDifference = () => state.as === "difference" && state.accounts.length === 2;
 const nameOf = (key) => account(key).label;
 const pairName = () => state.accounts.map(nameOf).join(" less ");
 /** Return what is drawn, in a sentence, where it isn't balances. */
 const drawnAs = () => {
-  if (state.as === "index") return "An index: each line is 100 where it is first above 0 in this range.";
-  if (isDifference()) return `A difference: ${pairName()}, unknown where one of them is.`;
-  return state.as && state.chosen ? "A difference is of two accounts. Choose two: until then, their balances are shown." : "";
+  const isCut = state.log && !isDifference() && lines.some(({ balances }) => balances.some((one) => one !== null && value(one) <= 0));
+  const kind = state.as === "index" ? "An index: each line is 100 where it is first above 0 in this range." : isDifference() ? `A difference: ${pairName()}, unknown where one of them is.`
+    : state.as && state.chosen ? "A difference is of two accounts. Choose two: until then, their balances are shown." : "";
+  return `${kind}${isCut ? " A logarithmic scale has no 0: a line is left out while nothing is held." : ""}`.trim();
 };
 
 export const showLegend = () => {
-  cells = new Map(state.accounts.map((key) => [key, [make("td", { class: "n" }), make("td", { class: "how" })]]));
+  cells = new Map(state.accounts.map((key) => [key, [linked("", isFrozen ? undefined : () => explain(key, last)) || make("span"), make("span")]]));
   const rows = state.accounts.map((key, n) => {
     const { label, ids } = account(key), swatch = make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" });
     const remove = () => go({ account: state.accounts.filter((one) => one !== key), none: "1" });
     return make("tr", {}, make("th", { scope: "row" }, swatch, make("button", { type: "button", class: "link", title: ids, onclick: () => open(key) }, label)),
-      ...cells.get(key), make("td", {}, make("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: remove }, "×")));
+      ...cells.get(key).map((one, place) => make("td", { class: place ? "how" : "n" }, one)), make("td", {}, make("button", { type: "button", class: "remove", "aria-label": `Remove ${label}`, onclick: remove }, "×")));
   });
   const showLargest = make("button", { type: "button", onclick: () => go({ account: null, none: null }) }, "Show the largest");
   refill(at("readout"), state.chosen && !rows.length ? [make("p", { class: "tools note" }, "Add an account above, or", showLargest)]
@@ -42,13 +43,13 @@ const put = ({ key, times, balances, rows, opening, missing, from, to }, time) =
     : !isSure ? ["…", isFrozen ? "only some of its rows are in this page" : "looking it up"] : place < 0 ? [unknown, times.length ? "before its first row" : "no row of it up to then"]
     : held === null ? [unknown, `since ${when(since)}`]
     : [written(held), place === 0 && opening ? "since before the data begins" : since === time ? "changed then" : `since ${when(since)}`];
-  cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, how][n]; });
   putAs.set(key, { text, held: text === unknown || text === "…" ? null : held });
+  cells.get(key)?.forEach((cell, n) => { cell.textContent = [text, state.as === "index" ? `${how}; index ${drawnText(key)}` : how][n]; });
   return text === "…";
 };
 /** Say what is under the pointer in what is drawn: a balance, what it is in an index, or a difference. */
-const drawnText = (key, base) => {
-  const { text = "…", held = null } = putAs.get(key) ?? {};
+const drawnText = (key) => {
+  const { text = "…", held = null } = putAs.get(key) ?? {}, base = bases.get(key);
   return state.as !== "index" || held === null ? text : base === undefined ? unknown : (100 * value(held) / base).toFixed(2);
 };
 const differenceText = () => {
@@ -83,14 +84,15 @@ export const drawLines = () => {
   const ends = lines.map(({ key, balances }) => `${nameOf(key)}: ${[0, -1].map((n) => written(balances.at(n) ?? null)).join(" at first, ")} at last`);
   const own = lines.map((line) => {
     const values = line.balances.map(value), base = baseOf(line, values, start), { key, times, to } = line;
-    return { to, ink: inkOf(state.accounts.indexOf(key)), name: nameOf(key), tell: () => drawnText(key, base), times, values: state.as === "index" ? indexed(values, base) : values };
+    bases.set(key, base);
+    return { to, ink: inkOf(state.accounts.indexOf(key)), name: nameOf(key), tell: () => drawnText(key), times, values: state.as === "index" ? indexed(values, base) : values };
   });
   const pair = () => (({ balances, ...line }) => ({ ...line, ink: inkOf(7), name: "difference", tell: differenceText, values: balances.map(value) }))(differenceOf(...lines));
   const isPair = isDifference() && lines.length === 2;
   at("drawn-as").textContent = drawnAs();
   at("drawn-as").hidden = !drawnAs();
   mark = draw(at("chart"), { start, end, gaps: about.gaps, until: about.end, log: state.log && !isPair, onrange: zoom, onwheel: zoomBy, onpan: panBy, onhover: tell,
-    marked: state.when, onall: () => go({ range: null }), onpick: isFrozen ? undefined : (time) => go({ at: time }), empty: state.chosen && !state.accounts.length ? NONE : "",
+    marked: state.when, onall: () => go({ range: "ALL" }), onpick: isFrozen ? undefined : (time) => go({ at: time }), empty: state.chosen && !state.accounts.length ? NONE : "",
     label: `Balances in ${unit()}, ${between([start, end])} UTC. ${drawnAs()} ${ends.join("; ")}`, series: isPair ? [pair()] : own });
   tell(Math.round(Math.min(last || end, end, about.end - 1)));
 };
@@ -124,7 +126,7 @@ export const keysOfChart = (event) => {
   if (by) zoomBy(by, last);
   else if (pan) panBy(pan);
   else if (event.key === "Enter" && !isFrozen) go({ at: last });
-  else if (event.key === "0") go({ range: null });
+  else if (event.key === "0") go({ range: "ALL" });
   else if (event.key === "ArrowRight") tell(rows.find((time) => time > last && time < end) ?? last);
   else if (event.key === "ArrowLeft") tell(rows.findLast((time) => time < last && time >= start) ?? last);
   else return;

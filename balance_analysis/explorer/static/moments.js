@@ -1,8 +1,8 @@
 // Fields for moments, in UTC: text as people write it, with the browser's own picker of days beside it.
-import { about, between, zoom } from "./address.js";
+import { about, between, when, zoom } from "./address.js";
 import { shape } from "./chart.js";
 import { at, make } from "./dom.js";
-import { micros, moment } from "./text.js";
+import { DAY, micros, moment } from "./text.js";
 
 /** Return what picks a day for a field, which then has changed. */
 export const picker = (field, label) => {
@@ -13,7 +13,7 @@ export const picker = (field, label) => {
     if (days.value) field.dispatchEvent(new Event("change"));
   });
   const onclick = () => {
-    days.value = day(micros(field.value) || about.end);
+    days.value = day(momentOf(field.value) || about.end);
     try {
       days.showPicker();
     } catch { // a frame of another page may not: there it is a field of its own
@@ -25,9 +25,16 @@ export const picker = (field, label) => {
   return make("span", { class: "picker" }, make("button", { type: "button", "aria-label": label, onclick }, icon), days);
 };
 
+const AGO = { h: DAY / 24, d: DAY, w: 7 * DAY };
+/** Read a moment, in UTC, or how long before the end it is, such as 7d. */
+const momentOf = (text) => {
+  const [, number, unit] = /^(\d+)([hdw])$/.exec(text.trim()) ?? [];
+  return unit ? about.end - number * AGO[unit] : micros(text);
+};
+
 /** Return what is wrong with a text that should be a moment, or nothing. */
-export const wrongMoment = (text) => (Number.isNaN(micros(text))
-  ? `“${text.trim()}” can't be read as a moment. Write a day such as 2023-04-01, or a day and a time such as 2023-04-01 12:30, in UTC.` : "");
+export const wrongMoment = (text) => (Number.isNaN(momentOf(text))
+  ? `“${text.trim()}” can't be read as a moment. Write a day such as 2023-04-01, a day and a time such as 2023-04-01 12:30, in UTC, or 7d for seven days before the end.` : "");
 
 /** Say beside fields what is wrong with what stands in them, or that nothing is. */
 export const complain = (said, text, fields, wrong = fields) => {
@@ -37,18 +44,18 @@ export const complain = (said, text, fields, wrong = fields) => {
 
 /** Return a field for a moment, which it gives to `run`: none of an empty one. */
 export const whenField = (time, run) => {
-  const field = make("input", { id: "when", value: time === null ? "" : moment(time), size: "28", autocomplete: "off", placeholder: `the end, ${moment(about.end)}`, "aria-errormessage": "not-when" });
+  const field = make("input", { id: "when", value: time === null ? "" : moment(time), size: "28", autocomplete: "off", placeholder: `the end, ${when(about.end)}`, "aria-errormessage": "not-when" });
   const said = make("p", { id: "not-when", class: "wrong", "aria-live": "assertive", hidden: true });
   field.addEventListener("change", () => {
     const text = field.value.trim() && wrongMoment(field.value);
     complain(said, text, [field]);
-    if (!text) run(micros(field.value) || null);
+    if (!text) run(momentOf(field.value) || null);
   });
   return [make("div", { class: "when" }, make("label", { for: "when" }, "At (UTC)"), make("span", { class: "span" }, field, picker(field, "Pick the day"))), said];
 };
 
 const setRange = () => {
-  const fields = [at("from"), at("to")], [from, to] = fields.map(({ value: text }) => micros(text)), wrong = fields.filter(({ value: text }) => wrongMoment(text));
+  const fields = [at("from"), at("to")], [from, to] = fields.map(({ value: text }) => momentOf(text)), wrong = fields.filter(({ value: text }) => wrongMoment(text));
   const text = wrong.length ? wrongMoment(wrong[0].value) : from >= to ? "The range has to end after it starts."
     : to <= about.start || from >= about.end ? `There is nothing in that range. The data are from ${between([about.start, about.end])}.` : "";
   complain(at("wrong"), text, fields, wrong.length ? wrong : fields);
@@ -66,7 +73,7 @@ export const listenToRange = () => {
 export const showRange = (range) => {
   const fields = [at("from"), at("to")];
   fields.forEach((field, n) => {
-    field.value = moment(Math.round(range[n]));
+    field.value = when(range[n]);
     field.size = Math.max(field.value.length, 19);
   });
   complain(at("wrong"), "", fields);

@@ -1,12 +1,12 @@
 // What stands below the chart, a panel for each tab.
-import { RANGES, about, add, between, bounds, decimals, go, inkOf, isFrozen, preset, span, state, unit, value, written } from "./address.js";
+import { RANGES, about, add, between, bounds, choose, decimals, go, inkOf, isFrozen, preset, span, state, unit, when, written } from "./address.js";
 import { draw } from "./chart.js";
 import { addressOf, get } from "./data.js";
-import { at, copier, make, refill } from "./dom.js";
+import { at, copier, linked, make, refill } from "./dom.js";
 import { whenField } from "./moments.js";
 import { column, flowParts, totalParts } from "./plots.js";
 import { shown, table } from "./table.js";
-import { account, amount, called, count, meaning, moment, words } from "./text.js";
+import { account, called, count, meaning, moment, words } from "./text.js";
 
 let draws = [], shownOf = [], inPanel; // what is asked for in it
 
@@ -18,18 +18,27 @@ const visit = (change) => {
 };
 export const open = (key) => visit({ tab: "account", focus: key, ...(state.accounts.includes(key) ? {} : add(key)) });
 const openParty = (party) => visit({ tab: "party", party });
+export const explain = (key, time) => visit({ tab: "explain", focus: key, at: time });
+
+/** Return what tells, of an amount of an account, where it comes from: at the moment that it is of, or `at`. A frozen page has nothing that would. */
+export const origin = (own, at) => (name, { account: key = own, timestamp = at, minimum_at: low, maximum_at: high }) => {
+  const [start, end] = span(), time = { balance: timestamp, opening: start - 1, closing: Math.min(end, about.end) - 1, minimum: low, maximum: high }[name] ?? null;
+  return isFrozen || time === null ? undefined : () => explain(key, Math.round(time));
+};
 
 const tableOptions = () => ({ decimals: decimals(), isExact: state.digits === "all", choose: open, chooseParty: openParty });
 const sheet = (caption, content, options = {}) => table(`${caption}${content.columns.some(({ kind }) => kind === "amount") ? `, in ${unit()}` : ""}`,
   content, { ...tableOptions(), name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
 const asset = () => ["asset", state.asset.id];
 const ranged = (range = preset()) => ({ note: `${between(span(range))} UTC` });
-const facts = ({ columns, rows: [row = []] }, own = decimals()) => {
+const note = (text) => make("p", { class: "note" }, text);
+const idsOf = (ids) => make("dl", { class: "ids" }, ...Object.entries(ids).map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, " ", ...(text.length > 11 ? [copier(name, () => text)] : [])))));
+const facts = ({ columns, rows: [row = []] }, own = decimals(), from = undefined) => {
   const whole = new Map(columns.map(({ name, kind }, n) => [name, shown(row[n] ?? null, kind, own)]));
   const found = new Map(columns.map(({ name, kind }, n) => [name, kind === "amount" ? written(row[n] ?? null, own) : kind === "moment" && !state.digits ? whole.get(name).slice(0, 19) : whole.get(name)]));
-  const names = [...found].filter(([name]) => !found.has(name.replace(/_at$/, "")) || !name.endsWith("_at"));
+  const cells = Object.fromEntries(columns.map(({ name }, n) => [name, row[n]])), names = [...found].filter(([name, text]) => text && (!found.has(name.replace(/_at$/, "")) || !name.endsWith("_at")));
   return make("dl", { class: "facts" }, ...names.map(([name, text]) =>
-    make("div", {}, make("dt", { title: meaning(name) }, words(name)), make("dd", { title: whole.get(name) === text ? undefined : whole.get(name) }, text, ...(row.length && ![undefined, "–"].includes(found.get(`${name}_at`)) ? [" ", make("small", {}, found.get(`${name}_at`))] : [])))));
+    make("div", {}, make("dt", { title: meaning(name) }, words(name)), make("dd", { title: whole.get(name) === text ? undefined : whole.get(name) }, linked(text, from?.(name, cells)), ...(row.length && ![undefined, "–"].includes(found.get(`${name}_at`)) ? [" ", make("small", {}, found.get(`${name}_at`))] : [])))));
 };
 /** Return a view for the panel, which then says where its data is. */
 const look = async (view, parameters = []) => {
@@ -40,9 +49,6 @@ const look = async (view, parameters = []) => {
 const link = (text, view, form, parameters) => make("a", { href: addressOf(view, form, parameters), target: "_blank" }, text);
 const dataParts = () => (isFrozen || !shownOf.length ? [] : [make("p", { class: "note data" }, "Data: ", ...shownOf.flatMap(([view, parameters, parts], n) => [n ? "; " : "", link(`${view} JSON`, view, "json", parameters),
   ...parts.flatMap((part, place) => [", ", link(`${part === view ? "" : `${words(part)} `}CSV`, view, "csv", [...parameters, ...(place || part !== view ? [["part", part]] : [])])])]))]);
-
-/** Return the range in which openings are known, where none was chosen: at the beginning of all mostly nothing is. */
-const moved = () => (state.isRanged || about.opened ? preset() : Object.keys(RANGES).findLast((name) => span(name)[0] > about.start) ?? "ALL");
 
 /** Return network limits: those that changed drawn over the time in which they were seen, the others in a short table. */
 const said = (value) => (typeof value === "boolean" ? shown(value, "flag") : typeof value === "string" ? value : JSON.stringify(value));
@@ -63,16 +69,25 @@ const limitParts = (seen) => {
     sheet(charts.length ? "Limits that did not change" : "Network limits", { columns, rows: kept }), sheet("Every state of the limits", { columns: [...seen.columns.slice(0, 4), ...own.map(([name]) => ({ name, kind: "text" }))], rows: seen.rows.map((row, n) => [...row.slice(0, 4), ...own.map(([, texts]) => texts[n])]) })];
 };
 
+/** Say what makes up the rest of what a party holds where the first balances of its accounts are in the range. */
+const begun = (accounts, own) => {
+  const [was, is, net] = ["opening", "closing", "net"].map((name) => column(accounts, name));
+  const first = is.flatMap((text, n) => (was[n] === null && text !== null && net[n] !== null ? [BigInt(text) - BigInt(net[n])] : []));
+  return first.length ? [note(`${count(first.length)} of its ${count(is.length)} accounts ${first.length === 1 ? "has its first balance" : "have their first balances"} in this range, together ${written(String(first.reduce((sum, one) => sum + one)), own)}. These are neither change nor what came in.`)] : [];
+};
+
 const PANELS = {
   async holders() {
     const found = await look("holders", [asset(), ...(state.by ? [["by", state.by]] : []), ...(state.when ? [["at", String(state.when)]] : [])]);
     const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
     const pick = isFrozen ? [make("label", { class: "when" }, "At (UTC) ", make("select", { onchange: ({ target }) => go({ at: target.value }) },
       ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text))))] : whenField(state.when, (time) => go({ at: time }));
-    const rest = found.accounts - found.holders.rows.length;
-    const note = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${moment(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} ${state.by ? "parties" : "accounts"}.` : ""}`;
+    const rest = found.accounts - found.holders.rows.length, { columns, rows } = found.concentration;
+    const said = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${when(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} ${state.by ? "parties" : "accounts"}.` : ""}`;
     const by = make("select", { onchange: ({ target }) => go({ by: target.value }) }, ...[["", "account"], ["party", "party"]].map(([text, name]) => make("option", { value: text, selected: text === state.by }, name)));
-    return [...pick, make("label", { class: "when" }, "By ", by), facts(found.concentration), sheet("Holders", found.holders, { note })];
+    const named = columns.map((one) => ({ ...one, name: (state.by && { holders: "parties", largest: "largest_parties" }[one.name]) || one.name })); // whose they are
+    return [make("div", { class: "tools" }, ...[pick].flat(), make("label", { class: "when" }, "By ", by)), facts({ columns: named, rows }), ...["herfindahl", "gini"].map((name) => note(`${words(name)}: ${meaning(name)}`)),
+      sheet("Holders", found.holders, { note: said, origin: origin(undefined, state.when ?? about.end - 1) })];
   },
   async totals() {
     const { totals } = await look("totals", [asset(), ...bounds(preset())]);
@@ -84,42 +99,50 @@ const PANELS = {
     return [...flowParts(caption, flows), sheet(caption, flows, ranged())];
   },
   async movers() {
-    const range = moved(), { movers } = await look("movers", [asset(), ...bounds(range)]);
-    const why = range === preset() ? "" : `. What was held at ${moment(about.start)} is not known, so this is a shorter range; choose one above for another.`;
-    return [sheet("Movers", movers, { note: ranged(range).note + why })];
+    const { movers } = await look("movers", [asset(), ...bounds(preset())]);
+    return [sheet("Movers", movers, { ...ranged(), origin: origin() })];
   },
   async account() {
     const key = state.focus ?? state.accounts[0];
-    if (!key) return [make("p", { class: "note" }, "Add an account above to see its page.")];
+    if (!key) return [note("Add an account above to see its page.")];
     const range = isFrozen ? "ALL" : state.range, of = [["account", key], ...bounds(range)];
     const [found, listing] = await Promise.all([look("account", of), look("rows", [...of, ["page", String(state.page)]])]);
-    const one = account(key), ids = [["type", one.type], ["party", one.party], ["market", one.market || "none"], ["asset", one.asset]];
+    const { label, type, party, market, asset: id } = account(key);
     const turn = (by, text, hidden) => make("button", { type: "button", hidden, onclick: () => go({ page: state.page + by }) }, text);
-    return [make("h3", {}, one.label), make("dl", { class: "ids" }, ...ids.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, " ", ...(text.length > 11 ? [copier(name, () => text)] : []))))),
-      make("p", ranged(range).note && { class: "note" }, ranged(range).note), facts(found.summary), ...flowParts("Flows per period", found.periods), sheet("Flows and average per period", found.periods),
-      sheet("Rows", listing.rows, { note: `Newest first${listing.pages > 1 ? `; part ${state.page + 1} of ${listing.pages} of all ${count(listing.count)} rows` : ""}.` }),
+    return [make("h3", {}, label), idsOf({ type, party, market: market || "none", asset: id }), note(ranged(range).note), facts(found.summary, decimals(), origin(key)),
+      ...flowParts("Flows per period", found.periods), sheet("Flows and average per period", found.periods),
+      sheet("Rows", listing.rows, { origin: origin(key), note: `Newest first${listing.pages > 1 ? `; part ${state.page + 1} of ${listing.pages} of all ${count(listing.count)} rows` : ""}.` }),
       make("div", { class: "tools" }, turn(-1, "Newer rows", state.page < 1), turn(1, "Older rows", state.page + 1 >= listing.pages))];
   },
   async party() {
     const party = state.party ?? account(state.focus ?? state.accounts[0] ?? "|||").party;
-    if (!party) return [make("p", { class: "note" }, "Add an account above to see its party.")];
-    const range = isFrozen ? "ALL" : state.range, found = await look("party", [["party", party], ...bounds(range)]), name = called(party);
-    const of = (content, id, held) => ({ ...content, columns: content.columns.filter((one) => one.name !== "asset_id"), rows: content.rows.filter((row) => held(row) === id).map((row) => row.filter((_, n) => content.columns[n].name !== "asset_id")) });
-    const place = found.totals.columns.findIndex((one) => one.name === "asset_id"), first = (row) => row[place], isOurs = (id) => id === state.asset.id;
-    const assets = about.assets.filter(({ id }) => column(found.totals, "asset_id").includes(id)).sort((one, two) => isOurs(two.id) - isOurs(one.id));
-    const parts = assets.flatMap(({ id, label, decimals: own }) => {
-      const options = { decimals: state.units ? 0 : own ?? 0 }, totals = of(found.totals, id, first), flows = of(found.flows, id, (row) => row[found.flows.columns.findIndex((one) => one.name === "asset_id")]);
-      const inUnit = own === null || state.units ? `${label}, smallest units` : label, title = `${label}: flows with others per period`;
-      return [make("h3", {}, inUnit), facts(totals, options.decimals), ...(isOurs(id) ? flowParts(title, flows) : []),
-        table(`Accounts in ${inUnit}`, of(found.accounts, id, (row) => account(row[0]).asset), { ...tableOptions(), ...options, chooseParty: undefined, name: "accounts" }),
-        ...(isOurs(id) ? [table(`Flows with others, and moved between its own accounts, in ${inUnit}`, flows, { ...tableOptions(), ...options, name: "party-flows" })] : [])];
+    if (!party) return [note("Add an account above to see its party.")];
+    const range = isFrozen ? "ALL" : state.range, found = await look("party", [["party", party], ...bounds(range)]), isOurs = ({ id }) => id === state.asset.id;
+    const of = ({ columns, rows }, id) => {
+      const place = columns.findIndex(({ name }) => name === "asset_id"), others = (each) => each.filter((_, n) => n !== place);
+      return { columns: others(columns), rows: rows.filter((row) => row[place] === id).map(others) };
+    };
+    const assets = about.assets.filter(({ id }) => column(found.totals, "asset_id").includes(id) || found.untold[id]).sort((one, two) => isOurs(two) - isOurs(one));
+    const parts = assets.flatMap((one) => {
+      const { id, label, decimals: its } = one, own = state.units ? 0 : its ?? 0, options = { ...tableOptions(), decimals: own, chooseParty: undefined };
+      const inUnit = its === null || state.units ? `${label}, smallest units` : label, accounts = of(found.accounts, id), flows = of(found.flows, id);
+      if (found.untold[id]) return [make("h3", {}, inUnit), make("p", { class: "note", role: "alert" }, found.untold[id])];
+      return [make("h3", {}, inUnit), facts(of(found.totals, id), own), ...begun(accounts, own), table(`Accounts in ${inUnit}`, accounts, { ...options, origin: origin(), name: "accounts" }),
+        ...(isOurs(one) ? [...flowParts(`${label}: flows with others per period`, flows), table(`Flows with others, and moved between its own accounts, in ${inUnit}`, flows, { ...options, name: "party-flows" })]
+          : [make("p", { class: "tools note" }, make("button", { type: "button", onclick: () => choose(one) }, `Show its flows of ${label}`))])];
     });
-    const id = make("dl", { class: "ids" }, make("div", {}, make("dt", {}, "party"), make("dd", {}, party, " ", ...(party.length > 11 ? [copier("party", () => party)] : []))));
-    return [make("h3", {}, `Party ${name}`), id, make("p", { class: "note" }, ranged(range).note), ...(parts.length ? parts : [make("p", { class: "note" }, "It has no account in the data of this range.")])];
+    return [make("h3", {}, `Party ${called(party)}`), idsOf({ party }), note(ranged(range).note), ...(parts.length ? parts : [note("It has no account in the data of this range.")])];
+  },
+  async explain() {
+    const key = state.focus ?? state.accounts[0];
+    if (isFrozen || !key) return [note(isFrozen ? "Only the page of an archive tells where an amount comes from." : "Add an account above, or click an amount of one, to see where it comes from.")];
+    const { explanation, cited } = await look("explain", [["account", key], ...(state.when ? [["at", String(state.when)]] : [])]), { label, type, party, market } = account(key);
+    return [make("h3", {}, `Where a balance comes from: ${label}`), idsOf({ type, party, market: market || "none" }), ...whenField(state.when, (time) => go({ at: time })), facts(explanation),
+      sheet("The row that it rests on, and those beside it", cited)];
   },
   async notes() {
     const { coverage, limits } = await look("notes");
-    return coverage ? [sheet("Coverage", coverage), ...limitParts(limits)] : [make("p", { class: "note" }, "Only an archive has coverage and network limits.")];
+    return coverage ? [sheet("Coverage", coverage), ...limitParts(limits)] : [note("Only an archive has coverage and network limits.")];
   },
 };
 
@@ -127,7 +150,7 @@ export const drawPanel = () => { for (const run of draws) run(); };
 
 export const showPanel = async () => {
   const { asset: one, tab, when, focus, page, units, hidden, stack, range, accounts, digits, party, by } = state;
-  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, digits, party, by, hidden, stack, preset(range), tab === "movers" && state.isRanged, ["account", "party"].includes(tab) && !focus ? accounts : 0]);
+  const wanted = JSON.stringify([one.id, tab, when, focus, page, units, digits, party, by, hidden, stack, preset(range), ["account", "party", "explain"].includes(tab) && !focus ? accounts : 0]);
   if (wanted === inPanel) return;
   inPanel = wanted;
   for (const button of at("tabs").children) {

@@ -18,7 +18,7 @@ const styled = (element) => {
 /** Return the chart of a box as a picture, under its title and a note, above a legend: inks and what they stand for. */
 const pictureOf = (box, { title, note, legend }) => {
   const drawn = box.querySelector("svg"), chart = styled(drawn), { color, fontFamily, backgroundColor } = getComputedStyle(document.body);
-  for (const part of chart.querySelectorAll(".cursor, .picked, .plot")) part.remove();
+  for (const part of chart.querySelectorAll(".cursor, .picked, .plot, .mark")) part.remove();
   const [width, height] = ["width", "height"].map((name) => Number(drawn.getAttribute(name)));
   chart.setAttribute("x", EDGE);
   chart.setAttribute("y", EDGE + HEAD);
@@ -28,7 +28,8 @@ const pictureOf = (box, { title, note, legend }) => {
   };
   const head = [text(EDGE, EDGE + 16, title, 17), text(EDGE, EDGE + 36, note)];
   let [x, y] = [EDGE, EDGE + HEAD + height + ROW];
-  const listed = legend.flatMap(([ink, label]) => {
+  const named = [...drawn.querySelectorAll(".name")].map((one) => one.textContent); // at the ends of their lines
+  const listed = legend.filter(([, label]) => !named.includes(label)).flatMap(([ink, label]) => {
     const long = Math.min(pen.measureText(label).width + 16, width), { fill, stroke } = getComputedStyle(box.querySelector(`.${ink.split(" ")[0]}`) ?? box);
     if (x + long > EDGE + width) [x, y] = [EDGE, y + ROW];
     const at = x;

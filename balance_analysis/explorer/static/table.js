@@ -1,5 +1,5 @@
 // Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { copier, make, save } from "./dom.js";
+import { copier, linked, make, save } from "./dom.js";
 import { account, amount, briefly, called, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
 
 const PRINTED = 250; // rows on paper
@@ -45,8 +45,8 @@ const filed = (columns, rows, decimals, by) => {
   return [heads.join(by), ...lines, ""].join("\n");
 };
 
-/** Return a table; `choose` is called with the key of an account that is clicked. */
-export const table = (caption, sheet, { decimals = 0, isExact, choose, chooseParty, note, name = "table" } = {}) => {
+/** Return a table; `choose` is called with the key of an account that is clicked, and `origin` returns what tells where an amount comes from. */
+export const table = (caption, sheet, { decimals = 0, isExact, choose, chooseParty, origin, note, name = "table" } = {}) => {
   const { columns } = sheet, writers = columns.map((column, n) => writer(column, sheet.rows.map((row) => row[n]), decimals, isExact));
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
   const texts = sheet.rows.map((row) => row.map((value, n) => (columns[n].name === "account" ? account(value).text
@@ -54,11 +54,11 @@ export const table = (caption, sheet, { decimals = 0, isExact, choose, choosePar
   const all = sheet.rows.map((row, n) => [row, texts[n]]), long = innerWidth < 960 ? 10 : 20;
   const file = (by) => filed(columns, rows.map(([row]) => row), decimals, by);
   let rows = all, start = 0;
-  const cell = (value, n) => {
+  const cell = (value, n, row) => {
     const { name: column, kind } = columns[n], text = column === "account_type" ? kindOf(value) : writers[n](value), whole = shown(value, kind, decimals);
     const data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column), title: ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined };
     if (column === "party_id" && chooseParty) return make("td", data, make("button", { type: "button", class: "link", title: value, onclick: () => chooseParty(value) }, called(value)));
-    if (column !== "account") return make("td", data, text);
+    if (column !== "account") return make("td", data, linked(text, origin?.(column, Object.fromEntries(columns.map((one, place) => [one.name, row[place]])))));
     const { label, ids, party } = account(value), all = chooseParty && make("button", { type: "button", class: "of-party", title: `All accounts of ${party}`, "aria-label": `party ${called(party)}`, onclick: () => chooseParty(party) }, "party");
     return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label), ...(all ? [" ", all] : []));
   };

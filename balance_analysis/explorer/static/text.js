@@ -58,24 +58,24 @@ export const micros = (text) => {
   return !Number.isNaN(found) && new Date(found).toISOString().startsWith(day) ? found * 1e3 + Math.round(`0${rest}` * 1e6) : NaN; // 30 February is none
 };
 
-export const ratio = (part) => (part === null ? unknown : part > 0 && part < 5e-5 ? "<0.01 %" : part < 0 && part > -5e-5 ? ">-0.01 %"
-  : part < 1 && part > 1 - 5e-5 ? ">99.99 %" : `${(100 * part).toFixed(2).replace(/\d+/, grouped)} %`);
+export const ratio = (part) => (part === null ? unknown : part > 0 && part < 5e-5 ? "<0.01\u00a0%" : part < 0 && part > -5e-5 ? ">-0.01\u00a0%"
+  : part < 1 && part > 1 - 5e-5 ? ">99.99\u00a0%" : `${(100 * part).toFixed(2).replace(/\d+/, grouped)}\u00a0%`);
 
 export const count = (number) => (number === null ? unknown : grouped(String(number)));
 
 const WORDS = {
-  average: ["average over time", "Time-weighted average: each balance counts as long as it was held."],
-  balance: ["held"], changes: ["changes", "Rows whose balance differs from the one before."], closing: ["held at the end"],
+  asked_at: ["asked"], at: ["at"], average: ["average over time", "Time-weighted average: each balance counts as long as it was held."],
+  balance: ["held"], block_height: ["block"], carried: ["held unchanged for"], changes: ["changes", "Rows whose balance differs from the one before."], closing: ["held at the end"], complete: ["complete", "Every change is there."], confirmed: ["confirmed", "Every change is there, and another source has the same ones."],
   delta: ["change"], depth: ["below its highest", "Drawdown: how far it was below the highest balance until then."],
   drawdown: ["furthest fall", "Drawdown: the furthest that the balance fell below its highest until then."],
   gini: ["inequality", "Gini coefficient: 0 where all hold the same, towards 1 where one holds all."],
   herfindahl: ["concentration", "Herfindahl index: the sum of the squared shares, 1 where one holds all."],
-  inflow: ["came in", "Inflow: what balances rose by."], known: ["accounts known"], largest: ["the 10 largest hold"], maximum: ["highest"], minimum: ["lowest"], market_id: ["market"],
+  inflow: ["came in", "Inflow: what balances rose by."], holders: ["accounts that hold it"], known: ["accounts known"], largest: ["the 10 largest accounts hold"], largest_parties: ["the 10 largest parties hold", "A party owns all of its accounts. Pools and fees belong to the party network."], maximum: ["highest"], minimum: ["lowest"], market_id: ["market"],
   net: ["change", "Net: what came in less what went out."], opening: ["held at the start"], outflow: ["went out", "Outflow: what balances fell by."],
-  party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."],
+  parties: ["parties that hold it", "A party owns all of its accounts. Pools and fees belong to the party network."], party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."], source: ["came from"], source_height: ["last block of that source"], state: ["what is known of that time"],
   accounts: ["accounts"], internal: ["between its own accounts", "Internal: what its accounts gave each other in one block; it is in neither what came in nor what went out."],
   total: ["total held"], unknown: ["not known", "Accounts or rows of which it is not known; they are missing in the sums."],
-  zero_share: ["share of time at 0"], account_type: ["account type"],
+  which: ["which row"], zero_share: ["share of time at 0"], account_type: ["account type"],
 };
 
 /** Say what a column is, in plain words. */
@@ -94,6 +94,9 @@ export const label = (given) => { labels = given; };
 
 /** Say what a party or a market is called, or its id, shortened. */
 export const called = (id) => (Object.hasOwn(labels, id) ? labels[id] : id.length > 11 ? `${id.slice(0, 6)}…${id.slice(-4)}` : id);
+
+/** Return the id, or the key, that has an own name, whatever its case; or the text itself. */
+export const idOf = (text) => Object.keys(labels).find((id) => labels[id].toLowerCase() === text?.toLowerCase()) ?? text;
 
 /** Say whether a text is an account's key. */
 export const isKey = (text) => {
