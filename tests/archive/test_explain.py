@@ -93,6 +93,8 @@ def test_the_rows_behind_flows_and_averages_add_up_to_them(folder, bounds):
         for time, balance, delta in one.deltas()
         if begin <= time < stop
     )
+    carried = found[(found["timestamp"] != found["start"]) & found["balance"].notna()]
+    assert (carried["delta"] == 0).all()
     for key, one in accounts.items():
         average = one.average(begin, stop)
         own = parts.get(key)
@@ -198,6 +200,16 @@ def test_the_node_the_run_and_the_state_are_those_of_the_rows_time(folder):
         )
         report = json.loads((folder / "_runs" / f"{found.run}.json").read_text())
         assert report["source"] == found.source
+
+
+def test_the_run_that_is_told_is_the_last_one_that_asked_for_the_time(tmp_path):
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", start=START, end=MARCH)
+        last = run_export(node, tmp_path / "a", end=END, overlap="5d")
+    found = ba.Archive(tmp_path / "a").rows_behind()
+    is_late = found["timestamp"] >= from_microseconds(MARCH - 5 * DAY)
+    assert (found["timestamp"][is_late] < from_microseconds(MARCH)).any()
+    assert set(found["run"][is_late]) == {last.id}
 
 
 def test_blocks_and_what_was_before_the_first_one_are_told_by_segments(tmp_path):
