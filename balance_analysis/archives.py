@@ -253,7 +253,8 @@ class Archive:
         Parameters
         ----------
         when
-            The instant; without a time zone UTC. A row at exactly `when` counts.
+            The instant; without a time zone UTC. A row at exactly `when` counts. Where what is
+            complete ends, that is what was held until then.
         asset_id, party_ids, market_ids, account_types, assets, labels, partial
             As for `read`.
         units

@@ -5,7 +5,6 @@ A balance is a right-open step: it holds from its row's timestamp until the acco
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
@@ -21,7 +20,6 @@ from balance_analysis.analysis.grid import (
     Grid,
     Zone,
     check_cells,
-    grid_at,
     to_instants,
     to_times,
 )
@@ -92,8 +90,9 @@ def balance_at(
         account has no row yet or may have changed since) and `since` (datetime64[us, UTC], the
         timestamp of the row that set it, NaT where unknown). For several instants one row per
         account and instant, in the order in which they were given, with `timestamp`
-        (datetime64[us, UTC]) before `balance`. A moment outside of all `known` intervals, at which
-        no balance is known, is told as a warning: what ends at midnight doesn't know midnight.
+        (datetime64[us, UTC]) before `balance`. Where a `known` interval ends, that is what was
+        held until then, even if a change in that very microsecond is not in the table. A moment
+        outside of all of them, at which no balance is known, is told as a warning.
 
     Raises
     ------
@@ -138,8 +137,8 @@ def held_at(
     """Return what `balance_at` does, without its warning unless it is wanted."""
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
-    history = open_history(table, opening, known)
-    steps, _ = history.over(grid_at(points))
+    history = open_history(table, opening, known).at(points)
+    steps = history.steps
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
     rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
@@ -150,14 +149,15 @@ def held_at(
     result = pd.DataFrame(
         {
             **repeat_ids(steps.accounts, len(order)),
-            "timestamp": to_times(np.tile(points[order], len(steps))),
+            "timestamp": to_times(np.tile(instants, len(steps))),
             "balance": int128.to_balances(int128.take(steps.words, rows), is_known),
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
         }
     )
     if is_one:
         result = result.drop(columns="timestamp")
-        at = int(points[0]) + 1
+        at = int(points[0])
+        at += at not in {end for _, end in history.known or ()}
         metadata = {NOTHING_BEFORE_KEY: True} if at <= history.nothing_until else {}
         result.attrs[ATTRS_KEY] = {"at": from_microseconds(at).isoformat(), **metadata}
     return result
@@ -172,13 +172,11 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
     if not known or not len(known_at):
         return
     for at in points[~known_at.any(axis=0)].tolist():
-        if not any(start <= at < end for start, end in known):
+        if not any(start <= at <= end for start, end in known):
             logger.warning(
-                "no balance is known at %s: the table has every change only in %s, without the "
-                "end; its last known moment is %s",
+                "no balance is known at %s: the table has every change only in %s",
                 moment_text(at),
                 spans_text(known),
-                moment_text(known[-1][1] - 1),
             )
             return
 
@@ -274,14 +272,22 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = merged(open_history(table, opening, known), by)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
+    history = open_history(table, opening, known)
+    grid = history.grid(freq, start=start, end=end, tz=tz)
+    steps = merged(history.at_points(grid), by).known_steps()
     if freq is None and layout == "long":
         found = _changes(steps, grid, from_start=start is not None)
         return in_units(found, units, history.attrs)
     points = _change_points(steps, grid, start) if freq is None else grid.points
     check_cells(len(steps), len(points))
-    found = (_wide if layout == "wide" else _long)(steps, points, grid.zone)
+    words, states = _cells(steps, points)
+    if layout == "wide":
+        index = to_times(points, grid.zone).rename("timestamp")
+        balances = int128.to_balances(words, states != _UNKNOWN)
+        found = wide_frame(balances, index, steps.accounts)
+    else:
+        times = to_times(np.tile(points, len(steps)), grid.zone)
+        found = _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
     return in_units(found, units, history.attrs)
 
 
@@ -300,22 +306,6 @@ def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[n
     return np.unique(within if start is None else np.append(within, edges[0]))
 
 
-def _wide(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
-    """Return a column for each account: slices of one array, which none of them copies."""
-    height = len(points)
-    words = np.empty((len(steps) * height, 2), np.int64)
-    is_known = np.empty(len(words), bool)
-
-    def fill(first: int, block: Steps) -> None:
-        held = as_of(block, points)
-        cells = slice(first * height, (first + len(block)) * height)
-        words[cells], is_known[cells] = int128.take(block.words, held.rows), held.is_known
-
-    map_blocks(fill, steps, points=height)
-    cells = pd.arrays.ArrowExtensionArray(int128.to_decimals(words, is_known))
-    return wide_frame(cells, to_times(points, zone).rename("timestamp"), steps.accounts)
-
-
 def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:
     """Return a column for each account or group: slices of one array, group by group."""
     height = len(index)
@@ -327,17 +317,16 @@ def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame
     return frame
 
 
-def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFrame:
+def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Return the words and the state of each account at each point."""
     height = len(points)
     words = np.empty((len(steps) * height, 2), np.int64)
-    times = np.empty((len(steps), height), np.int64)
     states = np.full(len(words), _CARRIED, np.int8)
 
     def fill(first: int, block: Steps) -> None:
         held = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
         words[cells], own = int128.take(block.words, held.rows), states[cells]
-        times[first : first + len(block)] = points
         is_hit = held.reached < height
         is_hit[is_hit] = points[held.reached[is_hit]] == block.times[is_hit]
         hits = np.flatnonzero(is_hit)
@@ -347,7 +336,7 @@ def _long(steps: Steps, points: NDArray[np.int64], zone: dt.tzinfo) -> pd.DataFr
         own[~held.is_known] = _UNKNOWN
 
     map_blocks(fill, steps, points=height)
-    return _frame(repeat_ids(steps.accounts, height), words, states, to_times(times.ravel(), zone))
+    return words, states
 
 
 def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_opening
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import holder_names, largest
+from balance_analysis.analysis.holders import largest, quotients
 from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.summary import summarize
 from balance_analysis.analysis.totals import Groups, make_groups
@@ -76,7 +76,9 @@ def compare(
         - `change`: `after` - `before`, and `change_percent`: that in percent of `before` (float64,
           NaN where `before` is 0; both missing where one of the balances is unknown)
         - `state` (category of str): "new" where it held nothing before, "gone" where it holds
-          nothing after, "changed", "same", or "unknown" where one of the balances is.
+          nothing after, "changed", "same", or "unknown" where one of the balances is
+        - `accounts`, `unknown`: how many accounts the holder has, and of how many of these one of
+          both balances is unknown, so that a sum is (int64).
 
     Raises
     ------
@@ -115,8 +117,11 @@ def compare(
         raise ValueError(f"at must be two moments, not {at!r}")
     sides = [_held(*side, opening, known) for side in zip(tables, when, strict=True)]
     accounts = sides[0].index.union(sides[1].index)
-    groups = _groups(accounts, tables, holder_names(by))
-    (first, is_first), (last, is_last) = (_sum(held, accounts, groups) for held in sides)
+    groups = _groups(accounts, tables, by)
+    balances = [side.reindex(accounts, fill_value=side.attrs[_OTHERS]) for side in sides]
+    (first, is_first), (last, is_last) = (_sum(each, groups) for each in balances)
+    is_lacking = balances[0].isna() | balances[1].isna()
+    unknown = np.bincount(groups.numbers[is_lacking], minlength=len(groups))
     is_known = is_first & is_last
     change, too_large = int128.subtract(last, first)
     check_fits(is_known & too_large, lambda place: f"the change of {name_of(groups.ids, place)}")
@@ -125,15 +130,17 @@ def compare(
         [_UNKNOWN, _SAME, _NEW, _GONE],
         _CHANGED,
     )
-    moves = zip(int128.integers_of(change), int128.integers_of(first), is_known, strict=True)
-    percent = [100 * move / abs(of) if told and of else np.nan for move, of, told in moves]
+    moves = zip(int128.integers_of(change), is_known, strict=True)
+    percents = (100 * move if told else None for move, told in moves)
     found = groups.ids.assign(
         before=int128.to_balances(first, is_first),
         after=int128.to_balances(last, is_last),
         change=int128.to_balances(change, is_known),
-        change_percent=np.array(percent, float),
+        change_percent=quotients(percents, map(abs, int128.integers_of(first))),
+        state=pd.Categorical.from_codes(states, dtype=STATES),
+        accounts=groups.sizes,
+        unknown=unknown,
     )
-    found = found.assign(state=pd.Categorical.from_codes(states, dtype=STATES))
     found = largest(found, found["change"].abs(), None)
     found["state"] = found["state"].astype(STATES)
     return in_units(found, units, table.attrs)
@@ -159,26 +166,23 @@ def _held(
 
 
 def _groups(
-    accounts: pd.Index[Any], tables: Sequence[pd.DataFrame | History], names: Sequence[str]
+    accounts: pd.Index[Any], tables: Sequence[pd.DataFrame | History], by: str | Sequence[str]
 ) -> Groups:
     """Return the holders of accounts; other columns than ids are those of the tables."""
     frame = accounts.set_names(ACCOUNT_KEY).to_frame(index=False).assign(balance=None)
     history = open_history(empty_table(), frame)
-    needed = dict.fromkeys([*ACCOUNT_KEY, *names])
+    needed = {*ACCOUNT_KEY, *([by] if isinstance(by, str) else by)}
     given = [each.given if isinstance(each, History) else each for each in tables]
-    told = [each[[*needed]].astype("str") for each in given if {*needed} <= {*each}]
+    told = [each[[*needed]].astype("str") for each in given if needed <= {*each}]
     if told:
         history = replace(history, given=pd.concat(told))
-    return make_groups(history, names)
+    return make_groups(history, by)
 
 
-def _sum(
-    held: pd.Series[Any], accounts: pd.Index[Any], groups: Groups
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _sum(held: pd.Series[Any], groups: Groups) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return what each holder holds, and of which of them that is known."""
-    column = held.reindex(accounts, fill_value=held.attrs[_OTHERS])
-    unknown, count = column.isna().to_numpy(), len(groups)
-    words = np.where(unknown[:, None], 0, int128.words_of(pa.array(column.array)))
+    unknown, count = held.isna().to_numpy(), len(groups)
+    words = np.where(unknown[:, None], 0, int128.words_of(pa.array(held.array)))
     total, too_large = int128.sum_words(words, groups.numbers, count)
     check_fits(too_large, lambda place: f"the sum of {name_of(groups.ids, place)}")
     return total, np.bincount(groups.numbers, unknown, count) == 0
@@ -208,7 +212,8 @@ def top_movers(
         How many of each asset, at most. Those that ended where they began are left out.
     by
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
-        "party_id": see `holders`. Flows are then those with others: see `summarize_parties`.
+        "party_id": see `holders`. What moves between its own accounts is then told apart, as
+        `internal`: see `summarize_parties`.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known
@@ -252,6 +257,7 @@ def top_movers(
     found = summarize(history, by, start, end)
     found = found[(found["net"] != 0).fillna(value=False).to_numpy(bool)]
     names = [name for name in history.columns if name in found]
-    columns = [*names, "opening", "closing", "net", "inflow", "outflow", "changes"]
-    found = largest(found[columns], found["net"].abs(), n)
+    columns = ["opening", "closing", "net", "inflow", "outflow", "internal", "changes"]
+    shown = [*names, *(name for name in columns if name in found)]
+    found = largest(found[shown], found["net"].abs(), n)
     return in_units(found, units, history.attrs)

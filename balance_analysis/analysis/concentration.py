@@ -5,33 +5,33 @@ Shares are ratios, so they are floats: each the exact quotient of two integers, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import warn_outside
 from balance_analysis.analysis.grid import (
     Frequency,
-    Grid,
     Zone,
     check_cells,
-    grid_at,
     to_instants,
     to_times,
     to_zone,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import check_count, holder_names, largest, merged
-from balance_analysis.analysis.int128 import integers_of, take, to_balances
-from balance_analysis.analysis.steps import Steps, as_of, check_fits, name_of, repeat_ids, take_ids
-from balance_analysis.analysis.totals import make_groups, sum_at
+from balance_analysis.analysis.holders import check_count, largest, merged, quotients
+from balance_analysis.analysis.int128 import integers_of, is_less, sum_words, take, to_balances
+from balance_analysis.analysis.steps import as_of, check_fits, name_of, repeat_ids, take_ids
+from balance_analysis.analysis.totals import Groups, make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.frame import BALANCE_DTYPE
 from balance_analysis.known import Stated
-from balance_analysis.schema import ACCOUNT_KEY, BALANCE_DIGITS, Instant
+from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import moment_text
 
 
@@ -105,27 +105,25 @@ def holders(
     1     VOTE       a1        2   0.25         2        0
     """
     history = open_history(table, opening, known)
-    steps, grid = _over(history, when, tz=tz, freq=None, start=None, end=None)
-    groups, assets = make_groups(history, holder_names(by)), make_groups(history, "asset_id")
-    sums, whole = sum_at(steps, groups, grid.points), sum_at(steps, assets, grid.points)
-    warn_outside(history, grid.points, sums.known.reshape(len(groups), len(grid.points)) > 0)
-    total = dict(zip(assets.ids["asset_id"], pa.array(whole.total).to_pylist(), strict=False))
+    history, points, _ = _look(history, when, tz=tz, freq=None, start=None, end=None)
+    steps, groups = history.known_steps(), make_groups(history, by)
+    sums = sum_at(steps, groups, points)
+    assets = groups.ids["asset_id"].iloc[sums.groups]
+    warn_outside(history, points, sums.known.reshape(len(groups), len(points)) > 0)
+    balances = [None if x is None else int(x) for x in pa.array(sums.total).to_pylist()]
+    whole: Counter[str] = Counter()
+    for asset, balance in zip(assets, balances, strict=True):
+        whole[asset] += balance or 0
     found = pd.DataFrame(
         {
             **take_ids(groups.ids, sums.groups),
             "balance": sums.total,
+            "share": quotients(balances, [whole[asset] for asset in assets]),
             "accounts": groups.sizes[sums.groups],
             "unknown": sums.unknown,
         }
     )
-    found = largest(found, found["balance"], n)
-    pairs = zip(pa.array(found["balance"]).to_pylist(), found["asset_id"], strict=True)
-    shares = [
-        np.nan if balance is None or not total[asset] else int(balance) / int(total[asset])
-        for balance, asset in pairs
-    ]
-    found.insert(len(groups.ids.columns) + 1, "share", np.array(shares, float))
-    return in_units(found, units, history.attrs)
+    return in_units(largest(found, found["balance"], n), units, history.attrs)
 
 
 def share(
@@ -153,7 +151,7 @@ def share(
         what is known, else at the last row, unless there is a `freq`. A moment outside of all
         `known` intervals is told as a warning: see `balance_at`.
     by
-        The columns of a holder that make a group, "asset_id" among them: see `totals`.
+        The columns of a holder that make a group, within each asset: see `totals`.
     holders
         The columns that make a holder, by default those of an account: see `holders`. What it has
         is unknown while that of one of its accounts is.
@@ -181,7 +179,7 @@ def share(
     Raises
     ------
     ValueError
-        If both `when` and a grid are given, `by` lacks "asset_id", `start` is not
+        If both `when` and a grid are given, `by` names other columns, `start` is not
         before `end`, or `freq` or `tz` is none.
     OverflowError
         If a total has more than 38 digits.
@@ -203,30 +201,20 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    history = merged(open_history(table, opening, known), holders)
-    steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
-    points, zone = grid.points, grid.zone
-    groups = make_groups(history, by)
-    check_cells(len(steps), len(points))
-    sums, held = sum_at(steps, groups, points), as_of(steps, points)
-    words, is_known = take(steps.words, held.rows), held.is_known
-    warn_outside(history, points, is_known.reshape(len(steps), len(points)))
-    cells = (groups.numbers[:, None] * len(points) + np.arange(len(points))).ravel()
-    totals = [int(total or 0) for total in pa.array(sums.total).to_pylist()]
-    shares = [
-        balance / totals[cell] if known and totals[cell] else np.nan
-        for balance, known, cell in zip(integers_of(words), is_known, cells, strict=True)
-    ]
+    held = _hold(table, holders, opening, known, when, freq=freq, start=start, end=end, tz=tz)
+    groups = make_groups(held.history, by)
+    totals, unknown = _add_up(held, groups, held.is_known)
+    cells, balances = held.cells(groups), integers_of(held.words)
+    told = [level if known else None for level, known in zip(balances, held.is_known, strict=True)]
     result = pd.DataFrame(
         {
-            **repeat_ids(steps.accounts, len(points)),
-            "timestamp": to_times(np.tile(points, len(steps)), zone),
-            "balance": to_balances(words, is_known),
-            "share": np.array(shares, float),
-            "unknown": sums.unknown[cells],
+            **held.keys(held.history.accounts),
+            "balance": to_balances(held.words, held.is_known),
+            "share": quotients(told, integers_of(totals[cells])),
+            "unknown": unknown[cells],
         }
     )
-    return in_units(result, units, history.attrs)
+    return in_units(result, units, held.history.attrs)
 
 
 def concentration(
@@ -276,8 +264,8 @@ def concentration(
     Raises
     ------
     ValueError
-        If `n` is below 1, both `when` and a grid are given, `by` lacks "asset_id", `start` is not
-        before `end`, or `freq` or `tz` is none.
+        If `n` is below 1, both `when` and a grid are given, `by` names other columns, `start` is
+        not before `end`, or `freq` or `tz` is none.
     OverflowError
         If a total has more than 38 digits.
     CheckError
@@ -298,74 +286,110 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     check_count(n)
-    history = merged(open_history(table, opening, known), holders)
-    steps, grid = _over(history, when, freq=freq, start=start, end=end, tz=tz)
-    points, zone = grid.points, grid.zone
-    groups = make_groups(history, by)
+    held = _hold(table, holders, opening, known, when, freq=freq, start=start, end=end, tz=tz)
+    groups = make_groups(held.history, by)
+    is_held = held.is_known & is_less(np.zeros_like(held.words), held.words)
+    totals, unknown = _add_up(held, groups, is_held)
+    levels: list[list[int]] = [[] for _ in totals]
+    for cell, level in zip(
+        held.cells(groups)[is_held], integers_of(held.words[is_held]), strict=True
+    ):
+        levels[cell].append(level)
+    measures = np.array([_measure(sorted(each), n) for each in levels]).reshape(-1, 3)
+    result = pd.DataFrame(
+        {
+            **held.keys(groups.ids),
+            "total": to_balances(totals, unknown < groups.sizes.repeat(len(held.times))),
+            "holders": np.array([len(each) for each in levels], np.int64),
+            "unknown": unknown,
+            **dict(zip(("largest", "herfindahl", "gini"), measures.T, strict=True)),
+        }
+    )
+    return in_units(result, units, held.history.attrs)
+
+
+def _measure(held: list[int], n: int) -> tuple[float, float, float]:
+    """Return the floats of `concentration` for what holders have, ascending."""
+    if not held:
+        return np.nan, np.nan, np.nan
+    total, count = sum(held), len(held)
+    ranked = sum(rank * balance for rank, balance in enumerate(held, start=1))
+    herfindahl = sum(balance**2 for balance in held) / total**2
+    return sum(held[-n:]) / total, herfindahl, (2 * ranked - (count + 1) * total) / (count * total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the holders of a history have at some moments, holder by holder."""
+
+    history: History
+    times: pd.DatetimeIndex
+    words: NDArray[np.int64]
+    is_known: NDArray[np.bool_]
+
+    def keys(self, ids: pd.DataFrame) -> dict[str, Any]:
+        """Return columns of ids, each at each moment, and the moments."""
+        moments = np.tile(np.arange(len(self.times)), len(ids))
+        return {**repeat_ids(ids, len(self.times)), "timestamp": self.times[moments]}
+
+    def cells(self, groups: Groups) -> NDArray[np.int64]:
+        """Return to which group and moment each balance belongs, as one number."""
+        count = len(self.times)
+        return (groups.numbers[:, None] * count + np.arange(count)).ravel()
+
+
+def _hold(
+    table: pd.DataFrame | History,
+    by: str | Sequence[str],
+    opening: pd.DataFrame | None,
+    known: Stated | None,
+    when: Instant | Iterable[Instant] | None,
+    **asked: Any,  # noqa: ANN401 - see `_look`
+) -> _Held:
+    history, points, times = _look(open_history(table, opening, known), when, **asked)
+    history = merged(history, by)
+    steps = history.known_steps()
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
-    shape = (len(steps), len(points))
-    balances = np.array(integers_of(take(steps.words, held.rows)), object).reshape(shape)
-    is_known = held.is_known.reshape(shape)
-    warn_outside(history, points, is_known)
-    balances[~is_known] = None
-    found = [
-        _measure(balances[groups.numbers == group, point].tolist(), n)
-        for group in range(len(groups))
-        for point in range(len(points))
-    ]
-    too_large = np.array([(total or 0) >= 10**BALANCE_DIGITS for total, *_ in found], bool)
+    warn_outside(history, points, held.is_known.reshape(len(steps), len(points)))
+    return _Held(history, times, take(steps.words, held.rows), held.is_known)
+
+
+def _add_up(
+    held: _Held, groups: Groups, chosen: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return of each group and moment the sum of the chosen balances, and how many are unknown."""
+    cells, count = held.cells(groups), len(groups) * len(held.times)
+    totals, too_large = sum_words(np.where(chosen[:, None], held.words, 0), cells, count)
 
     def name(cell: int) -> str:
-        group, point = divmod(cell, len(points))
-        return f"the total of {name_of(groups.ids, group)} at {moment_text(int(points[point]))}"
+        group, point = divmod(cell, len(held.times))
+        return f"the total of {name_of(groups.ids, group)} at {moment_text(held.times[point])}"
 
     check_fits(too_large, name)
-    measures = {
-        name: pd.Series([measured[place] for measured in found], dtype=dtype)
-        for place, (name, dtype) in enumerate(_DTYPES.items())
-    }
-    times = to_times(np.tile(points, len(groups)), zone)
-    result = pd.DataFrame({**repeat_ids(groups.ids, len(points)), "timestamp": times, **measures})
-    return in_units(result, units, history.attrs)
+    return totals, np.bincount(cells[~held.is_known], minlength=count)
 
 
-_DTYPES: dict[str, Any] = {
-    "total": BALANCE_DTYPE,
-    "holders": "int64",
-    "unknown": "int64",
-    "largest": "float64",
-    "herfindahl": "float64",
-    "gini": "float64",
-}
-
-
-def _measure(levels: list[int | None], n: int) -> tuple[int | None, int, int, float, float, float]:
-    """Return the columns of `concentration` for the balances of a group."""
-    known = [level for level in levels if level is not None]
-    held = sorted(level for level in known if level > 0)
-    total, holders, unknown = sum(held), len(held), len(levels) - len(known)
-    if not held:
-        return 0 if known else None, 0, unknown, np.nan, np.nan, np.nan
-    ranked = sum(rank * balance for rank, balance in enumerate(held, start=1))
-    largest = sum(held[-n:]) / total
-    herfindahl = sum(balance**2 for balance in held) / total**2
-    gini = (2 * ranked - (holders + 1) * total) / (holders * total)
-    return total, holders, unknown, largest, herfindahl, gini
-
-
-def _over(
+def _look(
     history: History,
     when: Instant | Iterable[Instant] | None,
     *,
     tz: Zone | None,
     **asked: Any,  # noqa: ANN401 - freq, start and end
-) -> tuple[Steps, Grid]:
-    """Return a history over instants, or a frequency's grid; else just before its end."""
+) -> tuple[History, NDArray[np.int64], pd.DatetimeIndex]:
+    """Return what is known at instants, or on a frequency's grid; else just before the end.
+
+    Returns
+    -------
+    tuple
+        A history, and these moments, in microseconds and in the time zone.
+    """
+    zone = to_zone(tz)
     if when is not None:
         if any(each is not None for each in asked.values()):
             raise ValueError("give either when or a grid with freq, start and end, not both")
-        zone = to_zone(tz)
-        return history.over(grid_at(np.unique(to_instants(when, zone)[0]), zone))
-    steps, grid = history.over(**asked, tz=tz)
-    return steps, grid if asked["freq"] else grid_at(grid.edges[-1:] - 1, grid.zone)
+        points = np.unique(to_instants(when, zone)[0])
+    else:
+        grid = history.grid(**asked, tz=zone)
+        points = grid.points if asked["freq"] else grid.edges[-1:] - 1
+    return history.at(points), points, to_times(points, zone)

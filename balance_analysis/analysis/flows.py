@@ -21,16 +21,19 @@ from balance_analysis.analysis.grid import (
 )
 from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.steps import (
+    ALWAYS,
+    NEVER,
     Columns,
     Steps,
     check_fits,
     join,
     map_blocks,
     name_of,
+    spread,
     step_deltas,
     take_ids,
 )
-from balance_analysis.analysis.totals import make_groups
+from balance_analysis.analysis.totals import Groups, make_groups
 from balance_analysis.analysis.transfers import moved_within
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
@@ -39,7 +42,8 @@ from balance_analysis.schema import ACCOUNT_KEY, Instant
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
 COUNTS: Final = ("changes", "unknown")
-_OF_PERIODS: Final = ("number", "period", *AMOUNTS, *COUNTS)
+_TOGETHER: Final = {"first_seen": (np.minimum, NEVER), "last_seen": (np.maximum, ALWAYS)}
+"""How others than sums are put together, and from what on."""
 
 Flow = Literal["net", "inflow", "outflow", "internal", "changes", "unknown"]
 
@@ -142,8 +146,9 @@ def flows(
         begin: a month is "MS", a week from Monday on "W". What pandas labels by its end, such as
         "ME", is that period as well.
     by
-        The columns that make a group, "asset_id" among them, see `totals`. The flows of a group
-        are those of its accounts added up: what one of them gives another counts as in and out.
+        The columns that make a group, within each asset: see `totals`. The flows of a group are
+        those of its accounts added up, so what one of them gives another counts as in and as out,
+        unless `internal` tells it apart, as `summarize_parties` and `top_movers` do.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
         period of the first row, or of what is known, to the end of what is known, else to that of
@@ -170,7 +175,7 @@ def flows(
     -------
     pandas.DataFrame
         Long: one row for each group and period that has a row of the table, sorted by group and
-        time: the columns of `by` (category of str), `start` and `end` of the period
+        time: `asset_id` and the columns of `by` (category of str), `start` and `end` of the period
         (datetime64[us, tz]), and
 
         - `inflow`, `outflow`: the sum of the positive deltas, and of the negative ones as a
@@ -194,8 +199,8 @@ def flows(
     OverflowError
         If a delta or a sum has more than 38 digits.
     ValueError
-        If `by` lacks "asset_id", `start` is not before `end`, `freq`, `tz`, `layout` or `value` is
-        none, or the wide layout doesn't fit into memory.
+        If `by` names other columns, `start` is not before `end`, `freq`, `tz`, `layout` or `value`
+        is none, or the wide layout doesn't fit into memory.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 
@@ -249,56 +254,63 @@ def sum_flows(
     is unknown, amounts are NA.
     """
     groups, (steps, _) = make_groups(history, by), history.over(grid)
-    found = account_flows(steps, grid)
-    group, period = groups.numbers[found.pop("number")], found.pop("period")
-    cells = group * len(grid) + period
-    if np.any(cells[1:] <= cells[:-1]):
-        cells, places = _used_cells(cells, len(groups) * len(grid))
-        group, period = np.divmod(cells, max(len(grid), 1))
-        found = _add_up(
-            found, places, lambda cell: f"a flow of {name_of(groups.ids, int(group[cell]))}"
-        )
-    if internal:
-        places, moved = moved_within(steps, groups, grid.edges)
-        found[INTERNAL] = np.zeros_like(found["net"])
-        found[INTERNAL][np.searchsorted(cells, places)] = moved
-        for what in ("inflow", "outflow"):
-            found[what] = int128.subtract(found[what], found[INTERNAL])[0]
+    cells, found = group_flows(steps, groups, grid, internal=internal)
+    group, period = np.divmod(cells, max(len(grid), 1))
     is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])
     counts: dict[str, Any] = {what: found[what] for what in COUNTS}
     if full:
         check_cells(len(groups), len(grid))
         group, period = np.divmod(np.arange(len(groups) * len(grid)), max(len(grid), 1))
-        found = {what: _spread(column, cells, len(group)) for what, column in found.items()}
+        found = {what: spread(column, cells, len(group)) for what, column in found.items()}
         lacks = ~is_whole[period]
         lacks[cells] = False
         counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
     told = is_whole[period]
     if full:
         told &= (found["unknown"] == 0) | (found["changes"] != 0)
-    names = [*AMOUNTS, *[INTERNAL] * internal]
-    amounts = {what: int128.to_balances(found[what], told) for what in names}
+    names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
+    amounts: dict[str, Any] = {x: int128.to_balances(found[x], told) for x in names}
     columns = {**take_ids(groups.ids, group), **grid.bounds(period), **amounts, **counts}
     return pd.DataFrame(columns, copy=False)
 
 
-def _spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return a column of some cells as one of all cells, 0 in the others."""
-    spread = np.zeros((count, *column.shape[1:]), np.int64)
-    spread[cells] = column
-    return spread
+def group_flows(
+    steps: Steps, groups: Groups, grid: Grid, *, internal: bool
+) -> tuple[NDArray[np.int64], Columns]:
+    """Return the cells of a group and a period that have a row, ascending, and their `flow_runs`.
+
+    What is `internal` is told apart, if that is wanted: see `flows`.
+    """
+    found = account_flows(steps, grid)
+    cells = groups.numbers[found.pop("number")] * len(grid) + found.pop("period")
+
+    def name(cell: int) -> str:
+        return f"a flow of {name_of(groups.ids, int(cells[cell]) // len(grid))}"
+
+    if np.any(cells[1:] <= cells[:-1]):
+        cells, places = _used_cells(cells, len(groups) * len(grid))
+        found = {what: _add_up(what, found[what], places, name) for what in found}
+    if internal:
+        owners, moved = moved_within(steps, groups, grid.edges)
+        found[INTERNAL] = spread(moved, np.searchsorted(cells, owners), len(cells))
+        for what in ("inflow", "outflow"):
+            found[what] = int128.subtract(found[what], found[INTERNAL])[0]
+    return cells, found
 
 
-def _add_up(found: Columns, places: NDArray[np.int64], name: Callable[[int], str]) -> Columns:
-    """Return the sums of what belongs to the same place; `name` tells what it is, by the place."""
-    count, sums = int(places.max()) + 1, {}
-    for what, column in found.items():
-        if column.ndim == 1:
-            sums[what] = int128.sum_groups([column], places, count)[0]
-        else:
-            sums[what], too_large = int128.sum_words(column, places, count)
-            check_fits(too_large, name)
-    return sums
+def _add_up(
+    what: str, column: NDArray[np.int64], places: NDArray[np.int64], name: Callable[[int], str]
+) -> NDArray[np.int64]:
+    """Return what belongs to the same place together; `name` tells what it is, by the place."""
+    count = int(places.max()) + 1
+    if column.ndim > 1:
+        sums, too_large = int128.sum_words(column, places, count)
+        check_fits(too_large, name)
+        return sums
+    together, first = _TOGETHER.get(what, (np.add, 0))
+    found = np.full(count, first)
+    together.at(found, places, column)
+    return found
 
 
 def _used_cells(
@@ -318,7 +330,7 @@ def account_flows(steps: Steps, grid: Grid) -> Columns:
     def run(first: int, block: Steps) -> Columns:
         found = flow_runs(block, grid.edges)
         found["number"] += first
-        return {name: found[name] for name in _OF_PERIODS}
+        return found
 
     return join(map_blocks(run, steps))
 

@@ -133,6 +133,22 @@ class History:
         grid = self.grid(freq, **bounds)
         return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
 
+    def at(self, moments: NDArray[np.int64]) -> History:
+        """Return what is known at some moments, microseconds.
+
+        Where what is known ends, that is what was held until then: of a table up to midnight one
+        may ask for midnight.
+        """
+        steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
+        if steps.valid_until is None:
+            return self
+        is_end = np.isin(steps.valid_until, [end for _, end in self.known or ()])
+        return replace(self, steps=replace(steps, valid_until=steps.valid_until + is_end))
+
+    def at_points(self, grid: Grid) -> History:
+        """Return what is known at the points of a grid and up to its end: see `at`."""
+        return self.at(np.append(grid.points, grid.edges[-1:] - 1))
+
     def grid(
         self,
         freq: Frequency | Grid | None = None,

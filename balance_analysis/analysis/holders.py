@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,17 +20,12 @@ from balance_analysis.analysis.totals import (
     distinct,
     distinct_points,
     events,
+    group_names,
     keys_of,
     make_groups,
     sum_at_changes,
 )
 from balance_analysis.schema import ACCOUNT_KEY
-
-
-def holder_names(by: str | Sequence[str]) -> list[str]:
-    """Return the columns that make a holder: as amounts never mix, the asset is one of them."""
-    names = [by] if isinstance(by, str) else list(by)
-    return names if "asset_id" in names else ["asset_id", *names]
 
 
 def largest(found: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
@@ -51,9 +46,17 @@ def largest(found: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.D
 
 
 def check_count(n: int) -> None:
-    """Raise ValueError unless it is a number of things, at least one."""
-    if operator.index(n) < 1:
+    """Raise TypeError or ValueError unless it is a number of things, at least one."""
+    if not isinstance(n, Integral):
+        raise TypeError(f"n must be a whole number, not {n!r}")
+    if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
+
+
+def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:
+    """Return exact quotients of integers, each rounded once; NaN where there is none."""
+    pairs = zip(parts, wholes, strict=True)
+    return np.array([np.nan if a is None or not b else a / b for a, b in pairs], float)
 
 
 def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]:
@@ -87,8 +90,10 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     TypeError, ValueError
         See `make_groups`.
     """
-    names = holder_names(by)
-    if names == ACCOUNT_KEY or {*names} == {*history.accounts}:
+    if by in (ACCOUNT_KEY, tuple(ACCOUNT_KEY)):
+        return history
+    names = group_names(by, history.columns)
+    if {*names} == {*history.accounts}:
         return history
     steps, groups = history.known_steps(), make_groups(history, names)
     numbers, times, _, _ = events(steps)

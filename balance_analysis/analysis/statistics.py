@@ -15,7 +15,6 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import (
     ALWAYS,
-    AsOf,
     Columns,
     Pieces,
     Steps,
@@ -131,7 +130,7 @@ def _ranges(pieces: Pieces) -> Columns:
         "close": int128.take(words, pieces.lasts),
         "is_known": pieces.is_known,
         "has_known": pieces.has_known,
-        "ends_known": pieces.ends_known,
+        "ends_known": as_of(pieces.steps, pieces.edges[1:] - 1).is_known,
     }
 
 
@@ -300,11 +299,17 @@ def time_weighted_average(
     history = merged(open_history(table, opening, known), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
-    work = _known_averages if partial else _whole_averages
-    found = join(map_blocks(lambda _, block: work(block, grid.edges), steps, points=len(grid)))
-    columns = {**repeat_ids(steps.accounts, len(grid)), **grid.all_bounds(len(steps))}
-    is_known = found.pop("is_known")
-    columns["average"] = int128.to_balances(found.pop("average"), is_known)
+    found = join(
+        map_blocks(lambda _, block: _averages(cut(block, grid.edges)), steps, points=len(grid))
+    )
+    known_for, spans = found["known_for"], np.tile(np.diff(grid.edges), len(steps))
+    is_known = known_for > 0 if partial else known_for == spans
+    columns = {
+        **repeat_ids(steps.accounts, len(grid)),
+        **grid.all_bounds(len(steps)),
+        "average": int128.to_balances(found["average"], is_known),
+        **({"known_share": known_for / spans} if partial else {}),
+    }
     lacking = len(is_known) - np.count_nonzero(is_known)
     if not partial and 2 * lacking > len(is_known):
         logger.warning(
@@ -314,74 +319,23 @@ def time_weighted_average(
             f"{lacking:,}",
             count_text(len(is_known), "average"),
         )
-    return in_units(pd.DataFrame({**columns, **found}, copy=False), units, history.attrs)
+    return in_units(pd.DataFrame(columns, copy=False), units, history.attrs)
 
 
-def _whole_averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
-    return averages(as_of(steps, edges[:-1]), edges)
+def _averages(pieces: Pieces) -> Columns:
+    return {"average": averages(pieces), "known_for": pieces.known_lengths}
 
 
-def _known_averages(steps: Steps, edges: NDArray[np.int64]) -> Columns:
-    """Return the `average` of the known part of each period, and which share of it that is."""
-    pieces, spans = cut(steps, edges), np.diff(edges)
-    known_for = pieces.known_for
-    lengths = int128.sum_runs(known_for, pieces.starts)
-    width = int128.ROOM - int(spans.max(initial=0)).bit_length()
+def averages(pieces: Pieces) -> NDArray[np.int64]:
+    """Return the words of the average of the known part of each account and period.
+
+    Where nothing is known, they have no meaning.
+    """
+    # A sum of digits times lengths is less than a digit times the period.
+    width = int128.ROOM - int(np.diff(pieces.edges).max(initial=0)).bit_length()
     sums = [
-        int128.sum_runs(digit * known_for, pieces.starts)
+        int128.sum_runs(digit * pieces.known_for, pieces.starts)
         for digit in int128.digits_of(pieces.words, width)
     ]
-    words, _ = int128.compose(int128.divide(sums, width, np.maximum(lengths, 1)), width)
-    shares = lengths / np.tile(spans, len(steps)) if len(spans) else lengths.astype(float)
-    return {"average": words, "is_known": lengths > 0, "known_share": shares}
-
-
-def averages(held: AsOf, edges: NDArray[np.int64]) -> Columns:
-    """Return the average of each account in each period between edges.
-
-    Parameters
-    ----------
-    held
-        What was held when the periods begin.
-    edges
-        Where they begin, and where the last one ends.
-
-    Returns
-    -------
-    dict
-        Of each account and period the words of `average`, and `is_known`: whether the balance is
-        known throughout.
-    """
-    steps, periods = held.steps, len(held.points)
-    if not periods or not len(steps):
-        return {"average": np.empty((0, 2), np.int64), "is_known": np.empty(0, bool)}
-    ends = edges[held.reached]
-    is_inner = (held.reached > 0) & (steps.times < ends)
-    lengths = np.minimum(steps.nexts, ends)
-    lengths -= steps.times
-    lengths *= is_inner
-    # What is held into a period comes from before; the rows inside it are runs, and side by side.
-    is_start = is_inner.copy()
-    is_start[1:] &= ~is_inner[:-1] | (held.reached[1:] != held.reached[:-1]) | steps.is_head[1:]
-    starts = np.flatnonzero(is_start)
-    cells = (steps.numbers[starts] * periods) + held.reached[starts] - 1
-    carried = np.tile(edges[1:], len(steps))
-    carried[cells] = steps.times[starts]
-    carried -= np.tile(edges[:-1], len(steps))
-    rows, spans = held.rows, np.diff(edges)
-    # A sum of digits times lengths is less than a digit times the period.
-    width = int128.ROOM - int(spans.max()).bit_length()
-    sums = []
-    for digit in int128.digits_of(steps.words, width):
-        total = digit.take(rows)
-        total *= carried
-        total[cells] += int128.sum_runs(digit * lengths, starts)
-        sums.append(total)
-    divisors = spans[0] if np.all(spans == spans[0]) else np.tile(spans, len(steps))
-    words, _ = int128.compose(int128.divide(sums, width, divisors), width)
-    is_known = held.is_known
-    if steps.valid_until is not None:
-        period = np.searchsorted(edges, steps.valid_until, side="right") - 1
-        is_inside = (period >= 0) & (period < periods)
-        is_known[(steps.numbers * periods + period)[is_inside]] = False
-    return {"average": words, "is_known": is_known}
+    digits = int128.divide(sums, width, np.maximum(pieces.known_lengths, 1))
+    return int128.compose(digits, width)[0]

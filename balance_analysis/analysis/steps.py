@@ -23,7 +23,13 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import concatenate, repeat_places, subtract, take
+from balance_analysis.analysis.int128 import (
+    concatenate,
+    repeat_places,
+    subtract,
+    sum_runs,
+    take,
+)
 from balance_analysis.schema import BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -131,28 +137,22 @@ class Steps:
     def part(self, first: int, stop: int) -> Steps:
         """Return the accounts from one number to before another."""
         rows = slice(self.bounds[first], self.bounds[stop])
-        return Steps(
-            self.accounts.iloc[first:stop],
-            self.bounds[first : stop + 1] - self.bounds[first],
-            self.times[rows],
-            self.words[rows],
-            self.is_row[rows],
-            None if self.valid_until is None else self.valid_until[rows],
-        )
+        bounds = self.bounds[first : stop + 1] - self.bounds[first]
+        return self._of(self.accounts.iloc[first:stop], bounds, rows)
 
     def select(self, is_wanted: NDArray[np.bool_]) -> Steps:
         """Return some of the accounts."""
         sizes = np.diff(self.bounds)
-        is_kept = np.repeat(is_wanted, sizes)
         ids = {name: sorted_ids(self.accounts[name].array[is_wanted]) for name in self.accounts}
-        return Steps(
-            pd.DataFrame(ids),
-            np.append(0, np.cumsum(sizes[is_wanted])),
-            self.times[is_kept],
-            self.words[is_kept],
-            self.is_row[is_kept],
-            None if self.valid_until is None else self.valid_until[is_kept],
-        )
+        bounds = np.append(0, np.cumsum(sizes[is_wanted]))
+        return self._of(pd.DataFrame(ids), bounds, np.repeat(is_wanted, sizes))
+
+    def _of(
+        self, accounts: pd.DataFrame, bounds: NDArray[np.int64], rows: slice | NDArray[np.bool_]
+    ) -> Steps:
+        until = None if self.valid_until is None else self.valid_until[rows]
+        times, words, is_row = self.times[rows], self.words[rows], self.is_row[rows]
+        return Steps(accounts, bounds, times, words, is_row, until)
 
     def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
         """Yield some accounts after the other, each time with the number of the first.
@@ -219,6 +219,13 @@ def in_one_thread() -> Iterator[None]:
 def join(parts: Sequence[Columns]) -> Columns:
     """Return the columns of blocks one after the other."""
     return {name: concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return a column of some cells as one of all cells, 0 in the others."""
+    whole = np.zeros((count, *column.shape[1:]), np.int64)
+    whole[cells] = column
+    return whole
 
 
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
@@ -343,7 +350,7 @@ class Pieces:
         ends[self.lasts] = np.tile(self.edges[1:], len(self.steps))
         return ends
 
-    @property
+    @cached_property
     def known_for(self) -> NDArray[np.int64]:
         """For how long of its length each piece is known, in microseconds."""
         ends = self.ends
@@ -353,26 +360,22 @@ class Pieces:
         known_for[self.starts[~self.is_known]] = 0
         return known_for
 
-    @property
-    def has_known(self) -> NDArray[np.bool_]:
-        """Whether the balance is known at any time, for each account and period."""
-        return self.is_known | (self.lasts > self.starts)
-
-    @property
-    def ends_known(self) -> NDArray[np.bool_]:
-        """Whether the balance is known at the end, for each account and period."""
-        if self.steps.valid_until is None:
-            return self.has_known
-        lasts = self.lasts
-        return self.has_known & (self.steps.valid_until[self.rows[lasts]] >= self.ends[lasts])
+    @cached_property
+    def known_lengths(self) -> NDArray[np.int64]:
+        """For how long the balance is known, for each account and period, in microseconds."""
+        return sum_runs(self.known_for, self.starts)
 
     @property
     def known_throughout(self) -> NDArray[np.bool_]:
         """Whether the balance is known at all times, for each account and period."""
-        if self.steps.valid_until is None:
-            return self.is_known
-        lacks = self.steps.valid_until[self.rows] < self.ends
-        return self.is_known & ~np.logical_or.reduceat(lacks, self.starts)
+        lengths = np.tile(np.diff(self.edges), len(self.steps))
+        is_known: NDArray[np.bool_] = self.known_lengths == lengths
+        return is_known
+
+    @property
+    def has_known(self) -> NDArray[np.bool_]:
+        """Whether the balance is known at any time, for each account and period."""
+        return self.is_known | (self.lasts > self.starts)
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.flows import account_flows, flow_runs
-from balance_analysis.analysis.grid import Frequency, Zone, check_cells, to_times
+from balance_analysis.analysis.flows import account_flows, group_flows
+from balance_analysis.analysis.grid import Frequency, Zone, check_cells, grid_at, to_times
 from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import (
     ALWAYS,
-    NEVER,
     Columns,
     Pieces,
     Steps,
+    as_of,
     check_fits,
     cut,
     join,
     map_blocks,
-    name_of,
     repeat_ids,
+    spread,
 )
-from balance_analysis.analysis.totals import Groups, make_groups
-from balance_analysis.analysis.transfers import moved_within
+from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 _COLUMNS: Final = (
-    *("first_seen", "last_seen", "rows", "changes", "opening", "closing"),
-    *("minimum", "maximum", "minimum_at", "maximum_at", "inflow", "outflow", "net"),
+    *("accounts", "unknown", "first_seen", "last_seen", "rows", "changes", "opening", "closing"),
+    *("minimum", "maximum", "minimum_at", "maximum_at", "inflow", "outflow", "net", "internal"),
     *("average", "drawdown", "drawdown_at", "zero_share"),
 )
 _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
@@ -147,8 +146,9 @@ def summarize_parties(
     -------
     pandas.DataFrame
         One row per asset and party, sorted: `asset_id` and the columns of `by` (category of str),
-        `accounts`, how many it has (int64), and the columns of `summarize_accounts`, with these
-        differences:
+        `accounts`, how many it has, `unknown`, of how many of these the opening or the closing
+        balance is unknown, so that a sum is (int64), and the columns of `summarize_accounts`, with
+        these differences:
 
         - `inflow`, `outflow`: what its accounts together gained or lost, block by block, so that
           what one of them gives another is in neither
@@ -184,101 +184,55 @@ def summarize(
 ) -> pd.DataFrame:
     """Return the summary of accounts, or of other holders: see `summarize_parties`."""
     held, grid = merged(history, by), history.grid(start=start, end=end)
-    edges = grid.edges
-    if not len(edges):
-        edges = np.array([0, 1])  # without a row and a bound any interval will do
-    found, names = _all(held, edges), list(_COLUMNS)
-    has_known = found["has_known"]
-    if held is not history:
-        groups = make_groups(history, [*map(str, held.accounts)])
-        found |= _together(history, groups, edges)
-        has_known, found["accounts"] = found.pop("has_flows"), groups.sizes
-        names.insert(0, "accounts")
-        names.insert(names.index("net") + 1, "internal")
+    if not len(grid):
+        grid = grid_at(np.zeros(1, np.int64))  # without a row and a bound any interval will do
+    (own, _), (steps, _) = history.over(grid), held.over(grid)
+    groups, is_party = make_groups(history, [*map(str, held.accounts)]), held is not history
+    found = join(map_blocks(lambda _, block: _levels(block, grid.edges), steps))
+    cells, flowed = group_flows(own, groups, grid, internal=is_party)
+    del flowed["unknown"]
+    found |= {name: spread(column, cells, len(groups)) for name, column in flowed.items()}
+    for name in ("first_seen", "last_seen"):
+        found[name] = np.where(found["rows"], found[name], ALWAYS)
+    if is_party:
+        is_told = as_of(own, grid.edges - 1).is_known.reshape(len(own), 2).all(axis=1)
+        found["accounts"] = groups.sizes
+        found["unknown"] = np.bincount(groups.numbers[~is_told], minlength=len(groups))
     is_told = found["is_opened"] & found["is_closed"]
     net, too_large = int128.subtract(found["closing"], found["opening"])
-    check_fits(is_told & too_large, lambda number: f"the net of {held.steps.name(number)}")
+    check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
     found["net"] = np.where(is_told[:, None], net, found["net"])
-    has_flows = has_known & are_known(history.known, edges[:1], edges[1:]).all()
-    is_known = {
-        **dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"]),
-        **dict.fromkeys(("inflow", "outflow", "internal"), has_flows),
-        "net": has_flows | (found["is_opened"] & found["is_closed"]),
-        "closing": found["is_closed"],
-        "opening": found["is_opened"],
-        "average": found["known_throughout"],
-    }
-    columns = {
-        **found,
-        **{n: int128.to_balances(found[n], mask) for n, mask in is_known.items() if n in found},
-        **{name: to_times(found[name]) for name in _TIMES},
-    }
-    ids = repeat_ids(held.accounts, 1)
-    return pd.DataFrame({**ids, **{name: columns[name] for name in names}})
+    # What is known in an interval of which every change is known is known at its end.
+    has_flows = sum_at(own, groups, grid.edges[1:] - 1).known > 0
+    has_flows &= are_known(history.known, grid.edges[:1], grid.edges[1:])
+    is_known: Columns = dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"])
+    is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
+    is_known |= {"opening": found["is_opened"], "closing": found["is_closed"]}
+    is_known |= {"net": has_flows | is_told, "average": found["known_throughout"]}
+    columns: dict[str, Any] = {name: found[name] for name in _COLUMNS if name in found}
+    columns |= {n: int128.to_balances(columns[n], is_known[n]) for n in columns if n in is_known}
+    columns |= {name: to_times(found[name]) for name in _TIMES}
+    return pd.DataFrame({**repeat_ids(held.accounts, 1), **columns})
 
 
-def _all(history: History, edges: NDArray[np.int64]) -> Columns:
-    """Return the columns of all accounts, as `_summarize` does."""
-    steps = history.known_steps(int(edges[-1]))
-    return join(map_blocks(lambda _, block: _summarize(block, edges), steps))
-
-
-def _together(history: History, groups: Groups, edges: NDArray[np.int64]) -> Columns:
-    """Return what the rows of the accounts of each group add up to."""
-    own, (numbers, count) = _all(history, edges), (groups.numbers, len(groups))
-    found: Columns = {}
-    for name in ("rows", "changes", "has_known"):
-        found[name] = int128.sum_groups([own[name].astype(np.int64)], numbers, count)[0]
-    found["has_flows"] = found.pop("has_known") > 0
-    for name in ("inflow", "outflow", "net"):
-        found[name], too_large = int128.sum_words(own[name], numbers, count)
-        check_fits(too_large, lambda number: f"a flow of {name_of(groups.ids, number)}")
-    cells, moved = moved_within(history.known_steps(), groups, edges)
-    found["internal"] = np.zeros((count, 2), np.int64)
-    found["internal"][cells] = moved
-    for name in ("inflow", "outflow"):
-        found[name] = int128.subtract(found[name], found["internal"])[0]
-    first, last = np.full(count, NEVER), np.full(count, ALWAYS)
-    np.minimum.at(first, numbers, np.where(own["rows"], own["first_seen"], NEVER))
-    np.maximum.at(last, numbers, own["last_seen"])
-    return found | {"first_seen": np.where(found["rows"], first, ALWAYS), "last_seen": last}
-
-
-def _summarize(steps: Steps, edges: NDArray[np.int64]) -> Columns:
-    """Return the columns of a block of accounts, amounts as words, times in microseconds."""
-    pieces, flows = cut(steps, edges), _flows(steps, edges)
-    before = sum_runs(steps.times < edges[0], steps.heads)
-    last = steps.heads + np.maximum(before - 1, 0)
-    opening, closing = int128.take(steps.words, last), int128.take(pieces.words, pieces.lasts)
-    is_opened, is_closed = before > 0, pieces.ends_known
-    if steps.valid_until is not None:
-        is_opened &= steps.valid_until[last] >= edges[0]
+def _levels(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+    """Return what a block of accounts held, amounts as words, times in microseconds."""
+    pieces, held = cut(steps, edges), as_of(steps, edges - 1)
+    levels = int128.take(steps.words, held.rows).reshape(len(steps), 2, 2)
+    is_told = held.is_known.reshape(len(steps), 2)
+    at_zero = sum_runs(pieces.known_for * int128.is_zero(pieces.words), pieces.starts)
+    with np.errstate(invalid="ignore"):
+        zero_share = at_zero / pieces.known_lengths
     return {
-        **flows,
-        "opening": opening,
-        "is_opened": is_opened,
-        "closing": closing,
-        "is_closed": is_closed,
+        **dict(zip(("opening", "closing"), levels.swapaxes(0, 1), strict=True)),
+        **dict(zip(("is_opened", "is_closed"), is_told.T, strict=True)),
         "has_known": pieces.has_known,
         **_extremes(pieces),
-        "average": averages(pieces.held, edges)["average"],
+        "average": averages(pieces),
         "known_throughout": pieces.known_throughout,
         **_drawdowns(pieces),
-        "zero_share": _zero_shares(pieces),
+        "zero_share": zero_share,
     }
-
-
-def _flows(steps: Steps, edges: NDArray[np.int64]) -> Columns:
-    """Return what each account's rows add up to; of one that has none, nothing."""
-    runs, count = flow_runs(steps, edges), len(steps)
-    columns: Columns = {
-        **{name: np.full(count, ALWAYS) for name in ("first_seen", "last_seen")},
-        **{name: np.zeros(count, np.int64) for name in ("rows", "changes")},
-        **{name: np.zeros((count, 2), np.int64) for name in ("inflow", "outflow", "net")},
-    }
-    for name, column in columns.items():
-        column[runs["number"]] = runs[name]
-    return columns
 
 
 def _extremes(pieces: Pieces) -> Columns:
@@ -309,14 +263,6 @@ def _drawdowns(pieces: Pieces) -> Columns:
     deepest = int128.take(depths, found)
     fell = pieces.has_known & ~int128.is_zero(deepest)
     return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
-
-
-def _zero_shares(pieces: Pieces) -> NDArray[np.float64]:
-    """Return the part of the known time at 0, of each account."""
-    known_for = pieces.known_for
-    at_zero = known_for * int128.is_zero(pieces.words)
-    with np.errstate(invalid="ignore"):
-        return sum_runs(at_zero, pieces.starts) / sum_runs(known_for, pieces.starts)
 
 
 def active_accounts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import difflib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def totals(
     table
         A table of balance changes, its rows in any order.
     by
-        The columns that make a group, "asset_id" among them: those of `ACCOUNT_KEY`, and others
+        The columns that make a group, within each asset: those of `ACCOUNT_KEY`, and others
         that the table has and that have one value for each account, such as
         `table["desk"] = table["party_id"].map(desks)`. Accounts without a value are a group of NA.
     freq
@@ -72,8 +73,8 @@ def totals(
     Returns
     -------
     pandas.DataFrame
-        One row for each group and point, sorted: the columns of `by` (category of str),
-        `timestamp` (datetime64[us, tz]) and
+        One row for each group and point, sorted: `asset_id` and the columns of `by` (category of
+        str), `timestamp` (datetime64[us, tz]) and
 
         - `total`: the sum of the balances that are known (decimal128(38, 0), in the asset's
           smallest unit), NA where none is
@@ -85,8 +86,8 @@ def totals(
     OverflowError
         If a total has more than 38 digits.
     ValueError
-        If `by` lacks "asset_id", `start` is not before `end`, `freq` or `tz` is none, or the result
-        doesn't fit into memory.
+        If `by` names other columns, `start` is not before `end`, `freq` or `tz` is none, or the
+        result doesn't fit into memory.
     CheckError
         If rows contradict each other or `opening`: see `balance_at`.
 
@@ -106,8 +107,8 @@ def totals(
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
     history = open_history(table, opening, known)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    groups = make_groups(history, by)
+    grid = history.grid(freq, start=start, end=end, tz=tz)
+    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
     if freq is None:
         points = change_points(steps, groups, grid, from_start=start is not None)
         sums = sum_at_changes(steps, groups, *points)
@@ -355,15 +356,15 @@ def make_groups(history: History, by: str | Sequence[str], *, mixes_assets: bool
     history
         The accounts, and which columns they have.
     by
-        Names of these columns; none for all accounts together. NA is a value, behind the others.
+        Names of these columns. NA is a value, behind the others. As amounts of different assets
+        never mix, "asset_id" comes first where it is not among them.
     mixes_assets
         Whether a group may hold accounts of several assets: only where nothing is added up.
 
     Raises
     ------
     TypeError, ValueError
-        If `by` has another name, one twice, or lacks `asset_id` where it is needed, or an account
-        has two values.
+        If `by` has another name, or one twice, or an account has two values.
     """
     names = group_names(by, history.columns, mixes_assets=mixes_assets)
     accounts = history.tell(names)
@@ -381,14 +382,15 @@ def make_groups(history: History, by: str | Sequence[str], *, mixes_assets: bool
 def group_names(
     by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY, *, mixes_assets: bool = False
 ) -> list[str]:
-    """Return the columns that make a group, as a list, if they are known; see `make_groups`."""
+    """Return the columns that make a group, of those that are known: see `make_groups`."""
     if not isinstance(by, Iterable):
         raise TypeError(f"by must name columns of {known}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
-    if {*names} - {*known} or len(set(names)) < len(names):
-        raise ValueError(f"by must name columns of {known}, each once, not {names}")
-    if not mixes_assets and "asset_id" not in names:
-        raise ValueError(
-            f"by must include 'asset_id', not only {names}: amounts of different assets never mix"
-        )
-    return names
+    unknown = [str(name) for name in names if name not in known]
+    if unknown or len(set(names)) < len(names):
+        near = [x for name in unknown for x in difflib.get_close_matches(name, known, 1)]
+        hint = "a table may have others: table['desk'] = table['party_id'].map(desks)"
+        if near:
+            hint = f"did you mean {' and '.join(map(repr, near))}?"
+        raise ValueError(f"by must name columns of {[*known]}, each once, not {names}; {hint}")
+    return names if mixes_assets or "asset_id" in names else ["asset_id", *names]

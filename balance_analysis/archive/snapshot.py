@@ -163,6 +163,8 @@ class Snapshot:
         why = "is unproven: the node may have forgotten rows of it before it was asked"
         if state.missing(*gaps[0], proven=False):
             why = "is not covered; an export that fills gaps asks for it"
+        if state.intervals and gaps[0][1] <= state.intervals[0].start:
+            why = f"is not covered: the archive begins at {moment_text(state.intervals[0].start)}"
         if state.intervals and gaps[0][0] >= state.intervals[-1].end:
             until = moment_text(state.intervals[-1].end)
             why = f"is not covered: the archive ends before {until}, where the next export goes on"
@@ -189,8 +191,9 @@ class Snapshot:
         self.about.check_holds(filters)
         moment = to_microseconds(when)
         if not partial:
-            # A row at that very instant would count.
-            self.check_complete(min(self.coverage.bounds()[0], moment), moment + 1)
+            # A row at that very instant would count, but where what is known ends.
+            stop = moment + (moment not in {end for _, end in self.known})
+            self.check_complete(min(self.coverage.bounds()[0], moment), stop)
         seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
         # Of what an account held before, nothing is asked: its last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))

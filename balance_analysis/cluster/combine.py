@@ -112,7 +112,7 @@ def total_changes(
         `accounts`, which all come at the grid's start; and `rows`, 1 where the group has a row.
     """
     history = open_history(table, opening)
-    groups, (steps, _) = make_groups(history, by), history.over(grid)
+    groups, steps = make_groups(history, by), history.at_points(grid).known_steps()
     points = change_points(steps, groups, grid, from_start=True, with_events=True)
     sums = sum_at_changes(steps, groups, *points)
     heads = np.flatnonzero(np.diff(sums.groups, prepend=-1))

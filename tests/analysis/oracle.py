@@ -68,8 +68,14 @@ class Account:
             return None
         return max((time for time, _ in self.changes if time <= when), default=self.since)
 
+    def told(self, when):
+        """Return level and time that are told of a moment: at the end of what is known the last."""
+        is_end = any(end == when for _, end in self.intervals or ())
+        at = when - 1 if is_end and self.level(when) is None else when
+        return self.level(at), self.rests_on(at)
+
     def state(self, when):
-        if self.level(when) is None:
+        if self.told(when)[0] is None:
             return "unknown"
         if any(time == when for time, _ in self.changes):
             return "observed"
@@ -388,7 +394,7 @@ def total_at(members, when):
 
 
 def _known_at(members, when):
-    levels = [account.level(when) for account in members]
+    levels = [account.told(when)[0] for account in members]
     return [level for level in levels if level is not None]
 
 

@@ -37,14 +37,15 @@ def ranked(levels, names):
         members_of.setdefault(group, []).append(pair)
     found = []
     for group, members in sorted(members_of.items()):
+        counts = len(members), sum(None in pair for pair in members)
         before, after = (None if None in side else sum(side) for side in zip(*members, strict=True))
         if before is None or after is None:
-            found.append((*group, before, after, None, None, "unknown"))
+            found.append((*group, before, after, None, None, "unknown", *counts))
             continue
         change = after - before
         state = "same" if not change else "new" if not before else "changed" if after else "gone"
         percent = 100 * change / abs(before) if before else None
-        found.append((*group, before, after, change, percent, state))
+        found.append((*group, before, after, change, percent, state, *counts))
     place, size = names.index("asset_id"), len(names) + 2
     return sorted(found, key=lambda row: (row[place], row[size] is None, -abs(row[size] or 0)))
 
@@ -56,7 +57,7 @@ def test_two_moments_differ_as_a_loop_over_accounts_says(case, one, other, by):
     found = ba.compare(table, at=(instant(one), instant(other)), by=by, opening=opening_balances)
     names = with_asset(by)
     levels = {
-        key: (account.level(one), account.level(other))
+        key: (account.told(one)[0], account.told(other)[0])
         for key, account in oracle.book(rows, opening, known).items()
     }
     assert records(found) == ranked(levels, names)
@@ -64,6 +65,8 @@ def test_two_moments_differ_as_a_loop_over_accounts_says(case, one, other, by):
         **expected_dtypes(names, amounts=["before", "after", "change"]),
         "change_percent": "float64",
         "state": "category",
+        "accounts": "int64",
+        "unknown": "int64",
     }
 
 
@@ -75,7 +78,7 @@ def test_tables_and_their_balances_at_moments_compare_alike(one, other, by, at_o
     books = [oracle.book(rows, None, known) for (rows, _, known), _ in pairs]
     levels = {
         key: tuple(
-            book[key].level(at) if key in book else None
+            book[key].told(at)[0] if key in book else None
             for book, (_, at) in zip(books, pairs, strict=True)
         )
         for key in {*books[0], *books[1]}

@@ -233,6 +233,6 @@ def test_holders_are_by_default_those_just_before_the_end_of_what_is_known(caplo
     assert ba.share(table)["share"].tolist() == [0.75, 0.25]
     assert not caplog.records
     for function in (ba.concentration, ba.share):
-        assert function(table, instant(START + 2 * DAY))["unknown"].iloc[0] == 2
-        assert "its last known moment is" in caplog.text
+        assert function(table, instant(START + 3 * DAY))["unknown"].iloc[0] == 2
+        assert "no balance is known at" in caplog.text
         caplog.clear()

@@ -342,11 +342,52 @@ def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(functi
         function(table, freq="1us")
 
 
-@pytest.mark.parametrize("function", [ba.flows, ba.totals, ba.share, ba.concentration])
-@pytest.mark.parametrize("by", [(), ("account_type",), ("party_id", "market_id")])
-def test_different_assets_are_never_added(function, by):
-    with pytest.raises(ValueError, match="asset_id"):
-        function(empty_table(), freq="1D", by=by)
+GROUPING = {
+    "flows": lambda table, by: ba.flows(table, freq=None, by=by),
+    "totals": lambda table, by: ba.totals(table, by=by, start=instant(START)),
+    "shares": lambda table, by: ba.share(table, by=by),
+    "concentrations": lambda table, by: ba.concentration(table, by=by),
+    "holders": lambda table, by: ba.holders(table, by=by),
+    "parties": lambda table, by: ba.summarize_parties(table, by=by),
+    "movers": lambda table, by: ba.top_movers(table, by=by),
+    "comparison": lambda table, by: ba.compare(table, at=(instant(START), "2024-01-01"), by=by),
+    "series": lambda table, by: ba.balance_series(table, by=by),
+    "averages": lambda table, by: ba.time_weighted_average(table, by=by),
+}
+
+
+@pytest.mark.parametrize("name", GROUPING)
+@pytest.mark.parametrize("by", ["party_id", (), ("account_type",), ("party_id", "market_id")])
+def test_different_assets_are_never_added_named_or_not(name, by):
+    keys = [(asset, *GENERAL[1:]) for asset in ("DAI", "VOTE")]
+    table = table_of([(*key, START + at, 5 + at) for key in keys for at in (0, 9)])
+    found = GROUPING[name](table, by)
+    names = ["asset_id", *([by] if isinstance(by, str) else by)]
+    pd.testing.assert_frame_equal(found, GROUPING[name](table, names))
+    if name != "series":
+        assert found["asset_id"].tolist() == sorted(found["asset_id"])
+        assert set(found["asset_id"]) == {"DAI", "VOTE"}
+
+
+@pytest.mark.parametrize("name", GROUPING)
+def test_a_column_that_there_is_not_is_refused_with_what_there_is(name):
+    table = table_of([(*GENERAL, START, 5)]).assign(desk="east")
+    with pytest.raises(ValueError, match=r"not \['party'\]; did you mean 'party_id'\?"):
+        GROUPING[name](table, "party")
+    with pytest.raises(
+        ValueError, match=r"by must name columns of .*'market_id'.*table\['desk'\] ="
+    ):
+        GROUPING[name](table, "floor")
+
+
+@pytest.mark.parametrize("function", [ba.holders, ba.top_movers, ba.concentration])
+def test_a_number_of_holders_is_a_whole_one_of_at_least_one(function):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6)])
+    for n in (2.5, "3"):
+        with pytest.raises(TypeError, match=f"n must be a whole number, not {n!r}"):
+            function(table, n=n)
+    with pytest.raises(ValueError, match="n must be at least 1, not 0"):
+        function(table, n=0)
 
 
 @pytest.mark.parametrize("function", [ba.flows, ba.totals, ba.active_accounts])

@@ -47,6 +47,11 @@ class Party(oracle.Account):
         levels = [member.level(when) for member in self.members]
         return None if None in levels else sum(levels)
 
+    def told(self, when):
+        """Return what its members are told to have; where that is from, it doesn't say."""
+        levels = [member.told(when)[0] for member in self.members]
+        return None if None in levels else sum(levels), None
+
     def pieces(self, start, end):
         bounds = {
             edge for each in self.members for piece in each.pieces(start, end) for edge in piece[:2]
@@ -89,6 +94,9 @@ class Party(oracle.Account):
             | sums
             | {
                 "accounts": len(self.members),
+                "unknown": sum(
+                    None in (each.level(start - 1), each.level(end - 1)) for each in self.members
+                ),
                 "rows": len(deltas),
                 "changes": sum(bool(delta) for _, delta in deltas),
                 "first_seen": min(blocks, default=None),
@@ -119,7 +127,7 @@ def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, 
     expected = parties(rows, opening, known, names)
     found = ba.balance_series(table, layout="long", **how)
     assert records(found.drop(columns="state")) == [
-        (*key, when, party.level(when))
+        (*key, when, party.told(when)[0])
         for key, party in expected.items()
         for when in range(POINTS[0], POINTS[-1], step)
     ]

@@ -336,15 +336,21 @@ def test_balances_stay_right_when_earlier_rows_come_later(tmp_path, table, runs)
         pd.testing.assert_frame_equal(found, known(balance_at(table, moment(at))))
 
 
-@pytest.mark.parametrize("at", [START - 1, START - DAY, END, END + DAY])
+@pytest.mark.parametrize("at", [START - 1, START - DAY, END + 1, END + DAY])
 def test_balances_at_a_moment_that_is_not_covered_are_refused(folder, at):
     with pytest.raises(IncompleteError):
         Archive(folder).balance_at(moment(at))
 
 
+def test_at_the_end_of_an_archive_accounts_hold_what_they_held_until_then(folder):
+    archive = Archive(folder)
+    found = archive.balance_at(moment(END))
+    pd.testing.assert_frame_equal(found, archive.balance_at(moment(END - 1)))
+
+
 def test_where_an_archive_ends_is_told_whoever_asks_for_more(folder):
     with pytest.raises(IncompleteError, match=f"ends before {moment_text(END)}, where the next"):
-        Archive(folder).balance_at(moment(END))
+        Archive(folder).balance_at(moment(END + 1))
 
 
 def test_balances_after_a_gap_are_refused_or_by_what_there_is(torn):
