@@ -78,6 +78,7 @@ class Archive:
     digest = digest
     explain = explain
     limits = limits
+    rows_behind = rows_behind
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -290,57 +291,6 @@ class Archive:
         """
         before = from_microseconds(to_microseconds(at) - 1)
         return self.balance_at(before, partial=partial, units=units, **filters)
-
-    @takes_filters
-    def rows_behind(
-        self,
-        *,
-        at: Instant | None = None,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        partial: bool = False,
-        **filters: Unpack[FilterKeywords],
-    ) -> pd.DataFrame:
-        """Return the rows behind a total, a flow or an average, the sums of which give it again.
-
-        `explain` tells more of a single balance.
-
-        Parameters
-        ----------
-        at
-            The moment of a total; a row at exactly that time counts.
-        start, end
-            The interval of a flow or an average, half-open; by default as of `read`.
-        asset_id, party_ids, market_ids, account_types, assets, labels, partial
-            As for `read`.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Of a moment a row for each account, of an interval one for each balance that an account
-            held in it, sorted: `ACCOUNT_KEY` (category of str) and
-
-            - of an interval, `start` (datetime64[us, UTC]), from when on it was held, and
-              `held_for` (int64), for how many microseconds of the interval that is known
-            - `balance`, NA where it is unknown; the sum of a group is its total
-            - of an interval, `delta`, by how much the row changed the balance: 0 for what was held
-              before, NA where it is not known. The sum of the positive ones is the inflow, that of
-              all the net flow. Then `product` (decimal256), balance times `held_for`: an account's
-              sum, divided by the interval's microseconds, is its average if all of these are known
-            - `timestamp` of the row that the balance rests on, `file`, `row_group` (Int64, from 0
-              on) and `block_height` (Int64): where it stands; NA where there is no row
-            - `state`, `source` and `asked_at` of its time, as of `coverage`, and `run`, the last
-              one that asked for it
-
-            Amounts are decimal128(38, 0), in the asset's smallest unit.
-
-        Raises
-        ------
-        IncompleteError, ValueError
-            As `read`; if both a moment and an interval are given.
-        """
-        how = {"at": at, "start": start, "end": end, "partial": partial}
-        return network.ask(self._state, filters, rows_behind, **how)
 
     @takes_filters
     def accounts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,11 @@ from balance_analysis.analysis.steps import ALWAYS, cut, step_deltas, take_ids
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import NO_ROWS, Predicate
-from balance_analysis.archive.network import BLOCK_HEIGHT, heights_at, read_blocks_file
+from balance_analysis.archive.network import BLOCK_HEIGHT, ask, heights_at, read_blocks_file
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.scan import File, opened
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
-from balance_analysis.filters import Filters
+from balance_analysis.filters import FilterKeywords, Filters, takes_filters
 from balance_analysis.presentation import Record, plain
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -180,7 +180,7 @@ def explain(
 
 def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanation:
     cited, state = _Rows(snapshot, {name: (each,) for name, each in ids.items()}), snapshot.coverage
-    row = cited.last(moment + 1)
+    row, until = cited.last(moment + 1), snapshot.until(moment)
     since = to_microseconds(row.timestamp) if row else moment
     bare = Explanation(
         account=ids,
@@ -193,10 +193,10 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
     )
     if row is None:
         first = state.intervals[0].start if state.begins_with_first_block else EVER[0]
-        if state.missing(first, moment + 1):
+        if state.missing(first, until):
             return replace(bare, why="the archive has no row of it up to then")
         return replace(bare, balance=0, why="it has no row since the network's first block")
-    if gaps := state.missing(since, moment + 1):
+    if gaps := state.missing(since, until):
         told = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
         why = f"a change may be missing: {told} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
@@ -276,7 +276,59 @@ def _origins(
     return np.searchsorted(starts, times, side="right") - 1, runs
 
 
+@takes_filters
 def rows_behind(
+    self: Readable,
+    *,
+    at: Instant | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    partial: bool = False,
+    **filters: Unpack[FilterKeywords],
+) -> pd.DataFrame:
+    """Return the rows behind a total, a flow or an average, the sums of which give it again.
+
+    `explain` tells more of a single balance.
+
+    Parameters
+    ----------
+    at
+        The moment of a total; a row at exactly that time counts.
+    start, end
+        The interval of a flow or an average, half-open; by default as of `read`.
+    asset_id, party_ids, market_ids, account_types, assets, labels, partial
+        As for `read`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Of a moment a row for each account, of an interval one for each balance that an account
+        held in it, sorted: `ACCOUNT_KEY` (category of str) and
+
+        - of an interval, `start` (datetime64[us, UTC]), from when on it was held, and
+          `held_for` (int64), for how many microseconds of the interval that is known
+        - `balance`, NA where it is unknown; the sum of a group is its total
+        - of an interval, `delta`, by how much the row changed the balance: 0 for what was held
+          before, NA where it is not known. The sum of the positive ones is the inflow, that of
+          all the net flow. Then `product` (decimal256), balance times `held_for`: an account's
+          sum, divided by the interval's microseconds, is its average if all of these are known
+        - `timestamp` of the row that the balance rests on, `file`, `row_group` (Int64, from 0
+          on) and `block_height` (Int64): where it stands; NA where there is no row
+        - `state`, `source` and `asked_at` of its time, as of `coverage`, and `run`, the last
+          one that asked for it
+
+        Amounts are decimal128(38, 0), in the asset's smallest unit.
+
+    Raises
+    ------
+    IncompleteError, ValueError
+        As `read`; if both a moment and an interval are given.
+    """
+    how = {"at": at, "start": start, "end": end, "partial": partial}
+    return ask(self._state, filters, _rows_behind, **how)
+
+
+def _rows_behind(
     snapshot: Snapshot,
     filters: Filters,
     *,
@@ -285,7 +337,6 @@ def rows_behind(
     end: Instant | None,
     partial: bool,
 ) -> pd.DataFrame:
-    """Return the rows behind totals, flows and averages: see `Archive.rows_behind`."""
     if at is not None and (start is not None or end is not None):
         raise ValueError("give a moment, or an interval: at, or start and end")
     if at is None:

@@ -191,14 +191,17 @@ class Snapshot:
         self.about.check_holds(filters)
         moment = to_microseconds(when)
         if not partial:
-            # A row at that very instant would count, but where what is known ends.
-            stop = moment + (moment not in {end for _, end in self.known})
-            self.check_complete(min(self.coverage.bounds()[0], moment), stop)
+            self.check_complete(min(self.coverage.bounds()[0], moment), self.until(moment))
         seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
         # Of what an account held before, nothing is asked: its last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
         self.note_known(table)
         return held_at(table, when)
+
+    def until(self, moment: int) -> int:
+        """Return up to where rows must be known to tell what was held at a moment."""
+        # A row at that very instant would count, but where what is known ends.
+        return moment + (moment not in {end for _, end in self.known})
 
     def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
         """Return the accounts: see `Archive.accounts`."""

@@ -240,11 +240,12 @@ def explain(
     listing.show(rows, ("balance", "delta"), form, messages, names, what="row")
     for asset, own in rows.groupby("asset_id", observed=True) if form == "table" else ():
         told = f"{own['balance'].count():,} of {len(own):,} balances add up to "
-        told += f"{own['balance'].sum():,}"
+        told += f"{sum(map(int, own['balance'].dropna())):,}"
         if at is None:
-            delta = own["delta"].dropna()
+            delta = [int(each) for each in own["delta"].dropna()]
             lacking = count_text(own["timestamp"].count() - len(delta), "change")
-            told = f"in {delta[delta > 0].sum():,}, out {-int(delta[delta < 0].sum()):,}"
+            flows = sum(x for x in delta if x > 0), -sum(x for x in delta if x < 0)
+            told = "in {:,}, out {:,}".format(*flows)
             told += f", {lacking} unknown"
         echo(f"{names.assets.label(str(asset))}: {told}, in the smallest unit")
     return None

@@ -6,6 +6,7 @@ A difference is kept beside the archive, whose rows stay as they are.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,6 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import covered_by
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import new_id
 from balance_analysis.archive.store import Stored, to_store
 from balance_analysis.errors import NetworkMismatchError
 from balance_analysis.files.atomic import PathLike
@@ -73,9 +73,10 @@ def confirm(
         disputed = set()
         if len(found.rows):
             rows = found.rows.astype("str").where(found.rows.notna(), None).to_dict("records")
-            content = {"one": found.one, "other": found.other, "rows": rows}
-            name = f"{layout.DISPUTES}{new_id()}.json"
-            store.write(name, (json.dumps(content, indent=1) + "\n").encode())
+            told = {"one": found.one, "other": found.other, "rows": rows}
+            content = (json.dumps(told, indent=1) + "\n").encode()
+            # By its content, so that a dispute that is found each hour is kept once.
+            store.write(f"{layout.DISPUTES}{hashlib.sha256(content).hexdigest()}.json", content)
             times = map(to_microseconds, found.rows["timestamp"].drop_duplicates())
             disputed = {layout.period_of(time, partition) for time in times}
         parts = [layout.period_bounds(period, partition) for period in disputed]

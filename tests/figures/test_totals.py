@@ -160,9 +160,11 @@ def test_nothing_known_in_the_interval_gives_axes_that_say_so():
     ]
 
 
-def test_groups_that_mix_assets_are_refused():
-    with pytest.raises(ValueError, match="asset_id"):
-        ba.plot_totals(table_of([(*GENERAL, START, 5)]), by="account_type")
+def test_a_group_is_of_one_asset_even_if_only_the_type_is_named():
+    table = table_of([(*GENERAL, START, 5)])
+    drawn = [ba.plot_totals(table, by=by) for by in ("account_type", ["asset_id", "account_type"])]
+    one, other = ([text.get_text() for text in ax.get_legend().get_texts()] for ax in drawn)
+    assert one == other
 
 
 def test_a_lower_band_covers_the_higher_ones_that_reach_down_behind_it():

@@ -291,8 +291,9 @@ def check_averages(found, rows, rng):
 def check_line(line, rows, start, end):
     """At each moment of a range, a chart shows what `balance_at` tells."""
     changes = [time for time in told(rows, "timestamp") if start <= time < end]
-    edges = [x for span in known_of(rows) for x in span]
-    moments = {start, end - 1, *changes, *(x + off for x in edges for off in (-1, 0))}
+    # A line is right-open: at the very end of what is known there is none any more.
+    edges = [x for first, last in known_of(rows) for x in (first - 1, first, last - 1, last + 1)]
+    moments = {start, end - 1, *changes, *edges}
     moments = sorted(moment for moment in moments if start <= moment < end)
     steps = list(zip(line["times"], line["balances"], strict=True))
     held = ba.balance_at(rows, [from_microseconds(moment) for moment in moments])
