@@ -174,7 +174,7 @@ def by_block(ledger):
 
 
 def test_what_pandas_made_and_what_is_shown_short_are_equal_in_either_order():
-    held = balance_at(tables.table_of([(*EXTERNAL, 0, 5)]), "2023-04-01")
+    held = balance_at(table_of([(*GENERAL, 0, 5)]), "2023-04-01")
     plain = pd.DataFrame(held)
     assert type(held) is not type(plain)
     pd.testing.assert_frame_equal(held, plain)
