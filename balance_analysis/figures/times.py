@@ -36,7 +36,7 @@ _MOST_WEEKS: Final = 4
 _LEAST_DISTANCE: Final = 0.6
 """Between two ticks, of the largest between two others."""
 
-KINDS: Final = {"market": (0.12, None), "asset": (0.0, "..")}
+KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
 """How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
 in print and on dark paper too."""
 
