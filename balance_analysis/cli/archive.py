@@ -266,6 +266,8 @@ def explore(
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Explore the sample data instead.")] = False,
     port: Port = 0,
+    assets: options.AssetsFile = None,
+    labels: options.LabelsFile = None,
 ) -> None:
     """Open an archive in the browser: its balances over time, holders, flows and limits."""
 
@@ -275,7 +277,7 @@ def explore(
         messages.say(f"Exploring {what} at {url}; end with Ctrl-C")
         webbrowser.open(url)
 
-    _serve(archive, tell, demo=demo, port=port)
+    _serve(archive, tell, demo=demo, port=port, assets=assets, labels=labels)
 
 
 def _serve(

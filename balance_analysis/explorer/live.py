@@ -14,6 +14,7 @@ from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.source import KEPT_BYTES, ArchiveState, Check, State, go_on
 from balance_analysis.explorer.views import Look, answer
 from balance_analysis.explorer.wire import Query
+from balance_analysis.labels import Names
 
 _STATES: Final = 8
 """So many states can be asked about, the newest of those that were."""
@@ -30,10 +31,14 @@ class Explorer:
         The archive.
     cache
         Where to keep what was read or answered last, in bytes; by default one of its own.
+    names
+        What assets, parties, markets and accounts are called, besides what the archive tells.
     """
 
-    def __init__(self, archive: Archive, *, cache: LruCache | None = None) -> None:
-        self._archive = archive
+    def __init__(
+        self, archive: Archive, *, cache: LruCache | None = None, names: Names | None = None
+    ) -> None:
+        self._archive, self._names = archive, names or Names()
         self._kept = LruCache(KEPT_BYTES) if cache is None else cache
         self._seen = LruCache(_STATES)
 
@@ -74,7 +79,7 @@ class Explorer:
 
     def _state(self, snapshot: Snapshot) -> ArchiveState:
         def make() -> tuple[ArchiveState, int]:
-            return ArchiveState(self._archive.at(snapshot), self._kept), 1
+            return ArchiveState(self._archive.at(snapshot), self._kept, self._names), 1
 
         state: ArchiveState = self._seen.get(snapshot.version, make)
         return state

@@ -25,7 +25,7 @@ from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
 from balance_analysis.known import Known
-from balance_analysis.labels import Labels
+from balance_analysis.labels import Labels, Names
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
 from balance_analysis.spans import Span, between
@@ -145,7 +145,7 @@ class ArchiveState:
         What was read or answered last.
     """
 
-    def __init__(self, archive: Archive, kept: LruCache) -> None:
+    def __init__(self, archive: Archive, kept: LruCache, given: Names) -> None:
         snapshot = archive.snapshot()
         self.archive: Archive = archive
         self._snapshot = snapshot
@@ -156,7 +156,7 @@ class ArchiveState:
         self.end: int
         self.start, self.end = snapshot.coverage.bounds(proven=False)
         self.known: Known | None = snapshot.known
-        names = read_archive_names(snapshot.store)
+        names = read_archive_names(snapshot.store).updated(given)
         self.assets: Assets = names.assets
         self.labels: Labels = names.labels
 

@@ -40,6 +40,7 @@ from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
 from balance_analysis.explorer.wire import PARTS, VIEWS, read_query, to_table
 from balance_analysis.files.tables import WRITERS
+from balance_analysis.labels import read_names
 from balance_analysis.service import guards
 from balance_analysis.service.changes import Changes, block_headers
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
@@ -47,6 +48,8 @@ from balance_analysis.service.openapi import CHANGES, FORMS, LIMITS, VIEWS_AT, d
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
+    from balance_analysis.assets import AssetsLike
+    from balance_analysis.labels import LabelsLike
 
 AT_ONCE: Final = 8
 """Pages that are looked for at the same time; who watches is answered all the while."""
@@ -68,6 +71,8 @@ def create_app(
     rate_limit: guards.RateLimit | None = None,
     host: str = defaults.HOST,
     allow_origins: Sequence[str] | None = None,
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> Starlette:
     """Return an application that serves what an archive holds.
 
@@ -91,6 +96,9 @@ def create_app(
     allow_origins
         Origins, such as `https://example.org`, whose pages may read what it answers; `*` for all.
         By default none where it listens on loopback, and all elsewhere.
+    assets, labels
+        Names for the page to explore, as `read_assets` and `read_labels` take them, besides those
+        that the archive keeps.
 
     Raises
     ------
@@ -103,9 +111,10 @@ def create_app(
     origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
     named = guards.hosts_of(origins)
     archive.status(count_accounts=False)
+    names = read_names(assets, labels)
     cache = LruCache(KEPT_BYTES)
     changes = Changes(archive, strict_coverage=strict_coverage, cache=cache)
-    explorer, metrics = Explorer(archive, cache=cache), guards.Metrics()
+    explorer, metrics = Explorer(archive, cache=cache, names=names), guards.Metrics()
     pages = Turns("pages", timeout, most=guards.MOST_AT_ONCE)
     views = Turns("views", timeout, most=MOST_VIEWS)
 

@@ -12,8 +12,10 @@ import sys
 import pytest
 import requests
 
+import balance_analysis as ba
 from balance_analysis.cli.archive import _rate_limit
 from balance_analysis.service.guards import RateLimit
+from balance_analysis.service.server import serve
 from tests.cli.running import invoke
 from tests.service.archives import write_archive
 from tests.service.rows import block_of
@@ -167,3 +169,20 @@ def test_exploring_serves_on_a_free_or_given_port_and_opens_the_browser_there(
     assert result.exit_code == 0, result.output
     assert result.stderr == f"Exploring {folder} at http://127.0.0.1:1; end with Ctrl-C\n"
     assert (asked, opened) == ([("127.0.0.1", port)], ["http://127.0.0.1:1"])
+
+
+def test_the_page_to_explore_takes_own_names(folder, tmp_path, monkeypatch):
+    names, found = tmp_path / "names.csv", []
+    (party, *_) = ba.Archive(folder).accounts()["party_id"]
+    names.write_text(f"id,label\n{party},Alice & Co\n")
+
+    def ask(app, **_):
+        with serve(app) as url:
+            answer = requests.get(f"{url}/explore/about", timeout=10)
+        found.append(answer.json()["labels"].get(party))
+
+    monkeypatch.setattr("balance_analysis.service.server.serve_until_told", ask)
+    for options in ([], ["--labels", str(names)]):
+        result = invoke(["explore", str(folder), *options])
+        assert result.exit_code == 0, result.output
+    assert found == [None, "Alice & Co"]
