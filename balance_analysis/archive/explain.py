@@ -26,6 +26,7 @@ from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.scan import File, opened
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.filters import FilterKeywords, Filters, takes_filters
+from balance_analysis.naming import DataFrame
 from balance_analysis.presentation import Record, plain
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -168,7 +169,7 @@ def explain(
     ArchiveError
         If there is no archive, or a file that is read is damaged.
     ValueError
-        If `account` doesn't have four ids.
+        If `account` doesn't have four ids, or no row has one of them: they are whole here.
     """
     is_plain = isinstance(account, tuple | list)
     found = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
@@ -193,6 +194,9 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
     )
     if row is None:
         first = state.intervals[0].start if state.begins_with_first_block else EVER[0]
+        for name, held in snapshot.ids().items() if bare.after is None else ():
+            if ids[name] not in held:
+                raise ValueError(f"no row of {snapshot.store.uri} has the {name} {ids[name]!r}")
         if state.missing(first, until):
             return replace(bare, why="the archive has no row of it up to then")
         return replace(bare, balance=0, why="it has no row since the network's first block")
@@ -288,8 +292,6 @@ def rows_behind(
 ) -> pd.DataFrame:
     """Return the rows behind a total, a flow or an average, the sums of which give it again.
 
-    `explain` tells more of a single balance.
-
     Parameters
     ----------
     at
@@ -357,6 +359,8 @@ def _rows_behind(
     )
     stands = found[keys].astype(dict.fromkeys(ACCOUNT_KEY, "str")).merge(stands, "left", keys)
     places, runs = _origins(snapshot, times)
+    attrs, found = found.attrs, DataFrame(found)
+    found.attrs = attrs
     asked = snapshot.coverage.to_frame().query("state != 'gap'").reset_index(drop=True)
     asked = asked.reindex(places).reset_index(drop=True)
     return found.assign(

@@ -29,7 +29,7 @@ _TOLD: Final = 3
 
 _ORDER: Final = (
     *("rows", "minimum", "maximum", "closing", "balance", "last seen"),
-    *("before", "after", "change", "percent", "state", "delta"),
+    *("before", "after", "change", "percent", "state", "start", "delta"),
 )
 SUMMARY: Final = ("closing", "rows", "last seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
@@ -39,6 +39,7 @@ COMPARISON: Final = ("change", "after", "before", "percent", "state")
 
 
 _COLUMNS: Final = {"last seen": "last_seen", "percent": "change_percent"}
+_MOMENTS: Final = {"last seen": "%Y-%m-%d", "start": "%m-%d %H:%M"}
 _FORMATS: Final = {"rows": "{:,}", "percent": "{:+z,.1f}", "state": "{}"}
 
 
@@ -84,10 +85,11 @@ def print_accounts(
     first = [name for name in first if _COLUMNS.get(name, name) in shown]
     for name in (name for name in _ORDER if name in first):
         column = shown[_COLUMNS.get(name, name)]
-        if name == "last seen":
-            columns[name] = list(column.dt.strftime("%Y-%m-%d").fillna("quiet"))
+        if name in _MOMENTS:
+            columns[name] = list(column.dt.strftime(_MOMENTS[name]).fillna("quiet"))
         elif name in _FORMATS:
-            columns[name] = [_FORMATS[name].format(each).replace("+nan", "") for each in column]
+            texts = map(_FORMATS[name].format, column)
+            columns[name] = [text.replace("+nan", "").replace("+0.0", "0.0") for text in texts]
         else:
             columns[name] = [_amount(*each) for each in zip(column, known, strict=True)]
     for width in _WIDTHS:

@@ -173,7 +173,7 @@ def compare(
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
     selection, form = Selection(file=file, partial=partial, **asdict(filters)), listing.chosen(file)
     if selection.is_archive:
-        how = {**asdict(selection.filters), "partial": partial}
+        how = {**filters.named(), "partial": partial}
         held = (ba.Archive(file).balance_at(each, **how) for each in at)
         found = ba.compare(*held, by=options.columns_of(by))
     else:
@@ -237,7 +237,7 @@ def explain(
     bounds = options.interval(since, until)
     rows = held.rows_behind(at=at, partial=partial, **bounds, **accounts.named())
     names = accounts.with_given(names_of(rows))
-    listing.show(rows, ("balance", "delta"), form, messages, names, what="row")
+    listing.show(rows, ("balance", "delta", "start"), form, messages, names, what="row")
     for asset, own in rows.groupby("asset_id", observed=True) if form == "table" else ():
         told = f"{own['balance'].count():,} of {len(own):,} balances add up to "
         told += f"{sum(map(int, own['balance'].dropna())):,}"

@@ -194,7 +194,8 @@ def plot_averages(
         The half-open interval; moments without a time zone are UTC. By default from the period of
         the first row to the end of what is known, else of the rows.
     shares
-        Whether to draw parts of the known total of each period instead of amounts.
+        Whether to draw parts of the total of each period instead of amounts; a period in which one
+        average is unknown has no bar then, but is hatched.
     opening
         What accounts held before the table's rows: see `balance_at`.
     known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import product
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -232,7 +233,10 @@ def test_blocks_and_what_was_before_the_first_one_are_told_by_segments(tmp_path)
     assert (unborn["balance"] == 0).all()
     assert unborn["file"].isna().all()
 
-    nobody = archive.explain(("x", "y", "z", ""), at=at)
+    accounts = archive.accounts()[ba.ACCOUNT_KEY]
+    held = {*accounts.itertuples(index=False, name=None)}
+    strangers = {*product(*(accounts[name].unique() for name in ba.ACCOUNT_KEY))} - held
+    nobody = archive.explain(min(strangers), at=at)
     assert (nobody.balance, nobody.row) == (0, None)
     assert "since the network's first block" in nobody.why
 
@@ -281,3 +285,6 @@ def test_a_command_lists_the_rows_behind_totals_and_flows(folder, tmp_path):
 def test_what_is_no_account_is_refused(folder):
     with pytest.raises(ValueError, match="an account has asset_id"):
         ba.Archive(folder).explain(["x"], at="2023-04-01")
+    short = [name[:6] for name in ROWS[0].account]
+    with pytest.raises(ValueError, match=f"has the asset_id '{short[0]}'"):
+        ba.Archive(folder).explain(short, at="2023-04-01")

@@ -75,6 +75,16 @@ def test_two_moments_of_a_file_and_of_an_archive_compare_as_in_the_library(by, s
             assert found[name].tolist() == texts.tolist()
 
 
+def test_a_comparison_in_a_file_has_the_names_that_are_given(sources, tmp_path):
+    party = ba.Archive(sources[0]).accounts()["party_id"].mode()[0]
+    (tmp_path / "names.csv").write_text(f"id,label\n{party},Alice\n")
+    at = ("--at", moment(BEGIN + DAY).isoformat(), "--at", moment(END - DAY // 2).isoformat())
+    names = ("--labels", tmp_path / "names.csv", "--party", "Alice")
+    for source in sources:
+        run("compare", source, *at, *names, "--by", "party", "-o", tmp_path / "compared.csv")
+        assert {*pd.read_csv(tmp_path / "compared.csv")["label"]} == {"Alice"}
+
+
 def test_a_printed_comparison_ends_with_what_became_of_all():
     lines = run(
         "compare", SAMPLE, *MOMENTS, "--by", "party", "--assets", ASSETS
