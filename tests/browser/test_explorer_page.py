@@ -928,3 +928,10 @@ def test_an_answer_that_comes_late_does_not_open_the_search_again(open_page, dem
         waiting[0].continue_()
     page.wait_for_timeout(100)
     assert page.locator("#found").is_hidden()
+
+
+def test_a_report_says_that_an_account_and_a_party_are_of_all_of_the_time(open_page, frozen):
+    for tab in ("account", "party"):
+        page = open_page(f"{frozen}#tab={tab}&range=1D")
+        said = page.locator("#panel > .note").first.inner_text()
+        assert said.endswith("UTC. In a report, this tab is always about all of the time.")
