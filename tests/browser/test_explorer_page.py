@@ -935,3 +935,8 @@ def test_a_report_says_that_an_account_and_a_party_are_of_all_of_the_time(open_p
         page = open_page(f"{frozen}#tab={tab}&range=1D")
         said = page.locator("#panel > .note").first.inner_text()
         assert said.endswith("UTC. In a report, this tab is always about all of the time.")
+
+
+def test_what_is_shown_in_percent_is_explained_in_percent(open_page, frozen):
+    said = open_page(frozen).locator("#panel > .note").all_inner_texts()
+    assert [text.endswith("100\u00a0% where one holds all.") for text in said[:2]] == [True, True]
