@@ -284,7 +284,7 @@ def test_beside_a_field_of_the_range_stands_what_cannot_be_read_and_days_can_be_
     for text, said in [
         ("April", "“April” can't be read as a moment. Write a day such as 2023-04-01"),
         ("2023-02-30", "“2023-02-30” can't be read"),
-        ("2099-01-01", "The range has to end after it starts."),
+        ("2099-01-01", "The data end at 20"),
     ]:
         page.get_by_label("From").fill(text)
         page.keyboard.press("Enter")
@@ -292,7 +292,7 @@ def test_beside_a_field_of_the_range_stands_what_cannot_be_read_and_days_can_be_
         assert page.get_by_label("From").get_attribute("aria-invalid") == "true"
     page.get_by_label("To", exact=True).fill("2099-02-01 12:00Z")
     page.keyboard.press("Enter")
-    assert page.locator("#wrong").inner_text().startswith("There is nothing in that range.")
+    assert page.locator("#wrong").inner_text().startswith("The data end at 20")
     page.get_by_label("To", exact=True).fill("2023-04-20 12:00 UTC")
     next_day = f"{pd.Timestamp(held[:10]) + pd.Timedelta('1D'):%Y-%m-%d %H:%M:%S}"
     page.locator(".days").first.evaluate(PICK, next_day[:10])
@@ -928,3 +928,25 @@ def test_an_answer_that_comes_late_does_not_open_the_search_again(open_page, dem
         waiting[0].continue_()
     page.wait_for_timeout(100)
     assert page.locator("#found").is_hidden()
+
+
+def test_a_report_says_that_an_account_and_a_party_are_of_all_of_the_time(open_page, frozen):
+    for tab in ("account", "party"):
+        page = open_page(f"{frozen}#tab={tab}&range=1D")
+        said = page.locator("#panel > .note").first.inner_text()
+        assert said.endswith("UTC. In a report, this tab is always about all of the time.")
+
+
+def test_what_is_shown_in_percent_is_explained_in_percent(open_page, frozen):
+    said = open_page(frozen).locator("#panel > .note").all_inner_texts()
+    assert [text.endswith("100\u00a0% where one holds all.") for text in said[:2]] == [True, True]
+
+
+def test_a_range_after_all_data_and_one_without_a_moment_are_told_as_such(open_page, frozen):
+    page = open_page(frozen)
+    page.locator("#from").fill("2099-01-01")
+    page.locator("#from").press("Enter")
+    assert page.locator("#wrong").inner_text().startswith("The data end at 20")
+    page.locator("#from").fill("")
+    page.locator("#from").press("Enter")
+    assert page.locator("#wrong").inner_text().startswith("Give a moment: a day such as")

@@ -34,7 +34,7 @@ const momentOf = (text) => {
 
 /** Return what is wrong with a text that should be a moment, or nothing. */
 export const wrongMoment = (text) => (Number.isNaN(momentOf(text))
-  ? `“${text.trim()}” can't be read as a moment. Write a day such as 2023-04-01, a day and a time such as 2023-04-01 12:30, in UTC, or 7d for seven days before the end.` : "");
+  ? `${text.trim() ? `“${text.trim()}” can't be read as a moment. Write` : "Give a moment:"} a day such as 2023-04-01, a day and a time such as 2023-04-01 12:30, in UTC, or 7d for seven days before the end.` : "");
 
 /** Say beside fields what is wrong with what stands in them, or that nothing is. */
 export const complain = (said, text, fields, wrong = fields) => {
@@ -56,8 +56,8 @@ export const whenField = (time, run) => {
 
 const setRange = () => {
   const fields = [at("from"), at("to")], [from, to] = fields.map(({ value: text }) => momentOf(text)), wrong = fields.filter(({ value: text }) => wrongMoment(text));
-  const text = wrong.length ? wrongMoment(wrong[0].value) : from >= to ? "The range has to end after it starts."
-    : to <= about.start || from >= about.end ? `There is nothing in that range. The data are from ${between([about.start, about.end])}.` : "";
+  const text = wrong.length ? wrongMoment(wrong[0].value) : from >= about.end ? `The data end at ${when(about.end)}.` : from >= to ? "The range has to end after it starts."
+    : to <= about.start ? `There is nothing in that range. The data are from ${between([about.start, about.end])}.` : "";
   complain(at("wrong"), text, fields, wrong.length ? wrong : fields);
   if (!text) zoom(from, to);
 };

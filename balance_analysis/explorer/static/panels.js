@@ -31,6 +31,7 @@ const sheet = (caption, content, options = {}) => table(`${caption}${content.col
   content, { ...tableOptions(), name: caption.toLowerCase().replaceAll(/\W+/g, "-"), ...options });
 const asset = () => ["asset", state.asset.id];
 const ranged = (range = preset()) => ({ note: `${between(span(range))} UTC` });
+const lasting = (range) => `${ranged(range).note}${isFrozen ? ". In a report, this tab is always about all of the time." : ""}`;
 const note = (text) => make("p", { class: "note" }, text);
 const idsOf = (ids) => make("dl", { class: "ids" }, ...Object.entries(ids).map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, " ", ...(text.length > 11 ? [copier(name, () => text)] : [])))));
 const facts = ({ columns, rows: [row = []] }, own = decimals(), from = undefined) => {
@@ -109,7 +110,7 @@ const PANELS = {
     const [found, listing] = await Promise.all([look("account", of), look("rows", [...of, ["page", String(state.page)]])]);
     const { label, type, party, market, asset: id } = account(key);
     const turn = (by, text, hidden) => make("button", { type: "button", hidden, onclick: () => go({ page: state.page + by }) }, text);
-    return [make("h3", {}, label), idsOf({ type, party, market: market || "none", asset: id }), note(ranged(range).note), facts(found.summary, decimals(), origin(key)),
+    return [make("h3", {}, label), idsOf({ type, party, market: market || "none", asset: id }), note(lasting(range)), facts(found.summary, decimals(), origin(key)),
       ...flowParts("Flows per period", found.periods), sheet("Flows and average per period", found.periods),
       sheet("Rows", listing.rows, { origin: origin(key), note: `Newest first${listing.pages > 1 ? `; part ${state.page + 1} of ${listing.pages} of all ${count(listing.count)} rows` : ""}.` }),
       make("div", { class: "tools" }, turn(-1, "Newer rows", state.page < 1), turn(1, "Older rows", state.page + 1 >= listing.pages))];
@@ -131,7 +132,7 @@ const PANELS = {
         ...(isOurs(one) ? [...flowParts(`${label}: flows with others per period`, flows), table(`Flows with others, and moved between its own accounts, in ${inUnit}`, flows, { ...options, name: "party-flows" })]
           : [make("p", { class: "tools note" }, make("button", { type: "button", onclick: () => choose(one) }, `Show its flows of ${label}`))])];
     });
-    return [make("h3", {}, `Party ${called(party)}`), idsOf({ party }), note(ranged(range).note), ...(parts.length ? parts : [note("It has no account in the data of this range.")])];
+    return [make("h3", {}, `Party ${called(party)}`), idsOf({ party }), note(lasting(range)), ...(parts.length ? parts : [note("It has no account in the data of this range.")])];
   },
   async explain() {
     const key = state.focus ?? state.accounts[0];

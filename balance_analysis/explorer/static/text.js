@@ -66,10 +66,10 @@ export const count = (number) => (number === null ? unknown : grouped(String(num
 const WORDS = {
   asked_at: ["asked"], at: ["at"], average: ["average over time", "Time-weighted average: each balance counts as long as it was held."],
   balance: ["held"], block_height: ["block"], carried: ["held unchanged for"], changes: ["changes", "Rows whose balance differs from the one before."], closing: ["held at the end"], complete: ["complete", "Every change is there."], confirmed: ["confirmed", "Every change is there, and another source has the same ones."],
-  delta: ["change"], depth: ["below its highest", "Drawdown: how far it was below the highest balance until then."],
+  delta: ["change"], depth: ["below its highest so far", "Drawdown: how far it was below the highest balance until then, which may be before the range."],
   drawdown: ["furthest fall", "Drawdown: the furthest that the balance fell below its highest until then."],
-  gini: ["inequality", "Gini coefficient: 0 where all hold the same, towards 1 where one holds all."],
-  herfindahl: ["concentration", "Herfindahl index: the sum of the squared shares, 1 where one holds all."],
+  gini: ["inequality", "Gini coefficient: 0\u00a0% where all hold the same, towards 100\u00a0% where one holds all."],
+  herfindahl: ["concentration", "Herfindahl index: the sum of the squared shares, 100\u00a0% where one holds all."],
   inflow: ["came in", "Inflow: what balances rose by."], holders: ["accounts that hold it"], known: ["accounts known"], largest: ["the 10 largest accounts hold"], largest_parties: ["the 10 largest parties hold", "A party owns all of its accounts. Pools and fees belong to the party network."], maximum: ["highest"], minimum: ["lowest"], market_id: ["market"],
   net: ["change", "Net: what came in less what went out."], opening: ["held at the start"], outflow: ["went out", "Outflow: what balances fell by."],
   parties: ["parties that hold it", "A party owns all of its accounts. Pools and fees belong to the party network."], party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."], source: ["came from"], source_height: ["last block of that source"], state: ["what is known of that time"],
