@@ -64,8 +64,6 @@ MOST_LISTED: Final = 5000
 PAGE: Final = 200
 """Rows of an account on one page."""
 
-MOST_MOVERS: Final = 100
-
 _POINTS = 300
 
 OF_ASSETS: Final = ("headline", "accounts", "holders", "totals", "flows", "movers")
@@ -296,10 +294,15 @@ def _flows(look: Look) -> dict[str, Any]:
 def _movers(look: Look) -> dict[str, Any]:
     bounds = look.query.start, look.query.end
     history = look.rows(bounds, edges=np.array(bounds))
-    found = top_movers(history, **look.query.bounds, n=MOST_MOVERS)
+    found = top_movers(history, **look.query.bounds, n=max(len(history.accounts), 1))
+    moved = found["asset_id"].value_counts()
+    found = found.groupby("asset_id", observed=True).head(look.most).copy()
     moves = zip(found["opening"].fillna(0), found["net"], strict=True)
     found["relative"] = [int(net) / int(was) if was else np.nan for was, net in moves]
-    return {"movers": with_keys(found, ("opening", "closing", "net", "relative"))}
+    return {
+        "accounts": moved,
+        "movers": with_keys(found, ("opening", "closing", "net", "relative")),
+    }
 
 
 def _account(look: Look) -> dict[str, Any]:

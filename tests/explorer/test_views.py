@@ -121,7 +121,7 @@ def check_asset(explorer, asset, rows, start, end):
     check_flows(flows[:1], rows)  # which may be a shorter period than the others
     check_flows(flows[1:], rows)
     try:
-        moved = ba.top_movers(rows, **bounds, n=100)
+        moved = ba.top_movers(rows, **bounds, n=10**6)
     except OverflowError:
         return
     movers = ask(explorer, "movers", **query)["movers"]

@@ -219,7 +219,7 @@ def check_range(archive, page, asset, span, rng):
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
     check_totals(as_dicts(page("totals", **query)["totals"]), library.rows, start)
     check_flows(page("flows", **query)["flows"], library.rows, "asset_id", span, rng)
-    moved = ba.top_movers(library.rows, **bounds, n=100)
+    moved = ba.top_movers(library.rows, **bounds, n=10**6)
     movers = page("movers", **query)["movers"]
     check(movers, with_relative(moved))
     check_headline(page("headline", **query)["headline"], library.rows, start, end)

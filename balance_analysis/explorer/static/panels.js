@@ -100,8 +100,9 @@ const PANELS = {
     return [...flowParts(caption, flows), sheet(caption, flows, ranged())];
   },
   async movers() {
-    const { movers } = await look("movers", [asset(), ...bounds(preset())]);
-    return [sheet("Movers", movers, { ...ranged(), origin: origin() })];
+    const { movers, accounts } = await look("movers", [asset(), ...bounds(preset())]), shown = movers.rows.length;
+    const rest = accounts > shown ? `. The largest ${count(shown)} of ${count(accounts)} accounts that moved.` : "";
+    return [sheet("Movers", movers, { note: ranged().note + rest, origin: origin() })];
   },
   async account() {
     const key = state.focus ?? state.accounts[0];
@@ -132,7 +133,7 @@ const PANELS = {
         ...(isOurs(one) ? [...flowParts(`${label}: flows with others per period`, flows), table(`Flows with others, and moved between its own accounts, in ${inUnit}`, flows, { ...options, name: "party-flows" })]
           : [make("p", { class: "tools note" }, make("button", { type: "button", onclick: () => choose(one) }, `Show its flows of ${label}`))])];
     });
-    return [make("h3", {}, `Party ${called(party)}`), idsOf({ party }), note(lasting(range)), ...(parts.length ? parts : [note("It has no account in the data of this range.")])];
+    return [make("h3", {}, `Party ${called(party)}`), idsOf({ party }), note(lasting(range)), ...(parts.length ? parts : [note("No account in the data of this range has this party id. The id must be whole here, not short.")])];
   },
   async explain() {
     const key = state.focus ?? state.accounts[0];
