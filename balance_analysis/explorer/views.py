@@ -335,9 +335,11 @@ def _explain(look: Look) -> dict[str, Any]:
     state, query = look.state, look.query
     if not query.accounts or not isinstance(state, ArchiveState):
         return {}
-    return tell_origin(
-        state.archive, query.accounts[0], look.last if query.at is None else query.at
-    )
+    at = look.last if query.at is None else query.at
+    try:
+        return tell_origin(state.archive, query.accounts[0], at)
+    except ValueError:  # no row has one of its ids
+        return {}
 
 
 def _notes(look: Look) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def test_what_is_copied_is_whole(open_page, archive, named):
     page = open_page(f"{named}#tab=account", **COPYING)
     ids = page.locator("#panel .ids dd").all_inner_texts()
     page.get_by_role("button", name="Copy party").click()
-    assert page.get_by_text("Copied", exact=True).count() == 1
+    page.get_by_text("Copied", exact=True).wait_for()
     party = page.evaluate(CLIPBOARD)
     assert ids[1].startswith(party)
     assert len(party) == 64
