@@ -169,7 +169,7 @@ def explain(
     ArchiveError
         If there is no archive, or a file that is read is damaged.
     ValueError
-        If `account` doesn't have four ids, or no row has one of them: they are whole here.
+        If `account` doesn't have four ids.
     """
     is_plain = isinstance(account, tuple | list)
     found = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
@@ -196,7 +196,7 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
         first = state.intervals[0].start if state.begins_with_first_block else EVER[0]
         for name, held in snapshot.ids().items() if bare.after is None else ():
             if ids[name] not in held:
-                raise ValueError(f"no row of {snapshot.store.uri} has the {name} {ids[name]!r}")
+                return replace(bare, why=f"no row has the {name} {ids[name]!r}; ids are whole here")
         if state.missing(first, until):
             return replace(bare, why="the archive has no row of it up to then")
         return replace(bare, balance=0, why="it has no row since the network's first block")

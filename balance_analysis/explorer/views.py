@@ -336,10 +336,7 @@ def _explain(look: Look) -> dict[str, Any]:
     if not query.accounts or not isinstance(state, ArchiveState):
         return {}
     at = look.last if query.at is None else query.at
-    try:
-        return tell_origin(state.archive, query.accounts[0], at)
-    except ValueError:  # no row has one of its ids
-        return {}
+    return tell_origin(state.archive, query.accounts[0], at)
 
 
 def _notes(look: Look) -> dict[str, Any]:
