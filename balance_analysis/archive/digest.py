@@ -22,11 +22,12 @@ from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.network import read_archive_names, read_limits, timeless
 from balance_analysis.archive.scan import File, Scan
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.rows import stable_order, to_records
 from balance_analysis.schema import Instant, from_microseconds, to_bounds
-from balance_analysis.spans import EVER, Moments, clipped, joined
+from balance_analysis.spans import EVER, Moments
 from balance_analysis.text import spans_text, without_credentials
 
 HOUR: Final = 3_600_000_000
@@ -125,15 +126,12 @@ def digest(
 
 
 def _digest_of(snapshot: Snapshot, start: int, end: int) -> ArchiveDigest:
-    intervals = snapshot.coverage.intervals
-    complete, unproven = (
-        [*clipped(joined(x.span for x in intervals if x.proven is proven), start, end)]
-        for proven in (True, False)
-    )
-    hours = hour_digests(Scan(snapshot.store, Filters(), tuple(snapshot.files(start, end)), ()))
+    evidence = snapshot.evidence.within(start, end)
+    complete, unproven = evidence.complete, evidence.unproven
+    hours = hour_digests(Scan(snapshot.store, Filters(), tuple(snapshot.files(start, end)), Evidence()))
     head = {
         "version": _VERSION,
-        "filters": snapshot.about.filters.sorted().allowed(),
+        "filters": evidence.filters.allowed(),
         "complete": complete,
         "unproven": unproven,
     }
@@ -147,7 +145,7 @@ def _digest_of(snapshot: Snapshot, start: int, end: int) -> ArchiveDigest:
         unproven=tuple((from_microseconds(a), from_microseconds(b)) for a, b in unproven),
         rows=sum(each.rows for each in hours),
         digest=whole.hexdigest(),
-        limits=_hex(timeless(read_limits(snapshot))),
+        limits=_hex(timeless(read_limits(snapshot.store))),
         assets=_hex(names.assets.to_json()),
         labels=_hex(names.labels.to_json()),
     )

@@ -180,7 +180,8 @@ def explain(
 
 
 def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanation:
-    cited, state = _Rows(snapshot, {name: (each,) for name, each in ids.items()}), snapshot.coverage
+    cited = _Rows(snapshot, {name: (each,) for name, each in ids.items()})
+    evidence = snapshot.evidence.narrow(_filters_of(ids))
     row, until = cited.last(moment + 1), snapshot.until(moment)
     since = to_microseconds(row.timestamp) if row else moment
     bare = Explanation(
@@ -193,14 +194,14 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
         after=cited.first(moment + 1),
     )
     if row is None:
-        first = state.intervals[0].start if state.begins_with_first_block else EVER[0]
+        first = evidence.bounds[0] if evidence.from_first_block else EVER[0]
         for name, held in snapshot.ids().items() if bare.after is None else ():
             if ids[name] not in held:
                 return replace(bare, why=f"no row has the {name} {ids[name]!r}; ids are whole here")
-        if state.missing(first, until):
+        if evidence.incomplete(first, until):
             return replace(bare, why="the archive has no row of it up to then")
         return replace(bare, balance=0, why="it has no row since the network's first block")
-    if gaps := state.missing(since, until):
+    if gaps := evidence.incomplete(since, until):
         told = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
         why = f"a change may be missing: {told} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
@@ -250,7 +251,7 @@ class _Rows:
 
 def _cited(snapshot: Snapshot, file: File, predicate: Predicate) -> pa.Table:
     """Return rows of a file with where they stand, and the heights of their blocks."""
-    period = layout.period_of(file.begin, snapshot.about.partition)
+    period = layout.period_of(file.begin, snapshot.manifest.partition)
     blocks = read_blocks_file(snapshot.store, layout.blocks_file(period))[0]
     parts = [NO_ROWS.append_column(_ROW_GROUP, pa.array([], pa.int64()))]
     with opened(snapshot.store, file) as data:

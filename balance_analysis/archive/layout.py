@@ -13,11 +13,12 @@ from balance_analysis.schema import from_microseconds, to_microseconds
 
 Partition = Literal["day", "month", "hour"]
 
-ABOUT: Final = atomic.ABOUT
-COVERAGE: Final = "_coverage.json"
+MANIFEST: Final = atomic.MANIFEST
+LIMITS: Final = "limits.parquet"
 ASSETS: Final = "_assets.json"
 LABELS: Final = "_labels.json"
 CHANGES: Final = "changes/"
+CHECKPOINTS: Final = "_checkpoints/"
 BLOCKS: Final = "_blocks/"
 QUARANTINE: Final = "_quarantine/"
 DISPUTES: Final = "_disputes/"
@@ -72,6 +73,14 @@ def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]
 def changes_file(period: str, partition: Partition) -> str:
     """Return the name of the file of a period's rows."""
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
+
+
+def checkpoint_file(moment: int) -> str:
+    """Return the name of the file of the balances at a month's start, in microseconds.
+
+    It is Parquet. Engines that read every `.parquet` under a folder must not take it as rows.
+    """
+    return f"{CHECKPOINTS}{from_microseconds(moment):%Y-%m-%d}.pq"
 
 
 def blocks_file(period: str) -> str:

@@ -8,7 +8,6 @@ import takes again.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,8 +21,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import LimitsNote
-from balance_analysis.archive.manifest import check_not_replaced, export_command
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import read_assets
@@ -69,35 +66,25 @@ _LIMITS: Final = pa.schema(
 )
 
 
-def read_limits(snapshot: Snapshot) -> pa.Table:
+def read_limits(store: Store) -> pa.Table:
     """Return every distinct snapshot of the limits, in the order in which they were seen.
 
     Raises
     ------
-    SnapshotGoneError
-        If the file was replaced since.
-    ArchiveError
-        If it is not what is noted of it.
+    ArchiveDamagedError
+        If the file is damaged.
     """
-    store, name, state = snapshot.store, snapshot.about.limits, snapshot.coverage
-    content = store.read(name)
-    if content is None and not state.snapshots:
+    content = store.read(layout.LIMITS)
+    if content is None:
         return _LIMITS.empty_table()
-    wrong = "is gone" if content is None else "is not noted, or not what was written"
-    if content is not None and any(note.matches(content) for note in state.limits_notes):
-        try:
-            rows = open_parquet(content).read().cast(_LIMITS)
-        except DAMAGES as error:
-            wrong = f"is damaged: {error}"
-        else:
-            if rows.num_rows >= min(note.snapshots for note in state.limits_notes):
-                return rows
-            wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
-    check_not_replaced(store, name, state.limits_notes)
-    raise ArchiveDamagedError(
-        f"{store.uri}/{name} {wrong}; put back a copy of it, or make it again from the reports of "
-        f"the runs with `{export_command(store, '--repair')}`"
-    )
+    try:
+        rows: pa.Table = open_parquet(content).read().cast(_LIMITS)
+    except DAMAGES as error:
+        raise ArchiveDamagedError(
+            f"{store.uri}/{layout.LIMITS} is damaged ({error}): put back a copy of it, or remove "
+            "it; the next run writes a new one"
+        ) from error
+    return rows
 
 
 def limits(self: Readable) -> pd.DataFrame:
@@ -111,12 +98,7 @@ def limits(self: Readable) -> pd.DataFrame:
         fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each change,
         holds from the time of its block to that of the next change.
     """
-    return with_snapshot(self._state, limits_frame)
-
-
-def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
-    """Return the network's limits over time: see `Archive.limits`."""
-    frame: pd.DataFrame = read_limits(snapshot).to_pandas(
+    frame: pd.DataFrame = read_limits(self.store).to_pandas(
         types_mapper={pa.int64(): pd.Int64Dtype()}.get
     )
     return frame
@@ -170,11 +152,6 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
         else:
             rows.append(new)
     return pa.Table.from_pylist(rows, _LIMITS)
-
-
-def note_limits(rows: pa.Table, content: bytes) -> LimitsNote:
-    """Return what is noted of a file of snapshots."""
-    return LimitsNote(rows.num_rows, len(content), hashlib.sha256(content).hexdigest())
 
 
 def limits_row(limits: NetworkLimits) -> dict[str, Any]:

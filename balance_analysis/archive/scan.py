@@ -30,14 +30,20 @@ from balance_analysis.archive.accounts import (
     find_accounts,
     times_of,
 )
-from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
-from balance_analysis.archive.manifest import check_not_replaced, check_seen, noted_now
+from balance_analysis.archive.manifest import (
+    FileEntry,
+    check_not_replaced,
+    check_seen,
+    noted_files,
+    read_manifest,
+)
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_columns
-from balance_analysis.known import ROWS_KEY, Known, note_known
+from balance_analysis.known import ROWS_KEY, note_evidence
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -107,17 +113,14 @@ class Scan:
         Which accounts.
     files
         Those that may have rows, in time order.
-    known
-        What of the interval is known to be complete.
-    nothing_before
-        Whether no account held anything before that.
+    evidence
+        What is proven of the rows that are asked for.
     """
 
     store: Store
     filters: Filters
     files: tuple[File, ...]
-    known: Known
-    nothing_before: bool = False
+    evidence: Evidence
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -218,12 +221,12 @@ class Scan:
             behind = self.between(key_range.until, None)
             parts += sort_parts(_end_of(behind, key_range, is_last=False))
         table = merge(parts)
-        note_known(table, self.known, nothing_before=self.nothing_before)
+        note_evidence(table, self.evidence)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
-        return self.store.uri, self.filters, self.files, self.known
+        return self.store.uri, self.filters, self.files, self.evidence
 
 
 def _end_of(scan: Scan, key_range: KeyRange, *, is_last: bool) -> list[pa.Table]:
@@ -259,7 +262,7 @@ def opened(
         with contextlib.closing(_open(store, file, parse)) as data:
             yield data
     except (pa.ArrowException, OSError) as error:
-        check_seen(store, layout.ABOUT)
+        check_seen(store, layout.MANIFEST)
         check_not_replaced(store, file.name, file.notes)
         raise ArchiveDamagedError(
             f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
@@ -274,8 +277,8 @@ def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFil
             source = store.open(file.name)
             return DataFile(source, check_footer(source, notes, parse))
         except (pa.ArrowException, OSError):
-            check_seen(store, layout.ABOUT)
-            now = noted_now(store).get(file.name)
+            check_seen(store, layout.MANIFEST)
+            now = noted_files(read_manifest(store)).get(file.name)
             if not file.is_final or now in (None, notes):
                 raise
             notes = now

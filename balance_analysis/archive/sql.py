@@ -77,25 +77,25 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     except ModuleNotFoundError as error:
         said = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
         raise ModuleNotFoundError(said, name=error.name) from error
-    store, about, state = snapshot.store, snapshot.about, snapshot.coverage
+    store, manifest = snapshot.store, snapshot.manifest
     if lost := snapshot.lost_files():
         said = f"{store.uri} lacks {list_text(lost)}, or has only a part; `verify` tells more"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
-    changes = [layout.changes_file(period, about.partition) for period in state.files]
-    checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
+    changes = [*map(manifest.changes_file, manifest.files)]
+    checkpoints = {layout.checkpoint_file(moment): moment for moment in manifest.checkpoints}
     # A file that an export replaces meanwhile has rows that the other views don't know of.
-    spans = joined(interval.span for interval in state.intervals)
+    spans = snapshot.evidence.answered
     names = read_archive_names(store)
     rows = _within(_rows(connection, store, "changes", dict.fromkeys(changes)), spans)
     rows.project(f"*, {_columns_of(names.assets)}").create_view("changes")
     _rows(connection, store, "checkpoints", checkpoints).create_view("checkpoints")
     intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
-    tables = {"coverage": intervals, "limits": read_limits(snapshot), **_tables_of(names)}
+    tables = {"coverage": intervals, "limits": read_limits(store), **_tables_of(names)}
     for name, table in tables.items():
         connection.from_arrow(table).create(name)
-    since = exact_text(snapshot.known_since(state.bounds(proven=False)[1]))
+    since = exact_text(snapshot.known_since(snapshot.evidence.bounds[1]))
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
     if is_locked:
         files = changes if store.folder is not None else []
