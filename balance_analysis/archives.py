@@ -19,7 +19,7 @@ from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.digest import digest
-from balance_analysis.archive.explain import explain, rows_behind
+from balance_analysis.archive.explain import explain
 from balance_analysis.archive.network import limits
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
@@ -78,7 +78,6 @@ class Archive:
     digest = digest
     explain = explain
     limits = limits
-    rows_behind = rows_behind
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
