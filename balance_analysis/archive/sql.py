@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
 
-_MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
-_COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}
 _TEXT: Final = pa.string()
 _ASSETS: Final = pa.schema(
     {"asset_id": _TEXT, "symbol": _TEXT, "name": _TEXT, "decimals": pa.int32()}
@@ -50,8 +48,7 @@ def connect(self: Readable) -> DuckDBPyConnection:
 
     `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units, NULL
     where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits with as
-    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `checkpoints` has a
-    table's columns, and the `moment` before which each row is its account's last. `accounts`,
+    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `accounts`,
     `coverage` and `limits` are as the methods return them; `assets` (`asset_id`, `symbol`, `name`,
     `decimals`) and `labels` (`id`, of an account its ids with slashes between, and `label`) are
     what the archive was told.
@@ -84,13 +81,11 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
     changes = [layout.changes_file(period, about.partition) for period in state.files]
-    checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
     # A file that an export replaces meanwhile has rows that the other views don't know of.
     spans = joined(interval.span for interval in state.intervals)
     names = read_archive_names(store)
-    rows = _within(_rows(connection, store, "changes", dict.fromkeys(changes)), spans)
+    rows = _within(_rows(connection, store, changes), spans)
     rows.project(f"*, {_columns_of(names.assets)}").create_view("changes")
-    _rows(connection, store, "checkpoints", checkpoints).create_view("checkpoints")
     intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
     tables = {"coverage": intervals, "limits": read_limits(snapshot), **_tables_of(names)}
     for name, table in tables.items():
@@ -144,15 +139,12 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _rows(
-    connection: DuckDBPyConnection, store: Store, view: str, files: Mapping[str, int | None]
-) -> DuckDBPyRelation:
-    """Return the rows of files; where these are of a moment, a column tells it."""
+def _rows(connection: DuckDBPyConnection, store: Store, files: Sequence[str]) -> DuckDBPyRelation:
     if not files:
-        return connection.from_arrow(_COLUMNS[view].empty_table())
-    if store.folder is None or view == "checkpoints":
-        connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
-        return connection.table(f"_{view}")
+        return connection.from_arrow(ARROW_SCHEMA.empty_table())
+    if store.folder is None:
+        connection.register("_changes", _dataset(store, files))
+        return connection.table("_changes")
     paths = [_path(store, name) for name in files]
     return connection.read_parquet(paths, hive_partitioning=False)
 
@@ -171,16 +163,9 @@ def _path(store: Store, name: str) -> str:
     return str(Path(store.place(name)[1]).absolute())
 
 
-def _dataset(store: Store, files: Mapping[str, int | None], columns: pa.Schema) -> Dataset:
+def _dataset(store: Store, files: Sequence[str]) -> Dataset:
     ds: Any = import_module("pyarrow.dataset")  # takes long, and most need none
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
-    fragments = [
-        parquet.make_fragment(
-            store.place(name)[1],
-            system,
-            None if moment is None else ds.field("moment") == pa.scalar(moment, _MOMENT.type),
-        )
-        for name, moment in files.items()
-    ]
-    found: Dataset = ds.FileSystemDataset(fragments, columns, parquet, system)
+    fragments = [parquet.make_fragment(store.place(name)[1], system) for name in files]
+    found: Dataset = ds.FileSystemDataset(fragments, ARROW_SCHEMA, parquet, system)
     return found
