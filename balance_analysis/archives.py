@@ -18,8 +18,9 @@ from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
+from balance_analysis.archive.coverage import coverage_frame
 from balance_analysis.archive.digest import digest
-from balance_analysis.archive.explain import explain, rows_behind
+from balance_analysis.archive.explain import explain
 from balance_analysis.archive.network import limits
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
@@ -78,7 +79,6 @@ class Archive:
     digest = digest
     explain = explain
     limits = limits
-    rows_behind = rows_behind
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -105,13 +105,16 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            One row per interval, in time order: `start`, `end` (datetime64[us, UTC], half-open),
-            `state` (category: "confirmed", complete and the same in another source; "complete";
-            "unproven", where the node may have forgotten rows before it was asked; "gap", between
-            the others), and, but for gaps, `source` (the node), `block_height` (Int64, its last
-            block), `asked_at` (datetime64[us, UTC]) and `confirmed_by` (str, the other source).
+            One row per stretch, in time order: `start`, `end` (datetime64[us, UTC], half-open) and
+            `state` (category): "confirmed" (complete, and a source of another origin has the same
+            rows), "complete" (every row is there), "unproven" (rows are there, but a node may have
+            forgotten some, or a bad row was set aside) or "missing" (no node answered for it).
+            Except for what is missing: `source` (str, the node), `block_height` and
+            `first_block_height` (Int64, its last block when it was asked; answers of several runs
+            are kept as one, with the highest and the lowest), `asked_at` and `first_asked_at`
+            (datetime64[us, UTC], when it was asked last and first), and `confirmed_by` (str).
         """
-        return self.snapshot().coverage.to_frame()
+        return coverage_frame(self.snapshot().evidence)
 
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.

@@ -39,6 +39,7 @@ from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkL
 from balance_analysis.spans import Span
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
+_KNOWN, _NEW = 1, 2
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -247,15 +248,15 @@ def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
     table = to_frame(both, sort=False)
     is_older = table.duplicated(_KEY, keep="last").to_numpy()
     is_other = is_older & ~table.duplicated(keep="last").to_numpy()
-    # With new rows twice, the number of equal keys says where a row is from: 1 known, 2 new, 3 both.
+    # A known row counts 1, a new one 2: the number of equal keys says where a row is from.
     thrice = canonical(pa.concat_tables([within(known, start, end), new, new]))
     heads = np.flatnonzero(~to_frame(thrice, sort=False).duplicated(_KEY).to_numpy())
     counts = np.diff(heads, append=thrice.num_rows)
     return Merged(
         both.filter(pa.array(~is_older)),
-        thrice.take(pa.array(heads[counts == 2])),
+        thrice.take(pa.array(heads[counts == _NEW])),
         both.filter(pa.array(is_other)),
-        thrice.take(pa.array(heads[counts == 1])),
+        thrice.take(pa.array(heads[counts == _KNOWN])),
     )
 
 

@@ -203,15 +203,15 @@ def parse(store: Store, content: bytes | None) -> Manifest:
             )
         if version == 1 and "format_version" in found:
             raise ArchiveError(f"{where} {_OLDER}")
-        if found.pop(_DIGEST, None) != _digest({"format": version, **found}):
-            raise ValueError("its content doesn't match its digest")
-        return _manifest(found)
+        return _manifest(version, found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error}): {_mend(store)}") from error
 
 
-def _manifest(found: dict[str, Any]) -> Manifest:
+def _manifest(version: int, found: dict[str, Any]) -> Manifest:
     """Return the state in decoded content; ValueError if it contradicts itself."""
+    if found.pop(_DIGEST, None) != _digest({"format": version, **found}):
+        raise ValueError("its content doesn't match its digest")
     if missing := {each.name for each in fields(Manifest)} - found.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     manifest = msgspec.convert(found, Manifest, str_keys=True)

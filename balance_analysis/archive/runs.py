@@ -19,9 +19,9 @@ import msgspec
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer, deferred_signals
-from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import NO_ROWS
+from balance_analysis.archive.manifest import Manifest
 from balance_analysis.archive.network import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError, logger
@@ -236,30 +236,30 @@ def reported(
     OSError
         If the report can't be written, unless the run failed anyway.
     """
-    report = RunReport(run.id, _now(), kind, coverage_end=_end_of(writer.state))
+    report = RunReport(run.id, _now(), kind, coverage_end=_end_of(writer.manifest))
     tell = on_report or (lambda _: None)
     _write(store, report)
     tell(report)
-    before = writer.state.intervals
+    before = writer.manifest.evidence
     try:
         yield
     except BaseException as error:
-        report.outcome = "partial" if writer.state.intervals != before else "failed"
+        report.outcome = "partial" if writer.manifest.evidence != before else "failed"
         report.error = error_text(error)
         try:
-            _end(store, writer.state, run, report)
+            _end(store, writer.manifest, run, report)
         except (OSError, ArchiveLockedError) as other:
             logger.warning("the run's report can't be written: %s", other)
         raise
     else:
         is_news = run.rows or run.conflicts or run.bad_rows or kind == "repair"
         report.outcome = "complete" if is_news else "nothing new"
-        _end(store, writer.state, run, report)
+        _end(store, writer.manifest, run, report)
     finally:
         tell(report)
 
 
-def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
+def _end(store: Store, state: Manifest, run: Run, report: RunReport) -> None:
     """Note what a run did, and write its report."""
     report.ended = _now()
     lasted = dt.datetime.fromisoformat(report.ended) - dt.datetime.fromisoformat(report.started)
@@ -281,10 +281,9 @@ def _end(store: Store, state: Coverage, run: Run, report: RunReport) -> None:
     ]
     report.source, report.block_height = run.source, run.block_height
     report.coverage_end = _end_of(state)
-    with deferred_signals():
-        keep_bad_rows(store, run)
-        _write(store, report)
-        _forget_reports(store)
+    keep_bad_rows(store, run)
+    _write(store, report)
+    _forget_reports(store)
 
 
 def keep_bad_rows(store: Store, run: Run) -> None:
@@ -356,8 +355,9 @@ def error_text(error: BaseException) -> str:
     return without_credentials(" ".join(str(error).split()) or type(error).__name__)
 
 
-def _end_of(state: Coverage) -> str | None:
-    return exact_text(state.intervals[-1].end) if state.intervals else None
+def _end_of(manifest: Manifest) -> str | None:
+    evidence = manifest.evidence
+    return exact_text(evidence.bounds[1]) if evidence.answers else None
 
 
 def _iso(moment: dt.datetime) -> str:

@@ -160,12 +160,12 @@ class Scan:
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
-    def each(self, function: Callable[[Scan], T]) -> list[T]:
-        """Return what a function makes of this scan's files, a few at once, side by side."""
+    def each(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
+        """Return what a function makes of parts of this scan, side by side; by default of files."""
         if self.store.folder is not None:
-            return map_parallel(function, self.split(_FILES))
+            return map_parallel(function, self.split(_FILES) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            return list(pool.map(function, self.split(1)))
+            return list(pool.map(function, self.split(1) if parts is None else parts))
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `rows`."""

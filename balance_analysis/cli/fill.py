@@ -29,8 +29,8 @@ from balance_analysis.spans import Span
 from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import Coverage
     from balance_analysis.archive.runs import RunReport
+    from balance_analysis.evidence import Evidence
 
 
 @command(panel=ARCHIVE, kind=ExportCommand)
@@ -115,9 +115,9 @@ class Export:
         self._ping(None)
         with connected(self._settings.scheduler) as cluster:
             run = self._export(client, executor=cluster)
-        state = self._archive.snapshot().coverage
-        lacking = _lacking(run, state)
-        nothing = "Nothing new" if state.files else "No row matches"
+        manifest = self._archive.snapshot().manifest
+        lacking = _lacking(run, manifest.evidence)
+        nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
         is_bad |= self._differs()
         said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
@@ -246,12 +246,12 @@ class Export:
         return is_bad
 
 
-def _lacking(run: ba.Run, state: Coverage) -> list[Span]:
+def _lacking(run: ba.Run, evidence: Evidence) -> list[Span]:
     """Return what was asked for and isn't known to be complete now."""
     from balance_analysis.schema import to_microseconds
 
     spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-    return [gap for span in spans for gap in state.missing(*span)]
+    return [gap for span in spans for gap in evidence.incomplete(*span)]
 
 
 @command(panel=ARCHIVE)

@@ -296,7 +296,7 @@ def make_job(archive: Archive, given: Options, **how: Any) -> Job:  # noqa: ANN4
     archive, options = to_archive(archive), dict[str, Any](given)
     own = {each.name: options.pop(each.name) for each in fields(Job) if each.name in options}
     scan, names = archive.scan(**options), read_archive_names(archive.store)
-    grid = make_grid(np.array(scan.extent(), np.int64), **how, known=scan.known)
+    grid = make_grid(np.array(scan.extent(), np.int64), **how, known=tuple(scan.evidence.complete))
     return Job(scan, grid, names.but(given.get("assets"), given.get("labels")), **own)
 
 

@@ -23,9 +23,8 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import merge_rows, read_noted
-from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
-from balance_analysis.archive.manifest import check_seen
+from balance_analysis.archive.manifest import FileEntry, check_seen
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import logger
 from balance_analysis.node.walk import Step
@@ -231,9 +230,10 @@ def make_period(known: pa.Table, steps: Sequence[Step], start: int, end: int) ->
     new = within(new, start, end)
     if not new.num_rows and not within(known, start, end).num_rows:
         return LoadedPeriod(start, end, steps=bare)
-    rows, changed, absent = merge_rows(known, new, start, end)
-    content, note = encode_rows(rows)
-    added = rows.num_rows - known.num_rows
+    merged = merge_rows(known, new, start, end)
+    changed, absent = merged.changed, merged.absent
+    content, note = encode_rows(merged.rows)
+    added = merged.added.num_rows
     last = canonical(last_block(new)[1])
     return LoadedPeriod(start, end, note, content, added, changed, absent, last, bare)
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Unpack
 
 from balance_analysis import defaults
-from balance_analysis.archive import network
+from balance_analysis.archive import layout, network
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.manifest import Query, read_manifest
 from balance_analysis.archive.runs import Kind, Run
 from balance_analysis.archive.store import Store, Stored
+from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.ingest.continuity import Continuity, ask_latest_block, is_finished, load_steps
@@ -131,7 +131,7 @@ def export(
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     last = lagging if end is None else end
 
-    def source(store: Store, about: ArchiveSpec) -> _Nodes:
+    def source(store: Store, about: Query) -> _Nodes:
         return _Nodes(
             client=client,
             store=store,
@@ -188,11 +188,11 @@ class _Nodes:
 
     kind: ClassVar[Kind] = "export"
 
-    def spans(self, state: Coverage) -> list[Span]:
+    def spans(self, state: Evidence) -> list[Span]:
         """Return what to ask for, in time order."""
         request = replace(self.request, end=self._end(state))
         nodes = NodePool(self.client, request.on_bad_rows, self.run.stats)
-        if state.intervals:
+        if state.answers:
             spans = self._beside(state, request.end)
             unproven = self._unproven(state, request.end)
             spans += [(nodes.best_retention_start(*each), each[1]) for each in unproven]
@@ -200,28 +200,28 @@ class _Nodes:
             spans = [nodes.interval(request)]
         return sorted((start, end) for start, end in spans if start < end)
 
-    def _beside(self, state: Coverage, end: int) -> list[Span]:
+    def _beside(self, state: Evidence, end: int) -> list[Span]:
         """Return what to ask for before, after and, if wanted, between what is covered."""
-        start, (first, last) = self.request.start, state.bounds(proven=False)
+        start, (first, last) = self.request.start, state.bounds
         spans = [] if start is None else [(start, min(first, end))]
         if self.fill_gaps:
-            spans += state.missing(first, last, proven=False)
+            spans += state.missing(first, last)
         if end > last:
             # The last row as well: it is the likeliest to have changed.
-            rows = [note.last for note in state.files.values() if note.last > last - _DAY]
+            files = read_manifest(self.store).files.values()
+            rows = [note.last for note in files if note.last > last - _DAY]
             begin = min([last - self.overlap, *rows[-1:]])
-            spans.append((max(begin, state.intervals[-1].start), end))
+            spans.append((max(begin, state.answers[-1].span[0]), end))
         return spans
 
-    def _unproven(self, state: Coverage, end: int) -> list[Span]:
+    def _unproven(self, state: Evidence, end: int) -> list[Span]:
         """Return what is covered, but is to be asked for again as it isn't proven."""
-        last = state.intervals[-1]
+        unproven, last = state.unproven, state.bounds[1]
         # What an interrupted run left may be unproven just for want of time.
-        is_left = not last.proven and last.end < end
-        chosen = state.intervals if self.fill_gaps else [last] if is_left else []
-        return [each.span for each in chosen if not each.proven]
+        is_left = last < end
+        return unproven if self.fill_gaps else [x for x in unproven if is_left and x[1] == last]
 
-    def _end(self, state: Coverage) -> int:
+    def _end(self, state: Evidence) -> int:
         """Return up to where the node can tell: through a finished last block.
 
         Nothing is waited for where the last block is new, as the chain goes on then, nor where the
@@ -232,7 +232,9 @@ class _Nodes:
             return end
         source, head = found
         is_wanted = (self.request.start or 0) <= head < min(self.before, end)
-        is_wanted = is_wanted and bool(state.missing(head, head + 1, proven=self.fill_gaps))
+        is_wanted = is_wanted and bool(
+            state.incomplete(head, head + 1) if self.fill_gaps else state.missing(head, head + 1)
+        )
         if is_wanted and is_finished(self.client, source, head, self.settle, self.run):
             self.run.finished = found
             head += 1
@@ -242,7 +244,7 @@ class _Nodes:
     def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[Continuity]:
         """Give what tells whether the node goes on where the archive ends; keep the limits."""
         network.write_archive_names(self.store, self.names)
-        last = list(writer.state.files)[-1:]
+        last = list(writer.manifest.files)[-1:]
         continuity = Continuity(
             self.client, self.request, self.run.stats, *map(writer.rows_of, last)
         )
@@ -253,7 +255,7 @@ class _Nodes:
                 yield continuity
             finally:
                 if continuity.is_sure and self.run.limits is not None:
-                    with self.run.noting_damage(writer.about.limits):
+                    with self.run.noting_damage(layout.LIMITS):
                         writer.keep_limits(self.run.limits)
 
     def steps(self, start: int, end: int) -> Iterator[Step]:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 from balance_analysis.archive import manifest, network
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.runs import Kind, Run, RunReport, reported
-from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import logger
+from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords
 from balance_analysis.ingest.continuity import Continuity
@@ -53,7 +52,7 @@ class RowSource(Protocol):
     def kind(self) -> Kind:
         """What a run is called that fills an archive from it."""
 
-    def spans(self, state: Coverage) -> list[Span]:
+    def spans(self, state: Evidence) -> list[Span]:
         """Return what to ask for beside what an archive holds, in time order."""
 
     def opened(
@@ -89,7 +88,7 @@ class FillKeywords(FilterKeywords, total=False):
 
 def fill(
     archive: Stored | PathLike,
-    make_source: Callable[[Store, manifest.ArchiveSpec], RowSource],
+    make_source: Callable[[Store, manifest.Query], RowSource],
     *,
     partition: Partition | None = None,
     progress: bool | Report | None = None,
@@ -102,29 +101,30 @@ def fill(
     store = to_store(archive)
     pool = None if executor is None else Pool.of(executor)
     accounts = network.make_archive_filters(store, filters).sorted()
-    about = manifest.ArchiveSpec(accounts, manifest.partition_of(store, partition))
+    about = manifest.Query(accounts, manifest.partition_of(store, partition))
     source = make_source(store, about)
     run = source.run
     is_new = manifest.check_bound(store, about)
     if dry_run:
-        for span in source.spans(Coverage() if is_new else read_snapshot(store).coverage):
+        held = Evidence(accounts) if is_new else manifest.read_manifest(store).evidence
+        for span in source.spans(held):
             run.asks(*span)
         return run
     with one_writer(store):
         spans = None
         if manifest.check_bound(store, about):
             # A source that fails must not leave an archive that is bound to its query.
-            spans = source.spans(Coverage())
-            manifest.write_about(store, about)
+            spans = source.spans(Evidence(accounts))
+            manifest.write_empty(store, about)
         writer = Writer(store)
         with reported(store, writer, run, on_report, kind=source.kind):
             writer.recover()
-            spans = source.spans(writer.state) if spans is None else spans
+            spans = source.spans(writer.manifest.evidence) if spans is None else spans
             with source.opened(writer, spans) as continuity:
                 writers = [SpanWriter(store, writer, run, continuity, *span) for span in spans]
                 _fill_spans(source, writers, pool, progress)
                 writer.checkpoint()
-            lost = manifest.lost_files(store, writer.about, writer.state)
+            lost = manifest.lost_files(store, writer.manifest)
             run.damaged += [name for name in lost if name not in run.damaged]
     return run
 

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balance_analysis import defaults
-from balance_analysis.archive import network
+from balance_analysis.archive import layout, network
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.datafile import NO_ROWS
-from balance_analysis.archive.manifest import ArchiveSpec
+from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Kind, Run
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import NetworkMismatchError, logger
+from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters, make_filters, take_names, takes
 from balance_analysis.ingest.fill import FillKeywords, fill
@@ -115,7 +115,7 @@ def import_segments(
     given = take_names(options)
     options["assets"] = read_segment_assets(last).updated(given.assets)
 
-    def source(store: Store, about: ArchiveSpec) -> _Segments:
+    def source(store: Store, about: Query) -> _Segments:
         return _Segments(
             store=store,
             about=about,
@@ -190,7 +190,7 @@ class _Segments:
     """
 
     store: Store
-    about: ArchiveSpec
+    about: Query
     names: Names
     stretches: list[Stretch]
     limits: list[NetworkLimits]
@@ -207,7 +207,7 @@ class _Segments:
         """The last segment, which tells of the network as it was then."""
         return self.stretches[-1].segments[-1]
 
-    def spans(self, state: Coverage) -> list[Span]:
+    def spans(self, state: Evidence) -> list[Span]:
         """Return the spans of segments that the archive doesn't hold."""
         self.imported = network.read_imported(self.store)
         parts = self._new(state)
@@ -251,7 +251,7 @@ class _Segments:
             network.keep_blocks(self.store, self.about.partition, heights, times, noted)
             self.imported.update({each.digest: each for each in noted})
 
-    def _new(self, state: Coverage) -> list[list[Segment]]:
+    def _new(self, state: Evidence) -> list[list[Segment]]:
         """Return the segments that the archive doesn't hold, those together that follow each other.
 
         Raises
@@ -268,7 +268,7 @@ class _Segments:
 
         def is_held(segment: Segment) -> bool:
             held = self.imported.get(segment.digest)
-            return held is not None and not state.missing(held.begin, held.end)
+            return held is not None and not state.incomplete(held.begin, held.end)
 
         return [
             list(part)
@@ -297,7 +297,7 @@ class _Segments:
         times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)
         heights = network.heights_at(network.read_blocks(self.store), times).to_pylist()
         changes = [replace(x, block_height=y) for x, y in zip(self.limits, heights, strict=True)]
-        with self.run.noting_damage(writer.about.limits):
+        with self.run.noting_damage(layout.LIMITS):
             writer.keep_timeline(changes, _last_time(self.last))
 
 
@@ -312,7 +312,7 @@ def _check_network(writer: Writer, segments: Sequence[Segment], span: Span) -> N
         If it is so.
     """
     start, end = span
-    files = writer.state.files.items()
+    files = writer.manifest.files.items()
     periods = [period for period, x in files if x.first < end and x.last >= start]
     rows = within(writer.rows_of(periods[-1]), start, end) if periods else NO_ROWS
     if not rows.num_rows:
@@ -320,7 +320,7 @@ def _check_network(writer: Writer, segments: Sequence[Segment], span: Span) -> N
     last, block = last_block(rows)
     place = bisect_right(segments, last, key=_first_time)
     segment = segments[max(place - 1, 0)]
-    [(_, part)] = iter_rows([segment], writer.about.filters)
+    [(_, part)] = iter_rows([segment], writer.manifest.evidence.filters)
     if {*accounts_in(block)}.isdisjoint(accounts_in(within(part.rows, last, last + 1))):
         raise NetworkMismatchError(
             f"the archive has rows of {moment_text(last)}, and {segment} has none of these "

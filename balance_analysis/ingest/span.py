@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,17 +12,19 @@ from typing import Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer, deferred_signals
-from balance_analysis.archive.coverage import Interval, covered_by
+from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.runs import Run, keep_bad_rows
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, RequestError, logger
+from balance_analysis.evidence import Answer, Node
+from balance_analysis.evidence import Evidence as Proof
 from balance_analysis.ingest.continuity import Continuity
 from balance_analysis.ingest.executor import LoadedPeriod, LoadElsewhere, PeriodTask, make_period
 from balance_analysis.load.evidence import Evidence, gaps_text
 from balance_analysis.load.nodes import started
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import canonical, within
+from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import Span, between, clipped
 from balance_analysis.text import range_text
 
@@ -72,6 +75,7 @@ class SpanWriter:
     incomplete: list[Span] = field(default_factory=list)
     forgotten: list[Span] = field(default_factory=list)
     deadline: float | None = None
+    is_first: bool = False
 
     def __post_init__(self) -> None:
         self.front = self.start
@@ -84,15 +88,15 @@ class SpanWriter:
     @property
     def _period(self) -> str:
         """The next period."""
-        return layout.period_of(self.front, self.writer.about.partition)
+        return layout.period_of(self.front, self.writer.manifest.partition)
 
     def periods(self) -> list[str]:
         """Return the periods that the span has a share of, in time order."""
-        return [*layout.periods_between(self.start, self.end, self.writer.about.partition)]
+        return [*layout.periods_between(self.start, self.end, self.writer.manifest.partition)]
 
     def task(self, period: str, load: LoadElsewhere) -> PeriodTask:
         """Return what loads a period's share of the span elsewhere."""
-        partition = self.writer.about.partition
+        partition = self.writer.manifest.partition
         begin, stop = layout.period_bounds(period, partition)
         return PeriodTask(
             period,
@@ -102,7 +106,7 @@ class SpanWriter:
             self.store,
             f"{layout.RUNS}{self.run.id}.json",
             layout.changes_file(period, partition),
-            self.writer.state.files.get(period),
+            self.writer.manifest.files.get(period),
         )
 
     def add(self, step: Step) -> None:
@@ -115,21 +119,19 @@ class SpanWriter:
         steps = [*self.quiet, *(step for step in part.steps if step.start < step.end)]
         self.run.bad_rows |= {bad: None for step in part.steps for bad in step.bad_rows}
         evidence = None if part.note is None else self._evidence_of(steps)
-        with deferred_signals():
-            if evidence is not None:
-                self._commit(part, steps, evidence)
-                steps = []
-            self.quiet, self.front = steps, part.end
-            self.loaded = [x.between(part.end, x.end) for x in self.loaded if x.end > part.end]
+        if evidence is not None:
+            self._commit(part, steps, evidence)
+            steps = []
+        self.quiet, self.front = steps, part.end
+        self.loaded = [x.between(part.end, x.end) for x in self.loaded if x.end > part.end]
 
     def finish(self) -> None:
         """Take the rest, and commit all."""
         self._take_loaded(with_rest=True)
         if self.quiet:
             evidence = self._evidence_of(self.quiet)
-            with deferred_signals():
-                self._commit(LoadedPeriod(self.front, self.front), self.quiet, evidence)
-                self.quiet = []
+            self._commit(LoadedPeriod(self.front, self.front), self.quiet, evidence)
+            self.quiet = []
 
     @contextmanager
     def finishing(self) -> Iterator[None]:
@@ -159,7 +161,7 @@ class SpanWriter:
 
     def _take_loaded(self, *, with_rest: bool = False) -> None:
         """Take each period that is loaded completely; with the rest, all that is loaded."""
-        partition = self.writer.about.partition
+        partition = self.writer.manifest.partition
         while self.loaded:
             end, reached = layout.period_bounds(self._period, partition)[1], self.loaded[-1].end
             if reached < end and not with_rest:
@@ -202,27 +204,32 @@ class SpanWriter:
     def _commit(self, part: LoadedPeriod, steps: Sequence[Step], evidence: Evidence) -> None:
         """Commit a period, and before it quiet ones, with what their steps prove."""
         run, proven = self.run, evidence.proven()
-        intervals: tuple[Interval, ...] = ()
+        held = self.writer.manifest.evidence
+        proof = Proof(held.filters)
+        moment = to_microseconds(dt.datetime.fromisoformat(run.asked_at))
         for step in steps:
-            asked = Interval(
-                step.start, step.end, True, step.address, step.block_height, run.asked_at
-            )
-            for start, end in clipped(proven, *asked.span):
-                intervals = covered_by(intervals, replace(asked, start=start, end=end))
-            for start, end in between(proven, *asked.span):
-                unproven = replace(asked, start=start, end=end, proven=False)
-                intervals = covered_by(intervals, unproven)
+            heights = None if step.block_height is None else (step.block_height,) * 2
+            segments = step.address.startswith("segments ")
+            origin = frozenset({step.address}) if segments else frozenset[str]()
+            node = Node(step.address, origin)
+            asked = Answer((step.start, step.end), node, (moment, moment), heights)
+            parts = [(x, True) for x in clipped(proven, *asked.span)]
+            parts += [(x, False) for x in between(proven, *asked.span)]
+            answers = [replace(asked, span=x, reached=reached) for x, reached in parts]
+            for answer in sorted(answers, key=lambda each: each.span):
+                proof |= Proof(held.filters, (answer,))
+        proof = replace(proof, from_first_block=self.is_first)
         self.incomplete += evidence.incomplete
         for span in evidence.forgotten():
-            self.forgotten += self.writer.state.missing(*span)
+            self.forgotten += self.writer.manifest.evidence.incomplete(*span)
         # Before the coverage says that nothing is missing.
         if any(step.bad_rows for step in steps):
             keep_bad_rows(self.store, run)
-        self.writer.put(self._period, part.note, intervals, lambda name: self._put(part, name))
+        self.writer.put(self._period, part.note, held | proof, lambda name: self._put(part, name))
         if self.continuity is not None:
             self.continuity.advance(part.last)
-        for interval in intervals:
-            run.commits(*interval.span)
+        for span in proof.answered:
+            run.commits(*span)
         run.rows += part.added
         # A row that isn't sent again was none only where all rows were sent.
         absent = [within(part.absent, *span) for span in proven]

@@ -46,7 +46,6 @@ WRITERS = {
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
     "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
-    "explain --output": (["explain", "{archive}", "--at", "2023-04-29"], ".csv"),
     "accounts --output": (["accounts", "{archive}"], ".csv"),
     "sql --output": (["sql", "{archive}", "select 1 as one"], ".xlsx"),
     "demo --out": (["demo"], ""),
