@@ -7,7 +7,6 @@ import re
 import msgspec
 import pandas as pd
 import pytest
-import stamina
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from tests.loopback import Fault, LoopbackNode
 from tests.node.answers import GOOD, INFO, TIME, page_of, raw_page, row
 from tests.node.asking import NOWHERE, session_to
 from tests.node.truth import lines_of_batch
+from tests.waits import without_waits
 
 FIRST, LAST = 1_420_070_400 * 10**9, 4_102_444_800 * 10**9
 LARGEST = 10**38 - 1
@@ -247,7 +247,7 @@ def limits_of(**changes):
 def limits_in(body, status=200):
     """Return the network limits of a node that answers so."""
     node = LoopbackNode(faults=lambda *_: Fault.answer(status, body))
-    with stamina.set_testing(True), ba.Client(NOWHERE, session=session_to(node)) as client:
+    with without_waits(), ba.Client(NOWHERE, session=session_to(node)) as client:
         return ba.load_network_limits(client)
 
 
