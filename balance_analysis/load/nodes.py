@@ -26,8 +26,7 @@ from balance_analysis.node.client import (
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Answer
 from balance_analysis.node.stats import RequestStats
-from balance_analysis.node.walk import Step, find_oldest, take_step
-from balance_analysis.node.window import Ask, PageRequest, Window
+from balance_analysis.node.walk import Ask, PageRequest, Step, Window, find_oldest, take_step
 from balance_analysis.spans import EVER, Span
 
 FRESH: Final = 3

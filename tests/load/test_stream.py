@@ -21,8 +21,7 @@ import balance_analysis as ba
 from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
 from balance_analysis.node.client import Throttle
-from balance_analysis.node.walk import Step
-from balance_analysis.node.window import Window
+from balance_analysis.node.walk import Step, Window
 from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA
 from tests.loopback import Fault, LoopbackNode, histories, random_history

@@ -18,7 +18,7 @@ from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, deco
 from balance_analysis.node.exchange import Answer, Parameters
 from balance_analysis.node.limits import decode_limits
 from balance_analysis.node.stats import RequestStats
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
+from balance_analysis.node.walk import EARLIEST, LONGEST_WINDOW
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 from balance_analysis.spans import Span
 
