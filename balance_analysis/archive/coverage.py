@@ -19,7 +19,7 @@ import pandas as pd
 from balance_analysis.archive.layout import Partition, changes_file, is_period, period_named
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.known import Known
-from balance_analysis.segments.chain import FIRST_BLOCK, blocks_of, source_text
+from balance_analysis.segments.segment import FIRST_BLOCK, blocks_of, source_text
 from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import EPOCH, exact_text, range_text
 

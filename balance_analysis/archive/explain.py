@@ -18,10 +18,8 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import open_history
 from balance_analysis.analysis.steps import ALWAYS, cut, step_deltas, take_ids
-from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import NO_ROWS, Predicate
-from balance_analysis.archive.network import BLOCK_HEIGHT, ask, heights_at, read_blocks_file
+from balance_analysis.archive.network import ask
 from balance_analysis.archive.runs import iter_reports
 from balance_analysis.archive.scan import File, opened
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
@@ -43,7 +41,7 @@ _CITED: Final = pa.schema(
     [
         *((name, pa.string()) for name in ACCOUNT_KEY),
         *((name, ARROW_SCHEMA.field(name).type) for name in ("timestamp", "balance")),
-        *((name, pa.int64()) for name in (_ROW_GROUP, BLOCK_HEIGHT)),
+        (_ROW_GROUP, pa.int64()),
         ("file", pa.string()),
     ]
 )
@@ -62,20 +60,16 @@ class CitedRow:
         What the account held from then on, in the asset's smallest unit.
     file, row_group
         The file in the archive, and which of its row groups, from 0 on.
-    block_height
-        The height of its block, where imported segments tell it; else `None`.
     """
 
     timestamp: dt.datetime
     balance: int
     file: str
     row_group: int
-    block_height: int | None
 
     def __str__(self) -> str:
-        height = "" if self.block_height is None else f", block {self.block_height:,}"
         where = f"{self.file}, row group {self.row_group}"
-        return f"{self.balance:,} since {moment_text(self.timestamp)}{height}, in {where}"
+        return f"{self.balance:,} since {moment_text(self.timestamp)}, in {where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,19 +243,15 @@ class _Rows:
 
 
 def _cited(snapshot: Snapshot, file: File, predicate: Predicate) -> pa.Table:
-    """Return rows of a file with where they stand, and the heights of their blocks."""
-    period = layout.period_of(file.begin, snapshot.about.partition)
-    blocks = read_blocks_file(snapshot.store, layout.blocks_file(period))[0]
+    """Return rows of a file with where they stand."""
     parts = [NO_ROWS.append_column(_ROW_GROUP, pa.array([], pa.int64()))]
     with opened(snapshot.store, file) as data:
         for group in data.row_groups(predicate):
             rows = predicate.select(data.read([group]))
             parts.append(rows.append_column(_ROW_GROUP, pa.array(np.full(len(rows), group))))
     rows = pa.concat_tables(parts)
-    heights = heights_at(blocks, times_of(rows))
     files = pa.array([file.name] * len(rows), pa.string())
-    found = rows.append_column(BLOCK_HEIGHT, heights).append_column("file", files)
-    return found.cast(_CITED)
+    return rows.append_column("file", files).cast(_CITED)
 
 
 def _origins(
@@ -314,8 +304,8 @@ def rows_behind(
           before, NA where it is not known. The sum of the positive ones is the inflow, that of
           all the net flow. Then `product` (decimal256), balance times `held_for`: an account's
           sum, divided by the interval's microseconds, is its average if all of these are known
-        - `timestamp` of the row that the balance rests on, `file`, `row_group` (Int64, from 0
-          on) and `block_height` (Int64): where it stands; NA where there is no row
+        - `timestamp` of the row that the balance rests on, `file` and `row_group` (Int64, from 0
+          on): where it stands; NA where there is no row
         - `state`, `source` and `asked_at` of its time, as of `coverage`, and `run`, the last
           one that asked for it
 
@@ -364,7 +354,7 @@ def _rows_behind(
     asked = snapshot.coverage.to_frame().query("state != 'gap'").reset_index(drop=True)
     asked = asked.reindex(places).reset_index(drop=True)
     return found.assign(
-        **{name: stands[name] for name in ("file", _ROW_GROUP, BLOCK_HEIGHT)},
+        **{name: stands[name] for name in ("file", _ROW_GROUP)},
         **{name: asked[name] for name in ("state", "source", "asked_at")},
         run=pd.Series(runs, dtype="str"),
     )

@@ -18,7 +18,6 @@ COVERAGE: Final = "_coverage.json"
 ASSETS: Final = "_assets.json"
 LABELS: Final = "_labels.json"
 CHANGES: Final = "changes/"
-BLOCKS: Final = "_blocks/"
 QUARANTINE: Final = "_quarantine/"
 DISPUTES: Final = "_disputes/"
 RUNS: Final = "_runs/"
@@ -72,11 +71,6 @@ def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]
 def changes_file(period: str, partition: Partition) -> str:
     """Return the name of the file of a period's rows."""
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
-
-
-def blocks_file(period: str) -> str:
-    """Return the name of the file of a period's blocks."""
-    return f"{BLOCKS}{period}.pq"
 
 
 def period_named(name: str, partition: Partition) -> str | None:
