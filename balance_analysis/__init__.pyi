@@ -57,7 +57,7 @@ from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
-from .segments.table import SegmentsReport, diagnose_segments, read_segments
+from .segments.rows import read_segments
 
 __version__: str
 
@@ -91,7 +91,6 @@ __all__ = [
     "Repaired",
     "RequestError",
     "Run",
-    "SegmentsReport",
     "SnapshotGoneError",
     "TooLargeError",
     "VerifyReport",
@@ -108,7 +107,6 @@ __all__ = [
     "cut_between",
     "deltas",
     "diagnose_node",
-    "diagnose_segments",
     "diff",
     "drawdown",
     "export",

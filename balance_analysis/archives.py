@@ -149,8 +149,7 @@ class Archive:
             As for `load_balance_changes`; names are by default those that the archive keeps, and
             the ids that it has may be short.
         columns
-            Which columns of the table to return, in this order; fewer are read faster. There is one
-            more on request: `block_height` (Int64), NA where `blocks` doesn't tell it.
+            Which columns of the table to return, in this order; fewer are read faster.
         partial
             Whether to return what there is where the interval is not complete. The default interval
             is then from the first to the last that was asked for.
@@ -170,9 +169,9 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns, (*COLUMNS, network.BLOCK_HEIGHT))
+        check_columns(columns)
         how = {"start": start, "end": end, "partial": partial}
-        return network.ask(self._state, filters, network.read_rows, columns, **how)
+        return network.ask(self._state, filters, Snapshot.read, columns, **how)
 
     @takes_filters
     def iter_batches(
@@ -324,14 +323,6 @@ class Archive:
     def markets(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
         """Return the markets as `parties` does, with how many `parties` but `network` they have."""
         return count_by(self.accounts(partial=partial, **filters), "market_id")
-
-    def blocks(self) -> pd.DataFrame:
-        """Return the network's blocks that imported segments tell of; maybe none.
-
-        One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
-        """
-        blocks: pd.DataFrame = network.read_blocks(self.store).to_pandas()
-        return blocks
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True

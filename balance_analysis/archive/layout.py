@@ -19,7 +19,6 @@ ASSETS: Final = "_assets.json"
 LABELS: Final = "_labels.json"
 CHANGES: Final = "changes/"
 CHECKPOINTS: Final = "_checkpoints/"
-BLOCKS: Final = "_blocks/"
 QUARANTINE: Final = "_quarantine/"
 DISPUTES: Final = "_disputes/"
 RUNS: Final = "_runs/"
@@ -81,11 +80,6 @@ def checkpoint_file(moment: int) -> str:
     It is Parquet. Engines that read every `.parquet` under a folder must not take it as rows.
     """
     return f"{CHECKPOINTS}{from_microseconds(moment):%Y-%m-%d}.pq"
-
-
-def blocks_file(period: str) -> str:
-    """Return the name of the file of a period's blocks."""
-    return f"{BLOCKS}{period}.pq"
 
 
 def period_named(name: str, partition: Partition) -> str | None:

@@ -284,12 +284,12 @@ def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFil
             notes = now
 
 
-def check_columns(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> None:
+def check_columns(columns: Sequence[str]) -> None:
     """Raise ValueError if these are not some of a table's columns, each once."""
     names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise ValueError(f"a table has no columns {unknown}, only {list(known)}")
+        raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
     if isinstance(columns, str) or not names or len(set(names)) < len(names):
         raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
 

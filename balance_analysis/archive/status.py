@@ -219,7 +219,6 @@ Kind = Literal[
     "limits",
     "assets",
     "labels",
-    "blocks",
     "difference",
     "interrupted",
     "ledger",
@@ -236,7 +235,7 @@ class Problem:
     ----------
     kind
         "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "labels",
-        "blocks", "difference" (from what a node or segments say), "ledger" (a change that segments'
+        "difference" (from what a node or segments say), "ledger" (a change that segments'
         ledger has otherwise), "interrupted" (a run that was cut off, or is under way), "leftover"
         (of an interrupted write), "stranger" (a file that is no part of an archive).
     what

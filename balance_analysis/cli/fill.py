@@ -31,6 +31,7 @@ from balance_analysis.text import count_text, range_text, spans_text, without_cr
 if TYPE_CHECKING:
     from balance_analysis.archive.runs import RunReport
     from balance_analysis.evidence import Evidence
+    from balance_analysis.segments.segment import Stretch
 
 
 @command(panel=ARCHIVE, kind=ExportCommand)
@@ -268,8 +269,10 @@ def import_(
     ] = False,
 ) -> int:
     """Import network history segments into an archive; the first run creates it."""
+    from balance_analysis.segments.segment import find_stretches, missing_blocks
+
     _check_order(archive, segments)
-    found, held = ba.diagnose_segments(segments), ba.Archive(archive)
+    stretches, held = find_stretches(segments), ba.Archive(archive)
     reports: list[RunReport] = []
     with connected(filling.scheduler) as cluster:
         run = ba.import_segments(
@@ -283,14 +286,29 @@ def import_(
             **filling.how(),
         )
     if dry_run:
-        echo(str(found))
+        _print_segments(stretches)
         print_spans(run.spans, none="Nothing to import: the archive has all of it")
         return 0
     is_bad = warn_of(reports[-1], held)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
-    messages.say(f"{what}{where} from segments of {found.chain}: {archive}")
-    return BAD if is_bad else PARTIAL if found.missing else 0
+    messages.say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
+    return BAD if is_bad else PARTIAL if missing_blocks(stretches) else 0
+
+
+def _print_segments(stretches: list[Stretch]) -> None:
+    """Print which blocks segments hold, and which are missing between them."""
+    from balance_analysis.segments.rows import span_of
+    from balance_analysis.segments.segment import heights_text, missing_blocks
+
+    count = count_text(sum(len(stretch.segments) for stretch in stretches), "segment")
+    echo(f"chain    {stretches[0].segments[0].chain}, {count}")
+    for stretch in stretches:
+        times = range_text(*span_of(stretch.segments))
+        echo(f"blocks   {stretch.first:,} to {stretch.last:,}, {times}")
+    echo(f"missing  {heights_text(missing_blocks(stretches)) or 'none in between'}")
+    is_known = stretches[0].is_from_first
+    echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
 
 
 def warn_of(report: RunReport, archive: ba.Archive, *, url: str | None = None) -> bool:

@@ -268,6 +268,3 @@ class _Nodes:
         client = self.client.paced(rate and rate / width)
         # A cluster may grow meanwhile: where there is a rate to keep, no task waits for that.
         return NodeLoad(client, self.request, self.run.finished), None if rate is None else width
-
-    def note_committed(self, until: int) -> None:
-        """Nothing goes by it."""

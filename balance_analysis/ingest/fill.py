@@ -72,9 +72,6 @@ class RowSource(Protocol):
         `width` is how many tasks the executor runs at once.
         """
 
-    def note_committed(self, until: int) -> None:
-        """Note up to where the rows of the present span are committed."""
-
 
 class FillKeywords(FilterKeywords, total=False):
     """What functions take that fill an archive, and hand to `fill`."""
@@ -143,15 +140,11 @@ def _fill_spans(
         for span in spans:
             run.asks(span.start, span.end)
             new_rows, requests = run.rows, run.requests
-            try:
-                with span.finishing():
-                    taken = _load_here(source, span) if parts is None else _take(parts, span)
-                    for end, count in taken:
-                        rows += count
-                        source.note_committed(span.committed)
-                        report((done + end - span.start) / total, rows)
-            finally:
-                source.note_committed(span.committed)
+            with span.finishing():
+                taken = _load_here(source, span) if parts is None else _take(parts, span)
+                for end, count in taken:
+                    rows += count
+                    report((done + end - span.start) / total, rows)
             span.tell()
             new_rows, requests = run.rows - new_rows, run.requests - requests
             logger.info("%d new rows in %d requests", new_rows, requests)

@@ -1,7 +1,7 @@
 """Fill an archive from network history segments: a run like an export, by the same machinery.
 
 Segments are taken in the order of their blocks, and each period is committed as soon as it is
-complete. What an archive has imported it knows by content, so the next run takes what is new.
+complete. The coverage names the blocks that an archive holds, so the next run takes what is new.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ from __future__ import annotations
 import contextlib
 import functools
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import groupby
 from typing import ClassVar, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, network
 from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.datafile import NO_ROWS
-from balance_analysis.archive.manifest import Query
+from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.runs import Kind, Run
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import NetworkMismatchError, logger
-from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters, make_filters, take_names, takes
 from balance_analysis.ingest.fill import FillKeywords, fill
@@ -35,11 +33,23 @@ from balance_analysis.load.request import OnBadRows, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, last_block, within
 from balance_analysis.schema import NetworkLimits
-from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks, source_text
-from balance_analysis.segments.content import read_blocks, read_segment_assets, read_segment_limits
-from balance_analysis.segments.segment import Segment, heights_text
-from balance_analysis.segments.table import iter_rows
-from balance_analysis.spans import Span
+from balance_analysis.segments.rows import (
+    Blocks,
+    iter_rows,
+    read_blocks,
+    read_segment_assets,
+    read_segment_limits,
+)
+from balance_analysis.segments.segment import (
+    Segment,
+    Stretch,
+    blocks_of,
+    find_stretches,
+    heights_text,
+    missing_blocks,
+    source_text,
+)
+from balance_analysis.spans import Span, clipped
 from balance_analysis.text import moment_text
 
 
@@ -53,9 +63,9 @@ def import_segments(
 ) -> Run:
     """Bring network history segments into an archive; the first run makes it.
 
-    What is imported already is left out. Where the archive has rows of the same time from nodes,
-    the two are compared, as an export compares what it asks for again; an export goes on where the
-    segments end.
+    Segments whose blocks it has already are left out. Where the archive has rows of the same time
+    from nodes, the two are compared, as an export compares what it asks for again; an export goes
+    on where the segments end.
 
     Parameters
     ----------
@@ -68,7 +78,7 @@ def import_segments(
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
     assets
-        Symbols and decimals of assets, as for `read_assets`, over those that the segments tell.
+        Symbols and decimals of assets, as for `read_assets`; they win over those in the segments.
     labels
         Own names, as for `export`.
     partition
@@ -80,7 +90,7 @@ def import_segments(
     progress
         As for `load_balance_changes`.
     dry_run
-        Write nothing: `spans` of the result tell what would be imported.
+        Write nothing: `spans` of the result are what would be imported.
     on_report, executor
         As for `export`; each worker must reach the segments under the same path.
 
@@ -99,7 +109,7 @@ def import_segments(
     NetworkMismatchError
         If the segments are of two chains, or of another one than the archive.
     CheckError
-        If two segments differ in a block, or one has two rows of one account and block.
+        If two different segments share a block, or one has two rows of one account and block.
     ArchiveLockedError, ArchiveError
         As `export`.
     ValueError
@@ -115,7 +125,7 @@ def import_segments(
     given = take_names(options)
     options["assets"] = read_segment_assets(last).updated(given.assets)
 
-    def source(store: Store, about: Query) -> _Segments:
+    def source(store: Store, about: ArchiveSpec) -> _Segments:
         return _Segments(
             store=store,
             about=about,
@@ -135,6 +145,7 @@ class SegmentLoad:
 
     parts: Mapping[Span, Sequence[Segment]]
     filters: Filters
+    partition: layout.Partition
     on_bad_rows: OnBadRows
 
     def __call__(self, start: int, end: int) -> tuple[list[Step], int]:
@@ -142,7 +153,11 @@ class SegmentLoad:
         return list(self.steps(start, end)), 0
 
     def steps(self, start: int, end: int) -> Iterator[Step]:
-        """Yield what segments tell of [start, end), each up to its last block, the last one all."""
+        """Yield the rows of [start, end) in steps, each of one segment and one period.
+
+        A step ends behind its segment's last block, the last one at the end. It names its own
+        blocks as the source: of what an interrupted run leaves, the coverage says no more.
+        """
         part = next(part for (a, b), part in self.parts.items() if a <= start and end <= b)
         first, last = (
             min(bisect_left(part, moment, key=_last_time), len(part) - 1)
@@ -152,27 +167,38 @@ class SegmentLoad:
         with contextlib.closing(iter_rows(segments, self.filters, self.on_bad_rows)) as found:
             for segment, rows in found:
                 stop = end if segment is segments[-1] else int(rows.times[-1]) + 1
-                source = source_text(segment.chain, segment.begin, segment.last)
-                yield Step(
-                    start, stop, (rows.rows,), rows.bad_rows, 0, 0, None, source, source,
-                    block_height=segment.last,
-                )  # fmt: skip
+                whole = Step(start, stop, (rows.rows,), rows.bad_rows, 0, 0, None)
+                periods = layout.periods_between(start, stop, self.partition)
+                bounds = (layout.period_bounds(each, self.partition) for each in periods)
+                for span in clipped(bounds, start, stop):
+                    begin, height = _heights_in(segment, span)
+                    source = source_text(segment.chain, begin, height)
+                    yield replace(
+                        whole.between(*span), source=source, address=source, block_height=height
+                    )
                 start = stop
 
 
 @functools.lru_cache(maxsize=8)
-def _blocks_of(segment: Segment) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return heights and times of a segment's own blocks."""
-    blocks = read_blocks(segment)
-    return blocks.heights[blocks.since :], blocks.times[blocks.since :]
+def _blocks_of(segment: Segment) -> Blocks:
+    return read_blocks(segment)
 
 
 def _first_time(segment: Segment) -> int:
-    return int(_blocks_of(segment)[1][0])
+    return int(_blocks_of(segment).times[0])
 
 
 def _last_time(segment: Segment) -> int:
-    return int(_blocks_of(segment)[1][-1])
+    return int(_blocks_of(segment).times[-1])
+
+
+def _heights_in(segment: Segment, span: Span) -> tuple[int, int]:
+    """Return the first and the last block of a segment in a span; first = last + 1 for none."""
+    blocks = _blocks_of(segment)
+    begin, end = np.searchsorted(blocks.times, span)
+    # The first and the last block may have no row: it has the time of the block before.
+    reached = [segment.first - 1, *blocks.heights[:-1].tolist(), segment.last]
+    return reached[begin] + 1, reached[end]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -181,41 +207,48 @@ class _Segments:
 
     Attributes
     ----------
-    imported
-        The segments that the archive holds, by the digest of their content.
     load
-        Loads those that it doesn't hold.
-    waiting
-        Those whose blocks are not kept yet, as their rows are not committed.
+        Loads the segments that the archive doesn't hold.
+    newest
+        The highest block that the archive holds from segments; 0 for none.
     """
 
     store: Store
-    about: Query
+    about: ArchiveSpec
     names: Names
     stretches: list[Stretch]
     limits: list[NetworkLimits]
     on_bad_rows: OnBadRows
     run: Run
-    imported: dict[str, network.Imported] = field(default_factory=dict)
     load: SegmentLoad = field(init=False)
-    waiting: deque[Segment] = field(default_factory=deque)
+    newest: int = 0
 
     kind: ClassVar[Kind] = "import"
 
     @property
     def last(self) -> Segment:
-        """The last segment, which tells of the network as it was then."""
+        """The last segment, which has the network's state as it was then."""
         return self.stretches[-1].segments[-1]
 
-    def spans(self, state: Evidence) -> list[Span]:
-        """Return the spans of segments that the archive doesn't hold."""
-        self.imported = network.read_imported(self.store)
-        parts = self._new(state)
-        self.load = SegmentLoad(
-            {self._span_of(part): part for part in parts}, self.about.filters, self.on_bad_rows
-        )
-        self.waiting.extend(chain.from_iterable(parts))
-        return list(self.load.parts)
+    def spans(self, state: Coverage) -> list[Span]:
+        """Return the spans of segments that the archive doesn't hold.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If it holds others, of another chain.
+        """
+        held = [each for x in state.intervals if (each := blocks_of(x.source))]
+        for chain, *_ in held:
+            if chain != self.last.chain:
+                raise NetworkMismatchError(
+                    f"{self.store.uri} has blocks of the chain {chain!r}, and {self.last} is "
+                    f"of {self.last.chain!r}: import it into another archive"
+                )
+        self.newest = max((last for *_, last in held), default=0)
+        parts = _not_held(self.stretches, state)
+        self.load = SegmentLoad(parts, self.about.filters, self.about.partition, self.on_bad_rows)
+        return list(parts)
 
     @contextlib.contextmanager
     def opened(self, writer: Writer, spans: Sequence[Span]) -> Iterator[None]:
@@ -224,7 +257,8 @@ class _Segments:
             _check_network(writer, self.load.parts[span], span)
         yield
         self._keep_names()
-        self._keep_limits(writer)
+        with self.run.noting_damage(writer.about.limits):
+            writer.keep_timeline(self.limits, _last_time(self.last))
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", heights_text(gaps))
 
@@ -236,69 +270,42 @@ class _Segments:
         """Return what reads a part of a span."""
         return self.load, None
 
-    def note_committed(self, until: int) -> None:
-        """Keep the blocks whose rows are committed, and note the segments that are imported."""
-        parts, noted = [], []
-        while self.waiting and _last_time(self.waiting[0]) < until:
-            segment = self.waiting.popleft()
-            heights, times = _blocks_of(segment)
-            first, begin, end = int(heights[0]), int(times[0]), int(times[-1]) + 1
-            held = segment.digest, segment.chain, first, segment.last, begin, end
-            noted.append(network.Imported(*held))
-            parts.append((heights, times))
-        if noted:
-            heights, times = map(np.concatenate, zip(*parts, strict=True))
-            network.keep_blocks(self.store, self.about.partition, heights, times, noted)
-            self.imported.update({each.digest: each for each in noted})
-
-    def _new(self, state: Evidence) -> list[list[Segment]]:
-        """Return the segments that the archive doesn't hold, those together that follow each other.
-
-        Raises
-        ------
-        NetworkMismatchError
-            If it holds others, of another chain.
-        """
-        for each in self.imported.values():
-            if each.chain != self.last.chain:
-                raise NetworkMismatchError(
-                    f"{self.store.uri} has blocks of the chain {each.chain!r}, and {self.last} is "
-                    f"of {self.last.chain!r}: import it into another archive"
-                )
-
-        def is_held(segment: Segment) -> bool:
-            held = self.imported.get(segment.digest)
-            return held is not None and not state.incomplete(held.begin, held.end)
-
-        return [
-            list(part)
-            for stretch in self.stretches
-            for held, part in groupby(stretch.segments, is_held)
-            if not held
-        ]
-
-    def _span_of(self, segments: Sequence[Segment]) -> Span:
-        """Return the span of segments, up to neighbours that the archive holds."""
-        first, last = _first_time(segments[0]), _last_time(segments[-1]) + 1
-        low, high = segments[0].begin, segments[-1].last
-        ends = [x.end for x in self.imported.values() if x.last == low - 1]
-        begins = [x.begin for x in self.imported.values() if x.first == high + 1]
-        return max([x for x in ends if x <= first], default=first), min(
-            [x for x in begins if x >= last], default=last
-        )
-
     def _keep_names(self) -> None:
         kept, told = network.read_archive_names(self.store).assets, read_segment_assets(self.last)
-        newest = max((each.last for each in self.imported.values()), default=0)
-        both = kept.updated(told) if self.last.last >= newest else told.updated(kept)
+        both = kept.updated(told) if self.last.last >= self.newest else told.updated(kept)
         network.write_archive_names(self.store, Names(both).updated(self.names))
 
-    def _keep_limits(self, writer: Writer) -> None:
-        times = np.array([each.fetched_at.value // 1000 for each in self.limits], np.int64)
-        heights = network.heights_at(network.read_blocks(self.store), times).to_pylist()
-        changes = [replace(x, block_height=y) for x, y in zip(self.limits, heights, strict=True)]
-        with self.run.noting_damage(layout.LIMITS):
-            writer.keep_timeline(changes, _last_time(self.last))
+
+def _not_held(stretches: Iterable[Stretch], state: Coverage) -> dict[Span, list[Segment]]:
+    """Return the segments that an archive doesn't hold, neighbours together, by their spans.
+
+    A segment is held if an interval names its blocks, and all of its time is proven. A span reaches
+    up to the neighbouring blocks where the archive holds these: no block lies between.
+    """
+    held = [
+        (*blocks[1:], *each.span)
+        for each in state.intervals
+        if each.proven and (blocks := blocks_of(each.source))
+    ]
+
+    def is_held(segment: Segment) -> bool:
+        is_named = any(a <= segment.first and segment.last <= b for a, b, *_ in held)
+        return is_named and not state.missing(_first_time(segment), _last_time(segment) + 1)
+
+    parts: dict[Span, list[Segment]] = {}
+    for stretch in stretches:
+        for is_done, group in groupby(stretch.segments, is_held):
+            if is_done:
+                continue
+            part = list(group)
+            first, last = _first_time(part[0]), _last_time(part[-1]) + 1
+            before = [stop for _, b, _, stop in held if b == part[0].first - 1]
+            after = [start for a, _, start, _ in held if a == part[-1].last + 1]
+            known = state.known()
+            begins = [b for a, b in known if b <= first and any(a < x <= b for x in before)]
+            ends = [a for a, b in known if a >= last and any(a <= x < b for x in after)]
+            parts[max(begins, default=first), min(ends, default=last)] = part
+    return parts
 
 
 def _check_network(writer: Writer, segments: Sequence[Segment], span: Span) -> None:
@@ -312,7 +319,7 @@ def _check_network(writer: Writer, segments: Sequence[Segment], span: Span) -> N
         If it is so.
     """
     start, end = span
-    files = writer.manifest.files.items()
+    files = writer.state.files.items()
     periods = [period for period, x in files if x.first < end and x.last >= start]
     rows = within(writer.rows_of(periods[-1]), start, end) if periods else NO_ROWS
     if not rows.num_rows:
@@ -320,7 +327,7 @@ def _check_network(writer: Writer, segments: Sequence[Segment], span: Span) -> N
     last, block = last_block(rows)
     place = bisect_right(segments, last, key=_first_time)
     segment = segments[max(place - 1, 0)]
-    [(_, part)] = iter_rows([segment], writer.manifest.evidence.filters)
+    [(_, part)] = iter_rows([segment], writer.about.filters)
     if {*accounts_in(block)}.isdisjoint(accounts_in(within(part.rows, last, last + 1))):
         raise NetworkMismatchError(
             f"the archive has rows of {moment_text(last)}, and {segment} has none of these "

@@ -52,10 +52,8 @@ from balance_analysis.schema import (
     from_microseconds,
     to_bounds,
 )
-from balance_analysis.segments.chain import find_stretches
-from balance_analysis.segments.content import read_blocks
-from balance_analysis.segments.segment import are_segments
-from balance_analysis.segments.table import iter_rows
+from balance_analysis.segments.rows import iter_rows, span_of
+from balance_analysis.segments.segment import are_segments, find_stretches
 from balance_analysis.spans import EVER, Moments, Span, clipped, joined
 from balance_analysis.text import count_text, range_text, without_credentials
 
@@ -358,10 +356,8 @@ def _table(name: str, told: object, tables: Iterator[pa.Table]) -> _Side:
 
 
 def _segments(paths: PathLike | Iterable[PathLike]) -> _Side:
-    stretches, tells = find_stretches(paths), []
-    for stretch in stretches:
-        first, last = (read_blocks(stretch.segments[at]) for at in (0, -1))
-        tells.append((int(first.times[first.since]), int(last.times[-1]) + 1, "complete"))
+    stretches = find_stretches(paths)
+    tells = [(*span_of(stretch.segments), "complete") for stretch in stretches]
 
     def hours(spans: Sequence[Span], filters: Filters) -> Hours:
         parts = (part for x in stretches for _, part in iter_rows(x.segments, filters, "raise"))

@@ -18,7 +18,7 @@ import balance_analysis as ba
 from balance_analysis import Archive
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.wire import PARTS, VIEWS
-from balance_analysis.segments.chain import source_text
+from balance_analysis.segments.segment import source_text
 from tests.archive.writing import writer_of
 from tests.explorer.test_views import check, check_headline, told, with_relative
 from tests.moments import from_microseconds
