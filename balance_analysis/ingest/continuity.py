@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.archive.runs import Run
+from balance_analysis.archive.runs import RunWriter
 from balance_analysis.errors import NetworkMismatchError, RequestError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.load.evidence import NodeState, retention_start
@@ -171,7 +171,7 @@ def _answers(client: Client, ask: Callable[[str], T]) -> Iterator[T]:
     return answers(client.order, ask, lambda _, error: log("%s", error))
 
 
-def ask_latest_block(client: Client, run: Run) -> tuple[str, int] | None:
+def ask_latest_block(client: Client, run: RunWriter) -> tuple[str, int] | None:
     """Note the limits and the last block of the node that knows most; return it and that moment.
 
     `None` where no node has limits, or it doesn't say what its last block is: it may know all.
@@ -191,11 +191,11 @@ def ask_latest_block(client: Client, run: Run) -> tuple[str, int] | None:
                 raise
 
     list(_answers(client, ask))
-    run.source = client.base_urls[0]
+    run.record.source = client.base_urls[0]
     if not told:
         return None
     answer = max(told, key=lambda each: (each.block_time is None, each.block_time or 0))
-    run.source, run.block_height = answer.source, answer.block_height
+    run.record.source, run.record.block_height = answer.source, answer.block_height
     run.limits = network_limits(answer, fetched_at)
     return None if answer.block_time is None else (answer.source, answer.block_time)
 
@@ -205,7 +205,7 @@ def is_finished(
     source: str,
     head: int,
     settle: dt.timedelta,
-    run: Run,
+    run: RunWriter,
     *,
     sleep: Callable[[float], object] = time.sleep,
 ) -> bool:
@@ -226,11 +226,11 @@ def is_finished(
     return True
 
 
-def load_steps(client: Client, request: LoadRequest, run: Run) -> Iterator[Step]:
+def load_steps(client: Client, request: LoadRequest, run: RunWriter) -> Iterator[Step]:
     """Yield the steps of a load in time order, up to the first of a node that lags.
 
     Behind one address there may be nodes of which one lags: that step ends where it does. The last
-    block that a node holds may be unfinished, unless it is the one that is `Run.finished`.
+    block that a node holds may be unfinished, unless it is `RunWriter.finished`.
     """
     load = Load(request)
     with NodePool(client, request.on_bad_rows, run.stats) as pool:

@@ -20,7 +20,7 @@ from balance_analysis.archive import network
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.manifest import ArchiveSpec
-from balance_analysis.archive.runs import Kind, Run
+from balance_analysis.archive.runs import Kind, Run, RunWriter
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import make_filters, take_names, takes
@@ -94,7 +94,7 @@ def export(
     dry_run
         Write nothing, and ask the node only for what the plan takes: the `spans` of the result.
     on_report
-        Called with the run's report when the run begins and when it has ended, also by an error;
+        Called with the run's record when the run begins and when it has ended, also by an error;
         not in a dry run, nor where the archive is refused.
     executor
         Where to load periods, of all spans, side by side: an executor of `concurrent.futures`, or a
@@ -159,9 +159,12 @@ class NodeLoad:
         if self.client.max_requests_per_second is not None:
             # For the last request of the task before, and the driver's own before it commits.
             time.sleep(2 / self.client.max_requests_per_second)
-        run, request = Run(finished=self.finished), replace(self.request, start=start, end=end)
+        run, request = (
+            RunWriter(finished=self.finished),
+            replace(self.request, start=start, end=end),
+        )
         with copy(self.client) as client:
-            return list(load_steps(client, request, run)), run.requests
+            return list(load_steps(client, request, run)), run.stats.requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +187,7 @@ class _Nodes:
     overlap: int
     settle: dt.timedelta
     fill_gaps: bool
-    run: Run = field(default_factory=Run)
+    run: RunWriter = field(default_factory=RunWriter)
 
     kind: ClassVar[Kind] = "export"
 

@@ -15,7 +15,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import Kind, Run, RunReport, reported
+from balance_analysis.archive.runs import Kind, Run, RunWriter, reported
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import logger
@@ -46,8 +46,8 @@ class RowSource(Protocol):
     """Where the rows of an archive come from."""
 
     @property
-    def run(self) -> Run:
-        """What the run did so far."""
+    def run(self) -> RunWriter:
+        """What fills the run's record."""
 
     @property
     def kind(self) -> Kind:
@@ -83,7 +83,7 @@ class FillKeywords(FilterKeywords, total=False):
     partition: Partition | None
     progress: bool | Report | None
     dry_run: bool
-    on_report: Callable[[RunReport], object] | None
+    on_report: Callable[[Run], object] | None
     executor: Executor | Cluster | None
 
 
@@ -94,7 +94,7 @@ def fill(
     partition: Partition | None = None,
     progress: bool | Report | None = None,
     dry_run: bool = False,
-    on_report: Callable[[RunReport], object] | None = None,
+    on_report: Callable[[Run], object] | None = None,
     executor: Executor | Cluster | None = None,
     **filters: Unpack[FilterKeywords],
 ) -> Run:
@@ -109,7 +109,7 @@ def fill(
     if dry_run:
         for span in source.spans(Coverage() if is_new else read_snapshot(store).coverage):
             run.asks(*span)
-        return run
+        return run.result()
     with one_writer(store):
         spans = None
         if manifest.check_bound(store, about):
@@ -125,8 +125,9 @@ def fill(
                 _fill_spans(source, writers, pool, progress)
                 writer.checkpoint()
             lost = manifest.lost_files(store, writer.about, writer.state)
-            run.damaged += [name for name in lost if name not in run.damaged]
-    return run
+            damaged = run.record.damaged
+            damaged += [name for name in lost if name not in damaged]
+    return run.record
 
 
 def _fill_spans(
@@ -142,7 +143,7 @@ def _fill_spans(
             parts = stack.enter_context(closing(_load_on(pool, load, spans, at_once)))
         for span in spans:
             run.asks(span.start, span.end)
-            new_rows, requests = run.rows, run.requests
+            new_rows, requests = run.record.rows, run.stats.requests
             try:
                 with span.finishing():
                     taken = _load_here(source, span) if parts is None else _take(parts, span)
@@ -153,7 +154,7 @@ def _fill_spans(
             finally:
                 source.note_committed(span.committed)
             span.tell()
-            new_rows, requests = run.rows - new_rows, run.requests - requests
+            new_rows, requests = run.record.rows - new_rows, run.stats.requests - requests
             logger.info("%d new rows in %d requests", new_rows, requests)
             done += span.end - span.start
 

@@ -24,7 +24,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.coverage import Coverage
 from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.archive.manifest import ArchiveSpec
-from balance_analysis.archive.runs import Kind, Run
+from balance_analysis.archive.runs import Kind, Run, RunWriter
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
@@ -123,7 +123,7 @@ def import_segments(
             stretches=stretches,
             limits=read_segment_limits(last, stretches[-1].source),
             on_bad_rows=on_bad_rows,
-            run=Run(source=stretches[-1].source, block_height=last.last),
+            run=RunWriter(Run(source=stretches[-1].source, block_height=last.last)),
         )
 
     return fill(archive, source, **options)
@@ -195,7 +195,7 @@ class _Segments:
     stretches: list[Stretch]
     limits: list[NetworkLimits]
     on_bad_rows: OnBadRows
-    run: Run
+    run: RunWriter
     imported: dict[str, network.Imported] = field(default_factory=dict)
     load: SegmentLoad = field(init=False)
     waiting: deque[Segment] = field(default_factory=deque)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, deferred_signals
 from balance_analysis.archive.coverage import Interval, covered_by
-from balance_analysis.archive.runs import Run, keep_bad_rows
+from balance_analysis.archive.runs import RunWriter, keep_bad_rows
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, RequestError, logger
 from balance_analysis.ingest.continuity import Continuity
@@ -62,7 +62,7 @@ class SpanWriter:
 
     store: Store
     writer: Writer
-    run: Run
+    run: RunWriter
     continuity: Continuity | None
     start: int
     end: int
@@ -100,7 +100,7 @@ class SpanWriter:
             min(stop, self.end),
             load,
             self.store,
-            f"{layout.RUNS}{self.run.id}.json",
+            f"{layout.RUNS}{self.run.record.id}.json",
             layout.changes_file(period, partition),
             self.writer.state.files.get(period),
         )
@@ -113,7 +113,7 @@ class SpanWriter:
     def take(self, part: LoadedPeriod) -> None:
         """Take what came of the period from `front` on; commit it, unless it is quiet."""
         steps = [*self.quiet, *(step for step in part.steps if step.start < step.end)]
-        self.run.bad_rows |= {bad: None for step in part.steps for bad in step.bad_rows}
+        self.run.sets_aside(bad for step in part.steps for bad in step.bad_rows)
         evidence = None if part.note is None else self._evidence_of(steps)
         with deferred_signals():
             if evidence is not None:
@@ -223,12 +223,12 @@ class SpanWriter:
             self.continuity.advance(part.last)
         for interval in intervals:
             run.commits(*interval.span)
-        run.rows += part.added
+        run.record.rows += part.added
         # A row that isn't sent again was none only where all rows were sent.
         absent = [within(part.absent, *span) for span in proven]
         conflicts = pa.concat_tables([part.changed, *absent])
         if conflicts.num_rows:
-            run.conflicts.append(canonical(conflicts))
+            run.replaces(canonical(conflicts))
 
     def _put(self, part: LoadedPeriod, name: str) -> None:
         """Put a period's file under the name that it gets."""
