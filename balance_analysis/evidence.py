@@ -231,9 +231,11 @@ class Evidence:
 
     def within(self, start: int, end: int) -> Evidence:
         """Return the evidence for [start, end)."""
-        return self._clipped([(start, end)])
+        return self.clipped([(start, end)])
 
-    def _clipped(self, spans: Sequence[Span]) -> Evidence:
+    def clipped(self, spans: Sequence[Span]) -> Evidence:
+        """Return the evidence for some stretches."""
+
         def words(said: Words) -> Words:
             return tuple((part, node) for span, node in said for part in overlap([span], spans))
 
@@ -308,7 +310,7 @@ class Evidence:
         What both call complete is the result's `complete`.
         """
         both = self.narrow(other.filters)
-        return both._clipped(other.narrow(self.filters).complete)
+        return both.clipped(other.narrow(self.filters).complete)
 
     def with_words(self, node: Node, shared: Iterable[Span], differing: Iterable[Span]) -> Evidence:
         """Return this evidence with a node's word on shared stretches in place of its earlier one.

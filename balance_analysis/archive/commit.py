@@ -25,6 +25,8 @@ from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
+    Query,
+    empty,
     export_command,
     read_manifest,
     to_bytes,
@@ -74,15 +76,23 @@ def deferred_signals() -> Iterator[None]:
 class Writer:
     """The one writer of an archive; whoever makes it holds the lock.
 
+    Parameters
+    ----------
+    store
+        The archive's files.
+    query
+        What a new archive is bound to; nothing is written before the first change.
+
     Attributes
     ----------
     manifest
         The state of the archive.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, query: Query | None = None) -> None:
         self._store = store
-        self.manifest: Manifest = read_manifest(store)
+        is_new = query is not None and store.read(layout.MANIFEST) is None
+        self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
 
     def recover(self) -> None:
         """Finish or forget what an interrupted writer announced, and remove what it left."""

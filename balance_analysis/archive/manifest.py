@@ -276,10 +276,15 @@ def check_bound(store: Store, query: Query) -> bool:
     return False
 
 
+def empty(query: Query) -> Manifest:
+    """Return the state of an archive that holds nothing yet."""
+    return Manifest(query.partition, Evidence(query.filters))
+
+
 def write_empty(store: Store, query: Query) -> None:
     """Make an archive that holds nothing yet."""
     check_bound(store, query)
-    store.write(layout.MANIFEST, to_bytes(Manifest(query.partition, Evidence(query.filters))))
+    store.write(layout.MANIFEST, to_bytes(empty(query)))
 
 
 def export_command(store: Store, *options: str, url: str | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from balance_analysis.archive import network
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import Query
-from balance_analysis.archive.runs import RunReport, iter_reports
+from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
@@ -63,7 +63,7 @@ class ArchiveStatus(Record):
     lost
         Files that are gone, or of another size than what was written.
     last_run
-        The report of the last run; `None` before the first.
+        The last run; `None` before the first.
     writing
         Who is writing to it now, as "process 12 on host, since ..."; `None` if nobody is, or where
         an object store has no lock.
@@ -92,7 +92,7 @@ class ArchiveStatus(Record):
     block_height: int | None
     limits: int
     lost: tuple[str, ...]
-    last_run: RunReport | None
+    last_run: Run | None
     writing: str | None
     is_interrupted: bool
     now: dt.datetime
@@ -191,7 +191,7 @@ def _last_run(status: ArchiveStatus) -> str:
     run = status.last_run
     if run is None:
         return "none"
-    began = moment_text(dt.datetime.fromisoformat(run.started), "seconds")
+    began = moment_text(run.started, "seconds")
     if run.outcome == "incomplete":
         return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
     error = f" ({run.error})" if run.error else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +28,7 @@ from balance_analysis.spans import Span
 from balance_analysis.text import count_text, range_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.runs import RunReport
+    from balance_analysis.archive.runs import Run
     from balance_analysis.evidence import Evidence
     from balance_analysis.segments.segment import Stretch
 
@@ -104,7 +103,7 @@ class Export:
     ) -> None:
         self._settings, self._messages = settings, messages
         self._url, self._archive, self._second = url, archive, second
-        self._report: RunReport | None = None
+        self._report: Run | None = None
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
@@ -146,7 +145,7 @@ class Export:
             return False
         done = held.confirmed[-1][1] if held.confirmed else held.complete[0][0]
         came = [] if self._report is None else self._report.committed[:1]
-        start = min([done, *(dt.datetime.fromisoformat(first) for first, _ in came)])
+        start = min([done, *(first for first, _ in came)])
         if start >= held.complete[-1][1]:
             return False
         return not confirmed_by(self._messages, self._archive, self._second, start=start)
@@ -216,7 +215,7 @@ class Export:
 
         return export_command(self._archive.store, *arguments, url=self._url)
 
-    def _keep(self, report: RunReport) -> None:
+    def _keep(self, report: Run) -> None:
         self._report = report
 
     def _write_metrics(self, code: int) -> None:
@@ -239,8 +238,8 @@ class Export:
         if report is None:
             return False
         is_bad = warn_of(report, self._archive, url=self._url)
-        known = [dt.datetime.fromisoformat(each) for span in report.committed for each in span]
-        asked = f" from {range_text(known[0], known[-1])}" if known else ""
+        known = report.committed
+        asked = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
         cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
@@ -273,14 +272,12 @@ def import_(
 
     _check_order(archive, segments)
     stretches, held = find_stretches(segments), ba.Archive(archive)
-    reports: list[RunReport] = []
     with connected(filling.scheduler) as cluster:
         run = ba.import_segments(
             held,
             segments,
             progress=messages.shows_progress,
             dry_run=dry_run,
-            on_report=reports.append,
             executor=cluster,
             **accounts.named(),
             **filling.how(),
@@ -289,7 +286,7 @@ def import_(
         _print_segments(stretches)
         print_spans(run.spans, none="Nothing to import: the archive has all of it")
         return 0
-    is_bad = warn_of(reports[-1], held)
+    is_bad = warn_of(run, held)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
     messages.say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
@@ -311,7 +308,7 @@ def _print_segments(stretches: list[Stretch]) -> None:
     echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
 
 
-def warn_of(report: RunReport, archive: ba.Archive, *, url: str | None = None) -> bool:
+def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool:
     """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
     from balance_analysis.archive.manifest import export_command
 

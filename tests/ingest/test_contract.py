@@ -158,9 +158,18 @@ class Surface:
             run = kind(where, folder, executor=self._executor, **options)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             return Done([], error=error)
-        before = [line for each in run.conflicts for line in lines_of_table(each.to_pandas())]
-        reasons = {bad.reason for bad in run.bad_rows}
-        return Done(run.spans, run.rows, len(before), len(run.bad_rows), before, reasons)
+        before = [
+            (
+                *(row[name] for name in ba.ACCOUNT_KEY),
+                to_microseconds(row["timestamp"]),
+                int(row["balance"]),
+            )
+            for row in run.conflicting_rows
+        ]
+        aside = folder / "_quarantine" / f"{run.id}.jsonl"
+        lines = aside.read_text().splitlines() if run.bad_rows else []
+        reasons = {json.loads(line)["reason"] for line in lines}
+        return Done(run.spans, run.rows, run.conflicts, run.bad_rows, before, reasons)
 
     @staticmethod
     def _import(where, folder, **options):
