@@ -25,13 +25,11 @@ from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.nodes import FRESH, NodePool, answers
 from balance_analysis.load.request import LoadRequest
 from balance_analysis.load.stream import Load
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, ONCE, Client, Retry
 from balance_analysis.node.exchange import Answer
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.stats import RequestStats
-from balance_analysis.node.walk import Step
-from balance_analysis.node.window import Ask, PageRequest, Window, fetch
+from balance_analysis.node.walk import Ask, PageRequest, Step, Window, fetch
 from balance_analysis.rows import Account, accounts_in, last_block
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text

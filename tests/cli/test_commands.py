@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ import balance_analysis as ba
 from balance_analysis.cli.output import Messages
 from tests.cli.running import COMMANDS, SAMPLE, child, fails, run
 from tests.loopback import Fault, LoopbackNode, random_history
+from tests.waits import without_waits
 
 ROWS = random_history(7, rows=400, accounts=60, largest_block=20)
 LATE = 4_000_000_000 * 10**9
@@ -31,7 +31,7 @@ USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 
 @pytest.fixture(autouse=True)
 def _without_waiting():
-    with stamina.set_testing(True, attempts=3):
+    with without_waits():
         yield
 
 

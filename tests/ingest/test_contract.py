@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import pytest
-import stamina
 from distributed import Client as ClusterClient
 from distributed import LocalCluster
 
@@ -38,6 +37,7 @@ from tests.loopback import Fault
 from tests.moments import to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.segments.writer import flip, make_segments, pg_time
+from tests.waits import without_waits
 
 START = to_microseconds("2023-04-30T18:00")
 ROWS = spread_history(17, start=START, end=START + 36 * HOUR, rows=70, accounts=10)
@@ -229,7 +229,7 @@ def executor_of(name):
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=2, cap=True):
+    with without_waits():
         yield
 
 

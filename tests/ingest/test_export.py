@@ -12,7 +12,6 @@ from dataclasses import replace
 import duckdb
 import pandas as pd
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +47,7 @@ from tests.loopback import Fault
 from tests.loopback.node import LIMITS, V71_LIMITS
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import without_waits
 
 ROWS = spread_history(7)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -59,7 +59,7 @@ CLOSED = {**V71_LIMITS, "canProposeAsset": False}
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=3, cap=True):
+    with without_waits():
         yield
 
 

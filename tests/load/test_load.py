@@ -7,7 +7,6 @@ import re
 
 import pandas as pd
 import pytest
-import stamina
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -22,12 +21,12 @@ from balance_analysis import (
     load_balance_changes,
     load_network_limits,
 )
-from balance_analysis.node.retry import ATTEMPTS
 from tests.columns import ATTRS_KEY, empty_table, lacking
 from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import NOWHERE, session_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import without_waits
 
 LIST = "/api/v2/balance/changes"
 DAY_365 = 365 * 86_400 * 10**9
@@ -42,7 +41,7 @@ PAGE = 20
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=ATTEMPTS, cap=True):
+    with without_waits():
         yield
 
 

@@ -11,13 +11,13 @@ from collections import Counter
 from functools import cache
 
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.waits import without_waits
 
 ROWS = random_history(1)
 MOST_REQUESTS = 40
@@ -37,7 +37,7 @@ VERDICTS = {"ok", "note", "warning", "unknown"}
 
 @pytest.fixture(autouse=True)
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=9, cap=True):
+    with without_waits():
         yield
 
 
@@ -286,7 +286,7 @@ def test_an_empty_node_gets_an_honest_report(release):
 
 def test_a_refusal_as_too_many_slows_down_and_is_told():
     node = LoopbackNode(ROWS, faults=[None, Fault.rate_limited(1)])
-    with stamina.set_testing(False), node, ba.Client(node.url) as client:
+    with node, ba.Client(node.url) as client:
         report = ba.diagnose_node(client, max_requests_per_second=20)
     check(report, node)
     assert report["cursors"].verdict == "warning"

@@ -14,7 +14,7 @@ from balance_analysis.errors import BalanceAnalysisError, IncompleteError, Reque
 from balance_analysis.filters import Filters
 from balance_analysis.node import limits
 from balance_analysis.node.doctor.probe import Probe, SentPage, is_refusal
-from balance_analysis.node.window import FILTER_NAMES
+from balance_analysis.node.walk import FILTER_NAMES
 from balance_analysis.schema import FIELD_NAMES
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
 

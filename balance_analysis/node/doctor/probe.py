@@ -13,13 +13,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client
+from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, TOO_MANY, Client, Retry
 from balance_analysis.node.decode import FIRST_NANOSECOND, LAST_NANOSECOND, decode_page
 from balance_analysis.node.exchange import Answer, Parameters
 from balance_analysis.node.limits import decode_limits
-from balance_analysis.node.retry import TOO_MANY, Retry
 from balance_analysis.node.stats import RequestStats
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW
+from balance_analysis.node.walk import EARLIEST, LONGEST_WINDOW
 from balance_analysis.schema import ACCOUNT_KEY, FIELD_NAMES
 from balance_analysis.spans import Span
 
