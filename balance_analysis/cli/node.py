@@ -112,7 +112,7 @@ def doctor(
     ],
     form: options.PrintFormat = "table",
 ) -> None:
-    """Check whether a node can be trusted, in at most 40 requests, or show what segments hold."""
+    """Check whether a node can be trusted, in some 20 requests, or show what segments hold."""
     from balance_analysis.segments.segment import are_segments
 
     report: ba.NodeReport | ba.SegmentsReport
