@@ -110,7 +110,7 @@ def doctor(
     url: options.Url,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Check whether a node can be trusted, in at most 40 requests."""
+    """Check whether a node can be trusted, in some 20 requests."""
     options.check_is("node", url)
     with ba.Client(url) as client:
         print_record(ba.diagnose_node(client), form)

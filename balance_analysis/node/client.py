@@ -279,6 +279,11 @@ class Client:
         """The node's address; the first one's of several."""
         return self.base_urls[0]
 
+    @property
+    def session(self) -> requests.Session:
+        """What sends the requests."""
+        return self._session
+
     def close(self) -> None:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:

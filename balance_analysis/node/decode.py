@@ -22,7 +22,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.rows import BadRow, are_balances, balance_fault, from_numbers, to_numbers
+from balance_analysis.rows import (
+    Account,
+    BadRow,
+    are_balances,
+    balance_fault,
+    from_numbers,
+    to_numbers,
+)
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
@@ -41,13 +48,18 @@ _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 T = TypeVar("T")
 
 
-class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):
-    """One balance change. A number as `account_type` is a type that the node has no name for."""
+class AccountIds(msgspec.Struct, rename=FIELD_NAMES, gc=False):
+    """An account. A number as `account_type` is a type that the node has no name for."""
 
     asset_id: str
     account_type: str | int
     party_id: str
     market_id: str
+
+
+class Row(AccountIds, rename=FIELD_NAMES, gc=False):
+    """One balance change."""
+
     timestamp: str | int
     balance: str
 
@@ -92,6 +104,7 @@ class BalanceChanges(msgspec.Struct, Generic[E]):
 _page_decoder: Final = msgspec.json.Decoder(BalanceChanges[Edge])
 _raw_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[RawEdge])
 _row_decoder: Final = msgspec.json.Decoder(Row)
+_account_decoder: Final = msgspec.json.Decoder(AccountIds)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -211,7 +224,7 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
         if row is not None and not fault:
             good.append(row)
         else:
-            bad.append(BadRow(raw.decode(errors="replace"), fault, time))
+            bad.append(BadRow(raw.decode(errors="replace"), fault, time, _read_account(raw)))
     rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
@@ -229,6 +242,15 @@ def _read_row(raw: bytes) -> tuple[Row | None, int | None, str]:
         return None, _read_time(time)[0], str(error)
     time, fault = _read_time(row.timestamp)
     return row, time, fault or balance_fault(row.balance)
+
+
+def _read_account(raw: bytes) -> Account | None:
+    """Return the account of a row, if all four ids can be read."""
+    try:
+        ids = decode(_account_decoder, raw)
+    except msgspec.DecodeError:
+        return None
+    return (ids.asset_id, str(ids.account_type), ids.party_id, ids.market_id)
 
 
 def _read_time(timestamp: object) -> tuple[int | None, str]:

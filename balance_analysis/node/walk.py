@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.evidence import Reach
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
@@ -275,7 +276,7 @@ class Step:
     `accepted` is the largest that was not refused. The node is `source` as it was asked, and
     `address` as what answered, after redirects; `head`, microseconds, and `block_height` are its
     last block, of its answers the one that knew least; of `incomplete` it says itself that it may
-    lack rows.
+    lack rows. It was asked at the moment `asked`, when `reach` was its reach.
     """
 
     start: int
@@ -290,6 +291,8 @@ class Step:
     head: int | None = None
     block_height: int | None = None
     incomplete: tuple[tuple[int, int], ...] = ()
+    reach: Reach | None = None
+    asked: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -298,8 +301,12 @@ class Step:
 
     @property
     def known_end(self) -> int:
-        """Up to where the node could know the rows: its last block, if that is before the end."""
-        return self.end if self.head is None else max(self.start, min(self.end, self.head))
+        """Up to where the node could know the rows: its last block, if that is before the end.
+
+        Of a node that names no block it is the newest row that it had before.
+        """
+        head = self.reach.end if self.head is None and self.reach else self.head
+        return self.end if head is None else max(self.start, min(self.end, head))
 
     def between(self, start: int, end: int) -> Step:
         """Return what this step settled in [start, end), of its bounds at most."""

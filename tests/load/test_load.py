@@ -597,11 +597,10 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
     ("size", "options"),
     [
         (35, {"max_page_size": 20}),
-        (200, {"max_page_size": 20, "lossy_cursors": False}),
+        (35, {"max_page_size": 20, "cap_silently": True}),
         (200, {"release": "v0.71"}),
-        (200, {"max_page_size": 20, "cap_silently": True, "lossy_cursors": False}),
     ],
-    ids=["both ends", "cursors", "a larger page", "cursors, capped silently"],
+    ids=["both ends", "both ends, capped silently", "a larger page"],
 )
 def test_a_block_larger_than_a_page_is_resolved(size, options):
     rows = wide_block(size)
@@ -618,8 +617,9 @@ def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties():
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_block_that_can_not_be_resolved_is_named(silent):
-    node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent)
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_block_that_can_not_be_resolved_is_named(silent, lossy):
+    node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent, lossy_cursors=lossy)
     with pytest.raises(IncompleteError, match=rf"the block at .* \({TIMES[10]} ns\) holds more"):
         load(node, page_size=PAGE)
 
