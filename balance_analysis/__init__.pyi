@@ -42,8 +42,8 @@ from .files.parquet import (
     write_parquet,
 )
 from .files.tables import write_table
-from .ingest.export import export
-from .ingest.imports import import_segments
+from .fill.export import export
+from .fill.imports import import_segments
 from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances

@@ -94,7 +94,9 @@ class Run:
         The network's limits then, as a row of the archive's file of limits; `None` where the node
         has none.
     coverage_end
-        Where the archive's coverage ends now, UTC; `None` where it has none.
+        Where the archive ends now, UTC; `None` while it is empty.
+    lagging
+        Whether no node holds the archive's end yet, so that none could be asked.
     """
 
     id: str = field(default_factory=_new_id)
@@ -116,6 +118,7 @@ class Run:
     block_height: int | None = None
     limits: dict[str, Any] | None = None
     coverage_end: dt.datetime | None = None
+    lagging: bool = False
 
     @property
     def is_success(self) -> bool:

@@ -11,7 +11,7 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.archive import confirmed_by, connected, too_old
+from balance_analysis.cli.archive import confirmed_by, too_old
 from balance_analysis.cli.output import (
     BAD,
     LOCKED,
@@ -24,8 +24,8 @@ from balance_analysis.cli.output import (
 from balance_analysis.cli.settings import ConfigFile, ExportCommand, ExportOptions
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.spans import Span
-from balance_analysis.text import count_text, range_text, spans_text, without_credentials
+from balance_analysis.spans import Span, joined
+from balance_analysis.text import count_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from balance_analysis.archive.runs import Run
@@ -66,9 +66,6 @@ def export(
     if dry_run and repair:
         told = options.command_line("verify", folder)
         raise ValueError(f"--repair has no --dry-run; `{told}` tells what it would mend")
-    if (repair or dry_run) and _typed(context, "scheduler"):
-        option = "--repair" if repair else "--dry-run"
-        raise ValueError(f"{option} works without a cluster: leave --scheduler out")
     if given.metrics_file is not None and not dry_run:
         check_output(given.metrics_file, inputs=[config, folder.removeprefix("file://")])
     if repair:
@@ -112,16 +109,17 @@ class Export:
 
     def load(self, client: ba.Client) -> int:
         """Bring the archive up to date."""
-        self._ping(None)
-        with connected(self._settings.scheduler) as cluster:
-            run = self._export(client, executor=cluster)
+        run = self._export(client)
         manifest = self._archive.snapshot().manifest
-        lacking = _lacking(run, manifest.evidence)
+        lacking = _lacking(run, manifest.evidence, fill_gaps=self._settings.fill_gaps)
         nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
         is_bad |= self._differs()
-        said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
-        wrong = [f"{said} is unproven in {self._archive.uri}"] if lacking else []
+        wrong = []
+        if lacking:
+            wrong.append(f"{self._archive.uri} is not complete for {spans_text(lacking)}")
+        elif run.lagging:
+            wrong.append(f"no node reaches the end of {self._archive.uri}")
         return self._finish(wrong, is_bad=is_bad)
 
     def _finish(self, wrong: list[str], *, is_bad: bool) -> int:
@@ -130,7 +128,6 @@ class Export:
             wrong += too_old(self._archive.status(count_accounts=False), max_age)
         code, said = BAD if is_bad else PARTIAL if wrong else 0, "; ".join(wrong)
         self._write_metrics(code)
-        self._ping(code, said)
         if said:
             self._messages.fail(said, code)
         return code
@@ -152,7 +149,6 @@ class Export:
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
-        self._ping(None)
         done = ba.repair(client, self._archive, **self._how())
         if done.is_rebuilt:
             logger.warning(
@@ -171,8 +167,6 @@ class Export:
 
     def failed(self, error: BaseException, code: int) -> int:
         """Measure a run that failed; a source that fails midway leaves a part."""
-        from balance_analysis.archive.runs import error_text
-
         report = self._report
         is_partial = report is not None and report.outcome == "partial"
         if is_partial and isinstance(error, RequestError):
@@ -183,7 +177,6 @@ class Export:
                 self._write_metrics(code)
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
-            self._ping(code, error_text(error))
         if report is not None and is_partial:
             self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
         elif report is not None:
@@ -193,7 +186,7 @@ class Export:
         return code
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
-        names = ("lag", "overlap", "settle", "fill_gaps")
+        names = ("lag", "overlap", "fill_gaps")
         return ba.export(
             client,
             self._archive,
@@ -220,17 +213,9 @@ class Export:
 
     def _write_metrics(self, code: int) -> None:
         if (path := self._settings.metrics_file) is not None:
-            from balance_analysis.ingest.metrics import write_metrics
+            from balance_analysis.fill.metrics import write_metrics
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
-
-    def _ping(self, code: int | None, said: str = "") -> None:
-        """Tell the health check, if there is one, that the run begins or what it ended with."""
-        if (url := self._settings.ping_url) is not None:
-            from balance_analysis.ingest.ping import ping
-
-            told = without_credentials(f"exit code {code}: {said}") if code else ""
-            ping(url, "start" if code is None else "fail" if code else "done", told)
 
     def _tell(self, what: str) -> bool:
         """Tell what is wrong, and how the run ended in one line; return whether anything is."""
@@ -246,12 +231,14 @@ class Export:
         return is_bad
 
 
-def _lacking(run: ba.Run, evidence: Evidence) -> list[Span]:
-    """Return what was asked for and isn't known to be complete now."""
+def _lacking(run: ba.Run, evidence: Evidence, *, fill_gaps: bool) -> list[Span]:
+    """Return what was asked for and isn't complete now; with `fill_gaps` the whole archive was."""
     from balance_analysis.schema import to_microseconds
 
     spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-    return [gap for span in spans for gap in evidence.incomplete(*span)]
+    if fill_gaps:
+        spans.append(evidence.bounds)
+    return joined(gap for span in spans for gap in evidence.incomplete(*span))
 
 
 @command(panel=ARCHIVE)
@@ -272,16 +259,14 @@ def import_(
 
     _check_order(archive, segments)
     stretches, held = find_stretches(segments), ba.Archive(archive)
-    with connected(filling.scheduler) as cluster:
-        run = ba.import_segments(
-            held,
-            segments,
-            progress=messages.shows_progress,
-            dry_run=dry_run,
-            executor=cluster,
-            **accounts.named(),
-            **filling.how(),
-        )
+    run = ba.import_segments(
+        held,
+        segments,
+        progress=messages.shows_progress,
+        dry_run=dry_run,
+        **accounts.named(),
+        **filling.how(),
+    )
     if dry_run:
         _print_segments(stretches)
         print_spans(run.spans, none="Nothing to import: the archive has all of it")

@@ -161,7 +161,6 @@ class FillOptions:
         Literal["quarantine", "raise"],
         Option("--on-bad-rows", help="Set malformed rows aside, or fail."),
     ] = defaults.ON_BAD_ROWS
-    scheduler: Scheduler = None
 
     def how(self) -> dict[str, Any]:
         """Return those that the functions of the library take by the same names."""

@@ -7,7 +7,9 @@ changed, shows; then for what follows.
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Unpack
 
 import pandas as pd
@@ -130,17 +132,175 @@ def export(
 
     def job(store: Store, query: Query, run: RunWriter) -> Job:
         request = make_request(start, last, filters=query.filters, **sizes)
-        rest = Rest(to_microseconds(lagging), to_duration(settle).total_seconds())
-        exporting = _Export(
-            client=client,
-            store=store,
-            names=names,
-            request=request,
-            run=run,
-            overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
-            fill_gaps=fill_gaps,
-            rest=rest,
-        )
-        return Job(exporting.source, exporting.plan, exporting.finish)
+        before, seconds = to_microseconds(lagging), to_duration(settle).total_seconds()
+        overlapping = to_duration(overlap) // dt.timedelta(microseconds=1)
+        planned = _Export(client, store, names, request, run, before, overlapping, fill_gaps)
+        last_block = partial(planned.source.last_block, before, seconds)
+        return Job(planned.source, planned.plan, planned.finish, last_block)
 
     return fill(archive, job, "export", **options)
+
+
+@dataclass(slots=True)
+class _Export:
+    """What an export asks nodes for.
+
+    Attributes
+    ----------
+    client, store, names, request, run
+        From where to where, and what the caller asked for.
+    before
+        The default end, microseconds: a last block before it may be the last of a resting chain.
+    overlap
+        How much of the archive's end is asked for again, microseconds.
+    fill_gaps
+        Whether to ask for what is missing or unproven inside.
+    source
+        The rows of the nodes.
+    """
+
+    client: Client
+    store: Store
+    names: Names
+    request: LoadRequest
+    run: RunWriter
+    before: int
+    overlap: int
+    fill_gaps: bool
+    source: NodeSource = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.source = NodeSource(
+            self.client,
+            self.request.filters,
+            page_size=self.request.page_size,
+            workers=self.request.workers,
+            on_bad_rows=self.request.on_bad_rows,
+            stats=self.run.stats,
+        )
+
+    def plan(self, writer: Writer) -> list[Span]:
+        """Return the stretches to ask for, in time order."""
+        evidence, (start, end) = writer.manifest.evidence, (self.request.start, self.request.end)
+        head = self._ask_limits()
+        if head is not None:
+            # A last block may belong to the archive if the chain rests.
+            end = min(end, head + (head < self.before))
+        if not evidence.answers:
+            begin, end = self.source.interval(start, end)
+            return [(begin, end)] if begin < end else []
+        self._leave_out_strangers(writer)
+        first, last = evidence.bounds
+        spans = [] if start is None else [(start, min(first, end))]
+        if self.fill_gaps:
+            inside = [*evidence.missing(first, last), *evidence.unproven]
+            spans += [(_row_before(writer, begin), min(stop, end)) for begin, stop in inside]
+        if end > last:
+            rows = max((note.last for note in writer.manifest.files.values()), default=last)
+            left = [begin for begin, stop in evidence.unproven if stop == last]
+            begin = min([last - self.overlap, rows, *left])
+            spans.append((max(begin, evidence.answered[-1][0]), end))
+        elif head is not None and head + 1 < last:
+            self.run.record.lagging = True
+            logger.warning(
+                "the node lags behind the archive: its last block is of %s, and the archive ends "
+                "at %s",
+                moment_text(head),
+                moment_text(last),
+            )
+        spans = joined((begin, stop) for begin, stop in spans if begin < stop)
+        if self.fill_gaps and spans:
+            # What the node has forgotten isn't asked for.
+            self.source.reaches(spans[0][0], spans[-1][1])
+        return spans
+
+    def _ask_limits(self) -> int | None:
+        """Ask each address for the limits, once; return the latest last block that one names.
+
+        `None` if none names one.
+        """
+        run, asked_at = self.run, pd.Timestamp.now("UTC")
+        answers: list[Answer[dict[str, Any]]] = []
+        failure: RequestError | None = None
+        urls = self.client.order
+        for url in urls:
+            retry = Retry() if len(urls) == 1 else ONCE
+            try:
+                options: dict[str, Any] = {"base_url": url, "stats": run.stats, "retry": retry}
+                answers.append(self.client.get(NETWORK_LIMITS, [], decode_limits, **options))
+            except RequestError as error:
+                # A node without limits serves balance changes all the same.
+                if error.status not in _NO_LIMITS:
+                    failure = error
+                    logger.log(logging.WARNING if len(urls) > 1 else logging.DEBUG, "%s", error)
+        run.record.source = urls[0]
+        if not answers:
+            if failure is not None:
+                raise failure
+            return None
+        best = max(answers, key=lambda each: each.block_time or 0)
+        run.record.source, run.record.block_height = best.source, best.block_height
+        run.limits = network_limits(best, asked_at)
+        return best.block_time
+
+    def _leave_out_strangers(self, writer: Writer) -> None:
+        """Leave out each of several addresses that has none of the archive's rows.
+
+        Of one address the rows of the overlap show it.
+        """
+        urls = self.client.base_urls
+        if len(urls) == 1 or not writer.manifest.files:
+            return
+        kept = [url for url in urls if not self._is_stranger(writer, url)]
+        if not kept:
+            raise NetworkMismatchError(
+                f"{self.store.uri}: no address has any of the archive's rows: they are of another "
+                "network, or have lost rows"
+            )
+        if len(kept) < len(urls):
+            self.client = self.client.only(*kept)
+            self.source.use(self.client)
+
+    def _is_stranger(self, writer: Writer, url: str) -> bool:
+        """Whether an address reaches over rows that the archive holds, and has none of them."""
+        client = self.client.only(url)
+        alone = NodeSource(
+            client, self.request.filters, on_bad_rows="quarantine", stats=self.run.stats
+        )
+        first, last = writer.manifest.evidence.bounds
+        try:
+            reach = next(iter(alone.reaches(first, last).values()), None)
+            moment = _row_before(writer, last if reach is None else min(reach.end, last))
+            if reach is None or not reach.start <= moment < reach.end:
+                return False
+            came = [b for step in alone.rows(moment, moment + 1) for b in step.batches]
+        except (RequestError, IncompleteError):
+            return False
+        period = layout.period_of(moment, writer.manifest.partition)
+        held = within(writer.rows_of(period), moment, moment + 1)
+        accounts = {*accounts_in(held)}
+        if not accounts or any(accounts & {*accounts_in(batch)} for batch in came):
+            return False
+        logger.warning(
+            "%s is left out: it has none of the archive's rows of %s, so it is of another network, "
+            "or has lost rows",
+            url,
+            moment_text(moment),
+        )
+        return True
+
+    def finish(self, writer: Writer) -> None:
+        """Keep the limits, and the names that the caller gave."""
+        network.write_archive_names(self.store, self.names)
+        if self.run.limits is not None:
+            with self.run.noting_damage(layout.LIMITS):
+                writer.keep_limits(self.run.limits)
+
+
+def _row_before(writer: Writer, moment: int) -> int:
+    """Return the time of the archive's last row before a moment; the moment without one."""
+    for period, note in reversed(writer.manifest.files.items()):
+        if note.first < moment:
+            rows = within(writer.rows_of(period), EVER[0], moment)
+            return int(pc.max(rows["timestamp"].cast(pa.int64())).as_py())
+    return moment

@@ -50,7 +50,7 @@ class Source(Protocol):
     """Where rows come from, and what proves them."""
 
     def rows(self, start: int, end: int) -> Iterator[Step]:
-        """Yield all rows in [start, end), in time order; it may end early."""
+        """Yield all rows in [start, end), in time order."""
 
     def answered(self) -> Evidence:
         """Return the evidence for all rows so far, without asking anything."""
@@ -64,11 +64,24 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a run does: its source, the stretches to ask for, and what it does in the end."""
+    """What a run does.
+
+    Attributes
+    ----------
+    source
+        Where the rows come from.
+    plan
+        Returns the stretches to ask for.
+    finish
+        Keeps what came besides rows.
+    last_block
+        Returns the last block of a chain that rests, if a stretch ended before it.
+    """
 
     source: Source
     plan: Callable[[Writer], Sequence[Span]]
     finish: Callable[[Writer], None]
+    last_block: Callable[[], Step | None] = lambda: None
 
 
 class FillKeywords(FilterKeywords, total=False):
@@ -111,7 +124,7 @@ def fill(
         with reported(store, writer, run, on_report, kind=kind):
             writer.recover()
             spans = job.plan(writer) if spans is None else spans
-            fill_spans(store, writer, job.source, run, spans, progress)
+            fill_spans(store, writer, job.source, run, spans, progress, job.last_block)
             job.finish(writer)
             writer.checkpoint()
             damaged = run.record.damaged
@@ -119,16 +132,17 @@ def fill(
     return run.record
 
 
-def fill_spans(
+def fill_spans(  # noqa: PLR0917 - as a run has them
     store: Store,
     writer: Writer,
     source: Source,
     run: RunWriter,
     spans: Sequence[Span],
     progress: bool | Report | None = False,
+    last_block: Callable[[], Step | None] = lambda: None,
 ) -> None:
-    """Ask a source for stretches, and commit what comes."""
-    filler = _Filler(store, writer, source, run)
+    """Ask a source for stretches, and commit what comes: see `Job`."""
+    filler = _Filler(store, writer, source, run, last_block)
     total, done, rows = sum(end - start for start, end in spans), 0, 0
     with reporting(progress) as report:
         try:
@@ -157,8 +171,8 @@ class _Filler:
 
     Attributes
     ----------
-    store, writer, source, run
-        From where to where.
+    store, writer, source, run, last_block
+        As of `fill_spans`.
     before
         The evidence before the run.
     begin, front
@@ -182,6 +196,7 @@ class _Filler:
     writer: Writer
     source: Source
     run: RunWriter
+    last_block: Callable[[], Step | None]
     before: Evidence = field(init=False)
     begin: int = 0
     front: int = 0
@@ -204,10 +219,20 @@ class _Filler:
         if not self.is_known:
             self._look_at_neighbour(start, end)
         for step in self.source.rows(start, end):
-            self.waiting.append(step)
-            self._commit_periods()
-            yield step
+            part = step.between(step.start, step.known_end)
+            self._add(part)
+            yield part
+            if part.end < step.end:
+                # The node holds no later block: further answers would be as empty.
+                last = self.last_block()
+                if last is not None and last.start == part.end < end:
+                    self._add(last)
+                break
         self._commit_periods(with_rest=True)
+
+    def _add(self, step: Step) -> None:
+        self.waiting.append(step)
+        self._commit_periods()
 
     def keep(self, patience: float | None) -> None:
         """Commit what is complete, and prove it if the source answers in time.
@@ -296,7 +321,9 @@ class _Filler:
             )
         if end <= first:
             logger.warning(
-                "%s lags behind the archive: it has rows up to %s", steps[0].source, moment_text(end)
+                "%s lags behind the archive: it has rows up to %s",
+                steps[0].source,
+                moment_text(end),
             )
 
     def _join(self, found: Evidence) -> None:

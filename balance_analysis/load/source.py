@@ -130,6 +130,10 @@ class NodeSource:
         self._lagging: set[str] = set()
         self._lock, self._looking = threading.Lock(), threading.RLock()
 
+    def use(self, client: Client) -> None:
+        """Ask the addresses of another client from now on."""
+        self.client, self._order = client, list(client.base_urls)
+
     def interval(self, start: int | None, end: int) -> Span:
         """Return [start, end); without a start from the oldest row that any address remembers.
 
@@ -154,19 +158,15 @@ class NodeSource:
                 self._look_at_all(start, end)
         return {url: self._reaches[url] for url in self._order if url in self._reaches}
 
-    def rows(self, start: int, end: int, *, has_row: bool = False) -> Iterator[Step]:
+    def rows(self, start: int, end: int) -> Iterator[Step]:
         """Yield all rows in [start, end), step by step, in time order.
 
-        A step's rows are complete up to its `known_end`, if its node's reach holds it. A step
-        counts as taken when the next one is asked for.
+        A step's rows are complete up to its `known_end`, if its node's reach holds it.
 
         Parameters
         ----------
         start, end
             Microseconds. Stretches that `rows` was called for must not overlap.
-        has_row
-            Whether a row is known to stand at `start`. If the first answer of a single node begins
-            with it, the node has forgotten nothing since, so that its reach isn't asked for before.
 
         Raises
         ------
@@ -178,12 +178,14 @@ class NodeSource:
         self._runs.append([])
         stopped = threading.Event()
         try:
-            first = self._spared(start, end, stopped) if has_row else None
-            if first is None and start < end:
+            first = None
+            if start < end and len(self._order) == 1 and self._looked is None:
+                first = self._first_step(start, end, stopped)
+            if start < end and first is None:
                 first = self._forgotten(start, end)
             if first is not None:
-                yield first
                 self._take(first)
+                yield first
                 start = first.end
             restarts = bool(first and first.rest and first.rest.begins_with_row)
             windows = [Window(start, end, self._page_size, restarts)] if start < end else []
@@ -192,9 +194,9 @@ class NodeSource:
             for step in settle_windows(settle, windows, self._workers):
                 waiting[step.start] = step
                 while start in waiting:
-                    ready = waiting.pop(start)
-                    yield (ready := _without_repeats(ready))
+                    ready = _without_repeats(waiting.pop(start))
                     self._take(ready)
+                    yield ready
                     start = ready.end
         finally:
             stopped.set()
@@ -202,7 +204,7 @@ class NodeSource:
     def last_block(
         self, before: int, settle: float, *, sleep: Callable[[float], object] = time.sleep
     ) -> Step | None:
-        """Return the last block as a step, if the chain rests; it counts as taken.
+        """Return the last block as a step if the chain rests, else `None`.
 
         The last block that a node names may be unfinished. It is whole if it is still the last one
         after a while, and old.
@@ -232,7 +234,7 @@ class NodeSource:
         return step
 
     def evidence(self) -> Evidence:
-        """Return the evidence for all steps that were taken.
+        """Return the evidence for all steps that were yielded.
 
         Each address that answered is asked for its reach again, once a call. One that doesn't
         answer any more proves nothing.
@@ -246,6 +248,18 @@ class NodeSource:
                 after[url] = self._look(url, min(taken)[0], max(end for _, end in taken))[0]
             except (RequestError, IncompleteError) as error:
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
+        return self._evidence(after)
+
+    def answered(self) -> Evidence:
+        """Return the evidence for the steps so far without asking: none of it is proven yet."""
+        return self._evidence({})
+
+    def reach(self, step: Step, start: int, end: int) -> Span:
+        """Return which part of [start, end) the node that answered a step reaches over."""
+        reach, _ = self._look(step.source, start, end)
+        return max(start, reach.start), min(end, reach.end)
+
+    def _evidence(self, after: Mapping[str, Reach]) -> Evidence:
         found = Evidence(self.filters)
         for run in self._runs:
             answers = (answer for step in run for answer in _answers_of(step, after))
@@ -263,22 +277,18 @@ class NodeSource:
         if step.bad_rows:
             self.bad_rows = [*dict.fromkeys([*self.bad_rows, *step.bad_rows])]
 
-    def _spared(self, start: int, end: int, stopped: threading.Event) -> Step | None:
-        """Return the first step of a single node, if it shows that the node has a row at `start`.
+    def _first_step(self, start: int, end: int, stopped: threading.Event) -> Step | None:
+        """Return the first step of a single node that names its last block with each answer.
 
-        `None` if it doesn't, or if the node names no block, so that its reach is to be asked for.
+        It isn't asked for its reach before: what it has forgotten shows when all rows have come.
+        A node that names no block has to be asked for its newest row first: then `None`.
         """
-        if len(self._order) > 1:
-            return None
         url, window = self._order[0], Window(start, end, self._page_size)
         step = self._step(url, window.cut(LONGEST_WINDOW, self._page_size)[0], stopped)
-        times = [batch["timestamp"][0].value for batch in step.batches]
-        times += [bad.time for bad in step.bad_rows if bad.time is not None]
-        if step.head is None or step.reach is None or start != min(times, default=None):
+        if step.head is None or step.reach is None:
             return None
-        reach = Reach(step.reach.node, start, step.head, step.block_height)
-        self._reaches[url] = reach
-        return _without_repeats(replace(step, reach=reach))
+        self._reaches[url] = Reach(step.reach.node, EVER[0], EVER[1], step.block_height)
+        return _without_repeats(replace(step, reach=self._reaches[url]))
 
     def _forgotten(self, start: int, end: int) -> Step | None:
         """Return the part of [start, end) that lies before all rows, as a step without a request.

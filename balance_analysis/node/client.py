@@ -298,6 +298,13 @@ class Client:
                 client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
             yield client
 
+    def only(self, *base_urls: str) -> Client:
+        """Return a client of some of the same nodes, with the same pace and connections."""
+        client = copy(self)
+        client.base_urls, client._owns_session = base_urls, False  # noqa: SLF001 - of its own kind
+        client._session, client._throttle = self._session, self._throttle  # noqa: SLF001
+        return client
+
     def paced(self, per_second: float | None) -> Client:
         """Return a client of the same nodes that has a request rate of its own."""
         client = copy(self)
