@@ -80,6 +80,8 @@ class LoopbackNode:
         The network limits; by default those of the release, `None` before the first block (404).
     block_height, block_timestamp
         The last block; by default one a block of the rows, and the time (ns) of the last row.
+    block_headers
+        Whether answers have the headers that name the last block.
     clock
         The server's clock, ns: the end of a range that has none.
     extra_fields
@@ -133,6 +135,7 @@ class LoopbackNode:
         limits: Mapping[str, Any] | None = V71_LIMITS,
         block_height: int | None = None,
         block_timestamp: int | None = None,
+        block_headers: bool = True,
         clock: Callable[[], int] = time.time_ns,
         extra_fields: Mapping[str, Any] | None = None,
         extra_headers: Mapping[str, str] | None = None,
@@ -159,6 +162,7 @@ class LoopbackNode:
         self.limits = LATER_LIMITS if later else limits
         self.block_height = block_height
         self.block_timestamp = block_timestamp
+        self.block_headers = block_headers
         self.clock = clock
         self.extra_fields = dict(extra_fields or {})
         self.extra_headers = dict(extra_headers or {})
@@ -294,13 +298,10 @@ class LoopbackNode:
         last = self.block_timestamp
         if last is None:
             last = rows[-1].timestamp_ns if rows else self.clock()
-        headers = {
-            "Content-Type": "application/json",
-            "X-Block-Height": str(height),
-            "X-Block-Timestamp": str(last),
-            **self.extra_headers,
-        }
-        return Answer(200, text.encode(), headers)
+        headers = {"Content-Type": "application/json"}
+        if self.block_headers:
+            headers |= {"X-Block-Height": str(height), "X-Block-Timestamp": str(last)}
+        return Answer(200, text.encode(), {**headers, **self.extra_headers})
 
     def _limits(self) -> str:
         if self.limits is None:
