@@ -29,6 +29,8 @@ BEGIN = to_microseconds("2023-04-28T20:00")
 EVER = (0, to_microseconds("2100-01-01"))
 PAUSES = (1, SECOND, 1200 * SECOND, 3 * HOUR, 3 * HOUR, 9 * HOUR, 30 * HOUR)
 SEGMENTS = "segments"
+TOO_LONG, UNREADABLE = "9" * 39, "x" * 39
+"""What stands for a balance of 39 digits, and for a time that can't be read."""
 UNEXPECTED = 1
 """The exit code of an error that is none of the package's; of `diff`: different."""
 
@@ -146,8 +148,8 @@ class Node:
     begun
         Whether it has begun its last block, of which no row is committed.
     lies
-        What it stores instead of some true rows, by their order: another row, or none. A balance
-        of 39 digits is a malformed one.
+        What it stores instead of some true rows, by their order: another row, or none. One of the
+        two balances of 39 characters makes a malformed row of it.
     """
 
     name: str
@@ -161,7 +163,7 @@ class Node:
     answers: list = field(default_factory=list)
 
     def __post_init__(self):
-        self.server.edit_page = self._note
+        self.server.edit_page, self.server.edit_row = self._note, unreadable
         self.server.start()
 
     @property
@@ -209,14 +211,13 @@ class Node:
 
     def _note(self, page, request):
         """Remember what is answered to a request for all rows of a stretch, oldest first."""
-        start, end = (int(request.get(f"dateRange.{name}Timestamp")) // 1000 for name in BOUNDS)
-        if (
-            request.get("pagination.first") == "1"
-            or request.get("pagination.newestFirst") == "true"
-        ):
+        asked = {name: request.get(f"pagination.{name}") for name in ("first", "newestFirst")}
+        if asked["first"] in {None, "1"} or asked["newestFirst"] != "false":
             return
+        start, end = (int(request.get(f"dateRange.{name}Timestamp")) // 1000 for name in BOUNDS)
         if page["balances"]["pageInfo"]["hasNextPage"]:
-            end = int(page["balances"]["edges"][-1]["node"]["timestamp"]) // 1000
+            times = [edge["node"]["timestamp"] for edge in page["balances"]["edges"]]
+            end = max((int(time) // 1000 for time in times if time.isdecimal()), default=start)
         asset, parties = request.get("filter.assetId"), request.params.get("filter.partyIds")
         filters = {"asset_id": asset} if asset else {}
         filters |= {"party_ids": tuple(parties)} if parties else {}
@@ -224,7 +225,13 @@ class Node:
         self.answers.append(Answer(self.name, (start, end), self.reach, filters, balances(rows)))
 
 
-@dataclass
+def unreadable(row):
+    """Spoil the time of a row that is to be sent so."""
+    if row["balance"] == UNREADABLE:
+        row |= {"balance": "1", "timestamp": "soon"}
+
+
+@dataclass(eq=False)
 class Held:
     """An archive, the answers that it was filled from, and what it was compared with."""
 
@@ -236,6 +243,13 @@ class Held:
     @property
     def archive(self):
         return ba.Archive(self.path)
+
+    @property
+    def options(self):
+        """The options of commands that name its accounts."""
+        asset, parties = self.filters.get("asset_id"), self.filters.get("party_ids", ())
+        options = [["--asset-id", asset]] if asset else [["--party-id", each] for each in parties]
+        return [part for pair in options for part in pair]
 
     def copied_to(self, path):
         return replaced(self, path=path, answers=[*self.answers], compared=[*self.compared])
