@@ -116,7 +116,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A bad row that was set aside: the moments that it may be of, and its account if readable."""
+    """A row that proves nothing: a bad one that was set aside, or one on which two answers differ.
+
+    Attributes
+    ----------
+    span
+        The moments that it may be of.
+    account
+        Its account; `None` if it can't be read, so that it may be any.
+    """
 
     span: Span
     account: Account | None = None

@@ -7,7 +7,6 @@ leaves there is called `.NAME.HEX.tmp`; nothing reads it, and it may be deleted.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import tempfile
@@ -72,32 +71,21 @@ def check_output(
     OSError
         If no file can be written there.
     """
-    target = check_outside(path)
+    target, name = check_outside(path), os.fspath(path)
     if suffixes and Path(path).suffix.lower() not in suffixes:
-        *others, last = filter(None, suffixes)
-        names = f"{', '.join(others)} or {last}" if others else last
-        raise ValueError(f"{os.fspath(path)}: name a {names} file")
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a folder; name a file in it", str(path))
+        raise ValueError(f"{name}: name a {' or '.join(filter(None, suffixes))} file")
     if target.exists() and not target.is_file():
-        raise ValueError(f"{os.fspath(path)} is no regular file; name one")
-    places = [place for place in (target, *target.parents) if place.exists()]
-    for source in inputs:
-        if source is None or not Path(source).exists():
-            continue
-        if any(place.samefile(source) for place in places):
-            where = "is the same file as" if Path(source).is_file() else "lies in"
-            raise ValueError(
-                f"{os.fspath(path)} {where} {os.fspath(source)}, an input; name another file"
-            )
-    folder = str(target.parent)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such folder; make it first", folder)
+        raise ValueError(f"{name} is a folder or no regular file; name a file")
+    for source in (each for each in inputs if each):
+        places = [place for place in (target, *target.parents) if place.exists()]
+        if Path(source).exists() and any(place.samefile(source) for place in places):
+            said = f"is the same file as, or lies in, {os.fspath(source)}, an input"
+            raise ValueError(f"{name} {said}; name another file")
     try:
-        tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
-        said = f"this folder can't be written to: {error.strerror}"
-        raise OSError(error.errno, said, folder) from error
+        said = f"this folder can't be written to ({error.strerror}); make it first or name another"
+        raise OSError(error.errno, said, str(target.parent)) from error
     return target
 
 

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, BinaryIO, Final
 
@@ -35,18 +35,18 @@ _EXCEL_DIGITS: Final = 15
 _EXCEL_TEXT: Final = 32_767
 """What a sheet of Excel holds, its header included, a number in it, and a cell."""
 
-_EXCEL_WIDTH: Final = 40
-"""Of a column, at most: ids are longer, and nobody reads them to the end."""
-
-_BUTTON: Final = 3
-_GENERAL: Final = 11
-"""Characters of a filter's button, and of a float without a format."""
-
-_EXACT: Final = " (exact)"
+_GENERAL: Final = "General"
 _GROUPED: Final = "#,##0"
 _FRACTION: Final = "#,##0.00####"
+_DAY: Final = "yyyy-mm-dd"
+_SECOND: Final = "yyyy-mm-dd hh:mm:ss"
+_NARROWEST: Final = {_FRACTION: 21, _DAY: 12, _SECOND: 20}
+"""Characters of a column, at least: autofit knows no formats."""
+
+_WIDEST: Final = 285
+"""Pixels of a column, at most: ids are longer, and nobody reads them to the end."""
+
 _THOUSAND: Final = 1000
-_WORD: Final = 64
 
 _SPECIAL: Final = re.compile(r'[",\r\n]')
 _RUN: Final = r"^([=+\-@\t\r\n])"
@@ -74,10 +74,10 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
           8601, and what is unknown is null.
         - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
-          15 digits and milliseconds: where that loses something, a column such as `balance (exact)`
-          beside it has the exact text; one click on the outline hides all of these. Floats stand
-          there as they are, such as whole units by `units=` of what made the frame. It knows no
-          time zones: moments are in UTC, which the header tells. Text is never a formula.
+          15 digits and milliseconds: a column of amounts or moments that needs more is text, with
+          all digits. For numbers to calculate with, make the frame with `units=`: whole units are
+          floats. Excel has no time zones: moments are in UTC, which the header says. Text is never
+          a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
@@ -229,11 +229,10 @@ def _finite(value: object) -> object:
 
 
 def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
-    columns = [each for field in rows.schema for each in _to_excel(field.name, rows[field.name])]
-    if rows.num_rows >= EXCEL_ROWS or len(columns) > EXCEL_COLUMNS:
+    if rows.num_rows >= EXCEL_ROWS or rows.num_columns > EXCEL_COLUMNS:
         raise ValueError(
             f"a sheet of Excel has {EXCEL_ROWS - 1:,} rows below its header and {EXCEL_COLUMNS:,} "
-            f"columns, not {rows.num_rows:,} and {len(columns):,}: write .parquet or .csv"
+            f"columns, not {rows.num_rows:,} and {rows.num_columns:,}: write .parquet or .csv"
         )
     xlsxwriter = importlib.import_module("xlsxwriter")
     content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
@@ -249,17 +248,17 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
             str: sheet.write_string,
             type(None): sheet.write_blank,
         }
-        for place, (name, shape, values) in enumerate(columns):
+        for place, header in enumerate(rows.column_names):
+            name, shape, values = _to_excel(header, rows[header])
             form = book.add_format({"num_format": shape})
-            width = max([len(name) + _BUTTON, *(_width(value, shape) for value in values)])
-            level = {"level": int(name.endswith(_EXACT))}
-            sheet.set_column(place, place, min(width + 1, _EXCEL_WIDTH), None, level)
+            sheet.set_column(place, place, _NARROWEST.get(shape))
             sheet.write_string(0, place, _to_cell(name), bold)
             for row, value in enumerate(map(_to_cell, values), 1):
                 # An empty cell has a format, or a row of these would not be there.
                 write[type(value)](row, place, value, plain if value is None else form)
-        if columns:
-            sheet.autofilter(0, 0, rows.num_rows, len(columns) - 1)
+        if rows.num_columns:
+            sheet.autofilter(0, 0, rows.num_rows, rows.num_columns - 1)
+            sheet.autofit(_WIDEST)
     file.write(content.getbuffer())
 
 
@@ -276,47 +275,28 @@ def _to_cell(value: object) -> object:
     return text
 
 
-def _to_excel(name: str, column: pa.ChunkedArray) -> Iterator[tuple[str, str, list[Any]]]:
-    """Yield a column as a sheet has it, as header, format and values.
-
-    Where Excel's 15 digits, or its milliseconds, lose something, the exact text follows.
-    """
+def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, str, list[Any]]:
+    """Return the header, format and values of a column: text where Excel would lose digits."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         plain = column.cast(pa.int64()).cast(pa.timestamp(kind.unit))
-        seen = pc.floor_temporal(plain, unit="millisecond")
-        is_day = pc.all(pc.equal(pc.floor_temporal(plain, unit="day"), plain)).as_py()
-        shape = "yyyy-mm-dd" if is_day else "yyyy-mm-dd hh:mm:ss"
-        yield f"{name} (UTC)" if kind.tz else name, shape, seen.cast(pa.timestamp("us")).to_pylist()
-        if not pc.all(pc.equal(seen, plain)).as_py():
+        if not pc.all(pc.equal(pc.floor_temporal(plain, unit="millisecond"), plain)).as_py():
             exact = _iso(column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")))
-            yield f"{name}{_EXACT}", "General", exact.to_pylist()
-        return
-    values, shape = column.to_pylist(), "General"
+            return name, _GENERAL, exact.to_pylist()
+        is_day = pc.all(pc.equal(pc.floor_temporal(plain, unit="day"), plain)).as_py()
+        moments = plain.cast(pa.timestamp("us")).to_pylist()
+        return f"{name} (UTC)" if kind.tz else name, _DAY if is_day else _SECOND, moments
+    values = column.to_pylist()
     known = [value for value in values if value is not None]
-    if pa.types.is_integer(kind):
-        shape = _GROUPED
-    elif pa.types.is_decimal(kind):
-        shape = _GROUPED if kind.scale == 0 else _FRACTION
-    elif pa.types.is_floating(kind) and any(_THOUSAND <= abs(x) < math.inf for x in known):
-        shape = _FRACTION
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         texts = [None if value is None else f"{Decimal(value):f}" for value in values]
-        numbers = [value if value is None else float(value) for value in values]
-        yield name, shape, numbers if kind.bit_width > _WORD else values
         if any(len(text.replace(".", "").strip("-0")) > _EXCEL_DIGITS for text in texts if text):
-            yield f"{name}{_EXACT}", "General", texts
-        return
-    yield name, shape, values
-
-
-def _width(value: object, shape: str) -> int:
-    """Return how many characters Excel shows of a value."""
-    if isinstance(value, dt.date):
-        return len(shape)
-    if isinstance(value, int | float) and shape != "General":
-        return len(f"{value:,.0f}") + len(shape) - len(_GROUPED)
-    return min(len(str(value)), _GENERAL) if isinstance(value, float) else len(str(value or ""))
+            return name, _GENERAL, texts
+        is_whole = pa.types.is_integer(kind) or kind.scale == 0
+        numbers = [None if value is None else float(value) for value in values]
+        return name, _GROUPED if is_whole else _FRACTION, numbers
+    is_large = pa.types.is_floating(kind) and any(_THOUSAND <= abs(x) < math.inf for x in known)
+    return name, _FRACTION if is_large else _GENERAL, values
 
 
 WRITERS: Final[dict[str, Callable[[pa.Table, BinaryIO], None]]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -28,19 +28,22 @@ from balance_analysis.archive.manifest import (
 from balance_analysis.archive.runs import Kind, Run, RunWriter, keep_bad_rows, reported
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
-from balance_analysis.evidence import Evidence
+from balance_analysis.evidence import Evidence, SetAside
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.node.reach import started
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical, within
+from balance_analysis.rows import accounts_in, canonical, within
 from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.spans import EVER, Span, between, joined, overlap
+from balance_analysis.spans import EVER, Span, between, joined
 from balance_analysis.text import moment_text, range_text, spans_text
 
 PATIENCE: Final = 3.0
 """Seconds that a node may take to vouch for what an interrupted run keeps."""
+
+_MOST_DOUBTS: Final = 1000
+"""Rows on which two answers differ that the evidence names one by one."""
 
 _LONG: Final = 30.0
 """Seconds after which a run that goes on asks the node again what it may have forgotten."""
@@ -185,7 +188,7 @@ class _Filler:
         Rows that the archive held: those that came with another balance, and those that didn't
         come.
     contradicted
-        The moments at which rows came that an earlier answer has otherwise, or lacks.
+        Rows that came, and that an earlier complete answer has otherwise, or lacks.
     is_known
         Whether the source is known to be of the archive's network.
     proven_at
@@ -204,7 +207,7 @@ class _Filler:
     committed: list[Span] = field(default_factory=list)
     changed: pa.Table = field(default_factory=lambda: NO_ROWS)
     absent: pa.Table = field(default_factory=lambda: NO_ROWS)
-    contradicted: list[Span] = field(default_factory=list)
+    contradicted: pa.Table = field(default_factory=lambda: NO_ROWS)
     is_known: bool = False
     proven_at: float = field(default_factory=time.monotonic)
 
@@ -278,11 +281,14 @@ class _Filler:
         if self.run.bad_rows:
             keep_bad_rows(self.store, self.run)
         if new.num_rows:
-            touched = moments_of(pa.concat_tables([merged.added, merged.changed]))
-            self.contradicted += overlap(touched, self.before.complete)
+            other = pa.concat_tables([merged.added, merged.changed])
+            doubted = _inside(other, self.before.complete)
+            self.contradicted = pa.concat_tables([self.contradicted, doubted])
             content, note = encode_rows(merged.rows)
-            answered = self.source.answered().within(self.begin, stop)
-            evidence = (self.writer.manifest.evidence | answered).without_agreement(touched)
+            evidence = self.writer.manifest.evidence | self.source.answered().within(
+                self.begin, stop
+            )
+            evidence = _doubting(evidence, doubted).without_agreement(moments_of(other))
             self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
             self.run.record.rows += merged.added.num_rows
             self.changed = pa.concat_tables([self.changed, merged.changed])
@@ -330,10 +336,10 @@ class _Filler:
         """Note what the source proves of what is committed, and which rows are disputed."""
         proof = found.clipped(self.committed)
         evidence = self.writer.manifest.evidence | proof
-        gone = [within(self.absent, *span) for span in proof.complete]
-        missed = pa.concat_tables([NO_ROWS, *gone])
-        for spans, by in ((self.contradicted, self.before), (moments_of(missed), proof)):
-            for span in spans:
+        missed = _inside(self.absent, proof.complete)
+        for rows, by in ((self.contradicted, self.before), (missed, proof)):
+            evidence = _doubting(evidence, rows)
+            for span in moments_of(rows):
                 answer, newer = by.answer_at(span[0]), evidence.answer_at(span[0])
                 older = self.before.answer_at(span[0])
                 if answer and newer and older and older.node != newer.node:
@@ -342,8 +348,27 @@ class _Filler:
         conflicts = pa.concat_tables([self.changed, missed])
         if conflicts.num_rows:
             self.run.replaces(canonical(conflicts))
-        left = [within(self.absent, *span) for span in between(proof.complete, *EVER)]
-        self.absent, self.changed = pa.concat_tables([NO_ROWS, *left]), NO_ROWS
-        self.contradicted = []
+        self.absent = _inside(self.absent, between(proof.complete, *EVER))
+        self.changed = self.contradicted = NO_ROWS
         for span in self.committed:
             self.run.commits(*span)
+
+
+def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:
+    """Return the rows in some stretches."""
+    return pa.concat_tables([NO_ROWS, *(within(rows, *span) for span in spans)])
+
+
+def _doubting(evidence: Evidence, rows: pa.Table) -> Evidence:
+    """Return evidence that proves nothing of rows on which two answers differ.
+
+    The next answer that reaches over their moments, and has the same rows, proves them.
+    """
+    spans = moments_of(rows)
+    if rows.num_rows > _MOST_DOUBTS:
+        doubts = [SetAside((spans[0][0], spans[-1][1]))]
+    else:
+        times = rows["timestamp"].cast(pa.int64()).to_pylist()
+        pairs = zip(times, accounts_in(rows), strict=True)
+        doubts = [SetAside((time, time + 1), account) for time, account in pairs]
+    return replace(evidence, set_aside=tuple(dict.fromkeys([*evidence.set_aside, *doubts])))

@@ -74,7 +74,7 @@ _IDS: Final = ("asset_id", "type", "party_id", "market_id")
 _THREADS: Final = 2
 """How many segments are read at once."""
 
-_VALUES: Final = {"t": True, "f": False}
+_FLAGS: Final = {"t": True, "f": False}
 _NOT_SET: Final = pd.Timestamp(0, tz="UTC")
 
 
@@ -504,7 +504,7 @@ def _versions(
 
 def _fields(row: dict[str, str]) -> dict[str, Any]:
     """Return the fields of limits that a row has."""
-    flags = {name: _VALUES[row[name]] for name in LIMIT_FLAGS}
+    flags = {name: _FLAGS[row[name]] for name in LIMIT_FLAGS}
     return flags | {name: _moment(row[name]) for name in LIMIT_MOMENTS}
 
 

@@ -248,8 +248,7 @@ def test_a_file_that_is_no_table_is_usage(tmp_path):
 def test_a_file_that_is_not_there_is_usage(tmp_path):
     said = fails("summary", tmp_path / "none.parquet", code=2, folder=tmp_path)
     assert "none.parquet" in said
-    said = fails("summary", tmp_path / "none", "--until-block", 9, code=2, folder=tmp_path)
-    assert "none: there is no such file or archive" in said
+    assert "there is no such file or archive" in said
 
 
 def test_an_address_without_its_scheme_is_told_with_it(tmp_path):

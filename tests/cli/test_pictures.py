@@ -199,8 +199,8 @@ def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_pat
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["-o", "{}/x.doc"], "name a .png, .svg or .pdf file"),
-        (["-o", "{}/x"], "name a .png, .svg or .pdf file"),
+        (["-o", "{}/x.doc"], "name a .png or .svg or .pdf file"),
+        (["-o", "{}/x"], "name a .png or .svg or .pdf file"),
         (["-o", "{}/none/x.png"], "make it first"),
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),

@@ -171,8 +171,8 @@ def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_pa
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        ({"to": "no/such/folder/file"}, FileNotFoundError, "no such folder"),
-        ({"to": "."}, IsADirectoryError, "is a folder; name a file in it"),
+        ({"to": "no/such/folder/file"}, FileNotFoundError, "be written to"),
+        ({"to": "."}, ValueError, "is a folder"),
         ({"by": "party"}, ValueError, "did you mean 'party_id'"),
         ({"by": None}, TypeError, "by must name columns"),
         ({"start": "2023-04-02", "end": "2023-04-01"}, ValueError, "start must be before end"),
