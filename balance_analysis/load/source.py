@@ -17,7 +17,7 @@ import operator
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial, reduce
@@ -158,7 +158,7 @@ class NodeSource:
                 self._look_at_all(start, end)
         return {url: self._reaches[url] for url in self._order if url in self._reaches}
 
-    def rows(self, start: int, end: int) -> Iterator[Step]:
+    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), step by step, in time order.
 
         A step's rows are complete up to its `known_end`, if its node's reach holds it.
@@ -201,9 +201,7 @@ class NodeSource:
         finally:
             stopped.set()
 
-    def last_block(
-        self, before: int, settle: float, *, sleep: Callable[[float], object] = time.sleep
-    ) -> Step | None:
+    def last_block(self, before: int, settle: float) -> Step | None:
         """Return the last block as a step if the chain rests, else `None`.
 
         The last block that a node names may be unfinished. It is whole if it is still the last one
@@ -220,7 +218,7 @@ class NodeSource:
         head = self._heads.get(url, before)
         if head >= before:
             return None
-        sleep(settle)
+        self.client.sleep(settle)
         try:
             step = self._step(url, Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:
@@ -250,20 +248,27 @@ class NodeSource:
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
         return self._evidence(after)
 
-    def answered(self) -> Evidence:
-        """Return the evidence for the steps so far without asking: none of it is proven yet."""
-        return self._evidence({})
+    def answered(self, start: int, end: int) -> Evidence:
+        """Return the evidence for [start, end) without asking: none of it is proven yet."""
+        return self._evidence({}, start, end).within(start, end)
 
-    def reach(self, step: Step, start: int, end: int) -> Span:
-        """Return which part of [start, end) the node that answered a step reaches over."""
-        reach, _ = self._look(step.source, start, end)
-        return max(start, reach.start), min(end, reach.end)
+    def ask(self, url: str, start: int, end: int) -> Step:
+        """Return how one address answers the first part of [start, end), without counting it."""
+        return self._step(url, Window(start, end, self._page_size))
 
-    def _evidence(self, after: Mapping[str, Reach]) -> Evidence:
+    def reach(self, url: str, start: int, end: int) -> Reach:
+        """Return how much of [start, end) one address knows."""
+        return self._look(url, start, end)[0]
+
+    def _evidence(
+        self, after: Mapping[str, Reach], start: int = EVER[0], end: int = EVER[1]
+    ) -> Evidence:
+        """Return the evidence for the steps that [start, end) touches."""
         found = Evidence(self.filters)
         for run in self._runs:
-            answers = (answer for step in run for answer in _answers_of(step, after))
-            bad = (_set_aside(step, bad) for step in run for bad in step.bad_rows)
+            steps = [step for step in run if step.start < end and step.end > start]
+            answers = (answer for step in steps for answer in _answers_of(step, after))
+            bad = (_set_aside(step, bad) for step in steps for bad in step.bad_rows)
             found |= Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
         return found
 

@@ -178,7 +178,7 @@ class Surface:
     def _command(self, _, folder, where, options):
         begin = ("import", folder, where) if self.imports else ("export", where, folder)
         before = reports(folder)
-        result = invoke([*begin, *arguments(options)], env={"BALANCE_ANALYSIS_SETTLE": "0s"})
+        result = invoke([*begin, *arguments(options)])
         told = [report for name, report in reports(folder).items() if name not in before]
         done = Done(printed_spans(result.stdout), code=result.exit_code, said=result.stderr)
         for report in told:

@@ -159,7 +159,9 @@ def check_explanation(archive, page, account, at):
     assert one["balance"] == (None if expected.balance is None else str(expected.balance))
     assert (one["at"], one["why"], one["state"]) == (at, expected.why, expected.state)
     assert (one["source"], one["confirmed_by"]) == (expected.source, expected.confirmed_by)
-    asked = expected.asked and [int(moment.value) // 1000 for moment in map(pd.Timestamp, expected.asked)]
+    asked = expected.asked and [
+        int(moment.value) // 1000 for moment in map(pd.Timestamp, expected.asked)
+    ]
     assert [one["first_asked_at"], one["asked_at"]] == (asked or [None, None])
     heights = [one["first_block_height"], one["block_height"]]
     assert heights == [*(expected.heights or (None, None))]

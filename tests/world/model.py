@@ -326,7 +326,7 @@ def untrue(rows, complete, answers, filters, true):
 
 def run_command(*arguments):
     """Return how a command ended, which is never by an unexpected error, and what it said."""
-    result = invoke(arguments, env={"BALANCE_ANALYSIS_SETTLE": "0s"})
+    result = invoke(arguments)
     assert result.exit_code != UNEXPECTED or arguments[0] == "diff", (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)
     return result.exit_code, result.output

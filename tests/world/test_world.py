@@ -107,9 +107,7 @@ class World(RuleBasedStateMachine):
     def time_goes_on(self, seed, blocks):
         self._grow(seed, blocks)
 
-    @rule(
-        which=st.integers(0, 2), tenth=st.integers(1, 9), what=st.sampled_from(["forget", "lag"])
-    )
+    @rule(which=st.integers(0, 2), tenth=st.integers(1, 9), what=st.sampled_from(["forget", "lag"]))
     def node_knows_less(self, which, tenth, what):
         node, moment = self._of(self.nodes, which), self._moment(tenth)
         if what == "forget" and moment <= node.head:
@@ -119,7 +117,8 @@ class World(RuleBasedStateMachine):
         node.refresh()
 
     @rule(
-        which=st.integers(0, 2), what=st.sampled_from(["headers", "begun", "catch_up", "restart", "heal"])
+        which=st.integers(0, 2),
+        what=st.sampled_from(["headers", "begun", "catch_up", "restart", "heal"]),
     )
     def node_changes(self, which, what):
         node = self._of(self.nodes, which)
