@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError, logger
+from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
-from balance_analysis.labels import Names, note_names
+from balance_analysis.labels import note_names
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadKeywords, Report, check_positive, make_request
 from balance_analysis.load.stream import Load
@@ -20,13 +18,10 @@ from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest
 from balance_analysis.presentation import facts_html, rows_html
-from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from balance_analysis.merge import Part
 
 
 _SHOWN: Final = 10
@@ -105,64 +100,16 @@ def load_balance_changes(
     logging; rows that came all the same stay. A bound that was left open lies where what is known
     does. For what stays undetectable behind one
     address, see `Client`. A node that fails before it is asked again is believed what it said.
-
-    An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
     """
     names = take_names(options)
-    return PartialLoad(client, Load(make_request(**options)), names=names).finish(progress)
+    load = Load(make_request(**options))
+    from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
-
-@dataclass(slots=True)
-class PartialLoad:
-    """What is complete of a load: the rows of the settled spans, sorted up to the first gap."""
-
-    client: Client
-    load: Load
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    names: Names = Names()  # noqa: RUF009 - immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the node's user and password: errors, which hold this, go far."""
-        client = self.client.without_users()
-        return PartialLoad, (client, self.load, self.batches, self.parts, self.names)
-
-    def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
-        """Load what is missing and return the whole table."""
-        try:
-            for step in self.load.run(self.client, progress):
-                self.batches += step.batches
-                self._sort(at_least=PART)
-        except BalanceAnalysisError as error:
-            error.partial = self
-            error.add_note("What has come is kept: error.resume() loads what is missing.")
-            raise
-        from balance_analysis.merge import merge  # noqa: PLC0415 - pandas is heavy
-
-        self._sort(at_least=0)
-        table = merge(self.parts)
-        table.attrs[ATTRS_KEY] |= note_names(self.load.describe(), self.names)
-        return table
-
-    def _sort(self, *, at_least: int) -> None:
-        """Sort the rows before the first gap, if they are enough; no earlier ones will come."""
-        if _count(self.batches) < at_least:
-            return
-        from balance_analysis.merge import sort_parts  # noqa: PLC0415 - pandas is heavy
-
-        # Spans don't overlap: in their order, the rows of each account are by time.
-        self.batches.sort(key=_begin)
-        gaps = self.load.missing()
-        whole = bisect_left(self.batches, gaps[0].start, key=_begin) if gaps else None
-        ready = self.batches[:whole]
-        if _count(ready) >= at_least:
-            self.batches = self.batches[len(ready) :]
-            self.parts += sort_parts(pa.Table.from_batches([batch]) for batch in ready)
-
-    def resume(self, client: Client | None = None) -> pd.DataFrame:
-        """Load what is missing, from the same node or another, and return the whole table."""
-        client, load = client or self.client, deepcopy(self.load)
-        return PartialLoad(client, load, [*self.batches], [*self.parts], self.names).finish()
+    steps = load.in_time_order(load.run(client, progress))
+    batches = (batch for step in steps for batch in step.batches)
+    table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
+    table.attrs[ATTRS_KEY] |= note_names(load.describe(), names)
+    return table
 
 
 @takes(LoadKeywords, make_request, make_filters)
@@ -200,15 +147,6 @@ def iter_balance_changes(
         As `load_balance_changes`; all batches before are complete.
     """
     return _batches(client, Load(make_request(**options)), progress)
-
-
-def _begin(batch: pa.RecordBatch) -> int:
-    moment: int = batch["timestamp"][0].value
-    return moment
-
-
-def _count(batches: list[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
 
 
 def _batches(

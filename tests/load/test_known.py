@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 import balance_analysis as ba
@@ -268,30 +266,6 @@ def test_a_stream_says_at_its_end_what_is_not_known(caplog):
     assert caplog.text.count("known to be complete") == 1
 
 
-def failing_after(count):
-    return lambda index, _: Fault.status(503) if index >= count else None
-
-
-@pytest.mark.parametrize("rows", [until(MIDDLE), since(TIMES[30])], ids=["head", "oldest"])
-def test_a_load_that_goes_on_knows_the_same(rows, tmp_path):
-    head = MIDDLE if rows[0] == ROWS[0] else END
-    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    options = {**bounds, "page_size": 20, "workers": 1}
-    with node_of(rows, head=head) as node, ba.Client(node.url) as client:
-        expected = known_of(ba.load_balance_changes(client, **options))
-        node.faults = failing_after(len(node.requests) + 18)
-        with pytest.raises(ba.RequestError) as failed:
-            ba.load_to_parquet(client, tmp_path / "x", **options)
-        node.faults = ()
-        ba.load_to_parquet(client, tmp_path / "x", resume=True, **options)
-        assert known_of(ba.read_parquet(tmp_path / "x")) == expected
-        node.faults = failing_after(len(node.requests) + 18)
-        with pytest.raises(ba.RequestError) as failed:
-            ba.load_balance_changes(client, **options)
-        node.faults = ()
-        assert known_of(pickle.loads(pickle.dumps(failed.value)).resume()) == expected
-
-
 @pytest.mark.parametrize(
     ("rows", "head", "code"),
     [(ROWS, END, 0), (until(MIDDLE), MIDDLE, 3), (since(MIDDLE), END, 3)],
@@ -306,15 +280,3 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
         )
     assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
-
-
-def test_a_lagging_answer_before_an_interruption_is_not_forgotten(tmp_path):
-    """The answers before are of a node that remembers less; those after of one that has it all."""
-    options = {"start": from_microseconds(START), "end": from_microseconds(END), "page_size": 20}
-    with node_of(since(TIMES[30])) as shallow, node_of() as deep:
-        shallow.faults = failing_after(25)
-        with ba.Client(shallow.url) as client, pytest.raises(ba.RequestError):
-            ba.load_to_parquet(client, tmp_path / "x", workers=1, **options)
-        with ba.Client(deep.url) as client:
-            ba.load_to_parquet(client, tmp_path / "x", workers=1, resume=True, **options)
-    assert known_of(ba.read_parquet(tmp_path / "x")) == ((TIMES[30], END),)
