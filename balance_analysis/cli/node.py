@@ -27,6 +27,9 @@ def fetch(
     requests: options.RequestOptions,
     since: options.Since = None,
     until: options.Until = None,
+    opening: Annotated[
+        bool, Option("--opening", help="Add each account's last row before --since.")
+    ] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
     for each in url:
@@ -40,6 +43,7 @@ def fetch(
             output,
             start=since,
             end=until,
+            opening=opening,
             **accounts.named(),
             **requests.sizes(),
             progress=messages.shows_progress,

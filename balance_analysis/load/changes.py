@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
 from balance_analysis.labels import note_names
+from balance_analysis.load.opening import begin_load
 from balance_analysis.load.request import LoadKeywords, Report, check_positive, make_request
 from balance_analysis.load.source import Load, NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
@@ -31,13 +33,14 @@ _SHOWN: Final = 10
 def load_balance_changes(
     client: Client,
     *,
+    opening: bool = False,
     progress: bool | Report | None = None,
     **options: Unpack[LoadKeywords],
 ) -> pd.DataFrame:
     """Load all balance changes in [start, end), complete or not at all.
 
     The interval is walked by time, without cursors, so nothing is lost on nodes whose cursors lose
-    rows. A window has no opening row: what an account held before its first row is not in it.
+    rows. What an account held before its first row is not in it, unless `opening` adds it.
 
     Parameters
     ----------
@@ -56,6 +59,10 @@ def load_balance_changes(
     assets
         Symbols and decimals of assets, as for `read_assets`: `asset_id` may be a symbol then, and
         the table's attrs have them.
+    opening
+        Whether to add openings: of each of these accounts, its last row before `start`, under its
+        own timestamp. All rows that the node has from before `start` are asked for, and the last
+        ones are kept. An account without one has no row, or one that the node has forgotten.
     page_size
         Rows a request.
     workers
@@ -102,10 +109,10 @@ def load_balance_changes(
     undetectable behind one address, see `Client`.
     """
     names = take_names(options)
-    load = Load(client, make_request(**options))
+    load, openings = begin_load(client, make_request(**options), opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
-    batches = (batch for step in load.steps(progress) for batch in step.batches)
+    batches = chain(openings, (x for step in load.steps(progress) for x in step.batches))
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
     table.attrs[ATTRS_KEY] |= note_names(load.describe(), names)
     return table

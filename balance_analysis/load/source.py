@@ -529,6 +529,13 @@ def _merged(batch: pa.RecordBatch) -> pa.RecordBatch:
 class Load:
     """One load under way: its steps, and when they have come what is known of its interval.
 
+    Parameters
+    ----------
+    client, request
+        What is loaded, and from where.
+    before
+        A load that was done for this one: its requests, seconds and bad rows count too.
+
     Attributes
     ----------
     interval
@@ -539,19 +546,22 @@ class Load:
         What is proven of them, when all have come.
     """
 
-    def __init__(self, client: Client, request: LoadRequest) -> None:
+    def __init__(self, client: Client, request: LoadRequest, before: Load | None = None) -> None:
         self.request = request
         self.interval: Span = (request.end, request.end)
         self.rows = 0
         self.evidence = Evidence(request.filters)
-        self._seconds = 0.0
-        self._source = NodeSource(
+        self._seconds: float = before._seconds if before else 0.0  # noqa: SLF001 - of its own kind
+        self._source: NodeSource = NodeSource(
             client,
             request.filters,
             page_size=request.page_size,
             workers=request.workers,
             on_bad_rows=request.on_bad_rows,
+            stats=before._source.stats if before else None,  # noqa: SLF001 - of its own kind
         )
+        if before:
+            self._source.bad_rows += before._source.bad_rows  # noqa: SLF001 - of its own kind
 
     def steps(self, progress: bool | Report | None) -> Iterator[Step]:
         """Yield all steps in time order; then find out what they prove, and warn of the rest."""
@@ -563,7 +573,7 @@ class Load:
                 self.rows += step.num_rows
                 report((step.end - start) / (end - start), self.rows)
         self.evidence = self._source.evidence()
-        self._seconds = time.monotonic() - began
+        self._seconds += time.monotonic() - began
         logger.info("%d rows in %d requests", self.rows, self._source.stats.requests)
         if why := self._unknown_text():
             logger.warning("%s", why)

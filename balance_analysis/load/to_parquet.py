@@ -10,12 +10,12 @@ from typing import Any, Final, Unpack
 
 import pyarrow as pa
 
-from balance_analysis.files.atomic import PathLike, replacing
+from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import note_names
+from balance_analysis.load.opening import begin_load
 from balance_analysis.load.request import LoadKeywords, Report, make_request
-from balance_analysis.load.source import Load
 from balance_analysis.node.client import Client
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA
@@ -29,6 +29,7 @@ def load_to_parquet(
     client: Client,
     path: PathLike,
     *,
+    opening: bool = False,
     progress: bool | Report | None = None,
     **options: Unpack[LoadKeywords],
 ) -> dict[str, Any]:
@@ -38,7 +39,7 @@ def load_to_parquet(
     ----------
     client, start, end, asset_id, party_ids, market_ids, account_types, assets, labels
         As for `load_balance_changes`.
-    page_size, workers, on_bad_rows, progress
+    opening, page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`.
     path
         The file; one that stands there is replaced when the load is whole. `read_parquet` gives the
@@ -58,9 +59,9 @@ def load_to_parquet(
         If the file can't be written.
     """
     names = take_names(options)
-    load = Load(client, make_request(**options))
-    batches: list[pa.RecordBatch] = []
-    with replacing(path) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
+    request, target = make_request(**options), check_output(path)
+    load, batches = begin_load(client, request, opening=opening)
+    with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
         for step in load.steps(progress):
             batches += step.batches
             if sum(batch.num_rows for batch in batches) >= ROW_GROUP:
