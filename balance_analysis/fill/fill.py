@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout, network
-from balance_analysis.archive.commit import Writer, merge_rows, moments_of
+from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_of
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import (
@@ -291,7 +291,7 @@ class _Filler:
         new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(period)
         merged = merge_rows(known, new, self.front, stop)
         if not self.is_known:
-            self._check_network(within(known, self.front, stop), merged.absent)
+            self._check_network(within(known, self.front, stop), merged)
         # Before the manifest says that nothing is missing.
         self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
         if self.run.bad_rows:
@@ -313,14 +313,14 @@ class _Filler:
         self.committed = joined([*self.committed, (self.front, stop)])
         self.front = stop
 
-    def _check_network(self, held: pa.Table, absent: pa.Table) -> None:
+    def _check_network(self, held: pa.Table, merged: Merged) -> None:
         """Raise if none of the rows that the archive holds came, though the node reaches there."""
-        self.is_known = held.num_rows > absent.num_rows
+        self.is_known = held.num_rows > merged.conflicts.num_rows
         if not held.num_rows:
             self.check()
         elif (
             not self.is_known
-            and (due := _inside(absent, self.job.source.evidence().complete)).num_rows
+            and (due := _inside(merged.absent, self.job.source.evidence().complete)).num_rows
         ):
             first, last = pc.min_max(due["timestamp"].cast(pa.int64())).as_py().values()
             raise NetworkMismatchError(

@@ -22,7 +22,6 @@ ROWS = spread_history(7, rows=200, accounts=15)
 def _without_waiting(monkeypatch):
     for name in ("LAG", "URL", "ARCHIVE"):
         monkeypatch.delenv(f"BALANCE_ANALYSIS_{name}", raising=False)
-    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
     with without_waits():
         yield
 

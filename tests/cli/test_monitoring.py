@@ -18,7 +18,6 @@ SECRET = "3f1c-secret"
 
 @pytest.fixture
 def node(monkeypatch):
-    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
     monkeypatch.setattr("balance_analysis.ingest.ping.SECONDS", 0.3)
     with node_of(ROWS) as node:
         yield node

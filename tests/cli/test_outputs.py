@@ -112,7 +112,6 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _without_waiting(monkeypatch):
-    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
 
 
 @pytest.fixture(scope="module")

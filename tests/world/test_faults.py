@@ -90,7 +90,6 @@ def held(node, tmp_path):
 # 1. Rows lost for ever
 
 
-@fault
 def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(tmp_path):
     behind = until(LAST - 27 * HOUR)
     with LoopbackNode(behind, block_headers=False) as node:
@@ -98,13 +97,12 @@ def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(t
         assert held.complete()[-1][1] <= time_of(behind[-1]) + 1
         node.replace(ROWS)
         for _ in range(2):
-            export(tmp_path / "a", node.url, code=None)
+            export(tmp_path / "a", node.url)
     assert_true(held)
-    assert holds(held.complete(), LAST - 1)
-    assert balances_of(held.read()) == balances(ROWS)
+    assert held.complete()[-1][1] == LAST  # the newest block may be unfinished
+    assert balances_of(held.read()) == balances(until(LAST - 1))
 
 
-@fault
 def test_a_table_of_a_node_without_block_headers_is_known_up_to_its_newest_row():
     behind = until(LAST - 27 * HOUR)
     bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LATER)}
@@ -123,7 +121,6 @@ def spoiled(node, tmp_path):
     return export(tmp_path / "a", node.url, code=5)
 
 
-@fault
 def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
     assert not holds(spoiled.complete(), time_of(MIDDLE))
     assert not holds(known_of(spoiled.read()), time_of(MIDDLE))
@@ -131,14 +128,12 @@ def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
     assert run_command("status", spoiled.path, "--fail-on-gaps")[0] == 3
 
 
-@fault
 def test_a_balance_is_not_known_after_a_row_that_is_set_aside(spoiled):
     found = spoiled.archive.explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
     assert found.balance is None
     assert found.why
 
 
-@fault
 def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
     node.replace(changed(MIDDLE, balance="9" * 39))
     bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LAST)}
@@ -147,7 +142,6 @@ def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
     assert not holds(known_of(table), time_of(MIDDLE))
 
 
-@fault
 def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
     node.replace(ROWS)
     export(spoiled.path, node.url, "--fill-gaps")
@@ -177,13 +171,11 @@ def of_one_party(request, held, node, tmp_path):
     return path.with_suffix(".parquet")
 
 
-@fault
 def test_a_history_of_one_party_is_not_the_same_as_one_of_all(held, of_one_party):
     assert not ba.diff(held.path, of_one_party).is_same
     assert not ba.diff(of_one_party, held.path).is_same
 
 
-@fault
 def test_a_source_of_one_party_confirms_nothing_of_an_archive_of_all(
     of_one_party, second, tmp_path
 ):
@@ -219,7 +211,6 @@ def itself(kind, held, node, folder):
         yield node.url.replace("http://127.0.0.1", kind)
 
 
-@fault
 @pytest.mark.parametrize(
     "kind",
     [
@@ -246,7 +237,6 @@ def test_a_second_node_confirms_all_that_it_has(held, second):
 # 5. Disputes
 
 
-@fault
 def test_a_dispute_takes_confirmed_away_at_its_moment(held, second):
     ba.confirm(held.path, second.url)
     second.replace(changed(MIDDLE, balance=int(MIDDLE.balance) + 1))
@@ -254,7 +244,6 @@ def test_a_dispute_takes_confirmed_away_at_its_moment(held, second):
     assert not holds(held.spans("confirmed"), time_of(MIDDLE))
 
 
-@fault
 def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path, second):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
@@ -266,7 +255,6 @@ def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path, second):
 # 6. The same, though not compared
 
 
-@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
@@ -275,7 +263,6 @@ def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
         assert run_command("diff", *sides)[0] != 0
 
 
-@fault
 def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held, tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         part = export(tmp_path / "part", forgetful.url, code=3)
@@ -285,7 +272,6 @@ def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held,
     assert not ba.diff(table, part.path).is_same
 
 
-@fault
 def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
     bounds = {"start": "2022-01-01", "end": "2022-02-01"}
     assert not ba.diff(held.path, held.path, **bounds).is_same
@@ -293,7 +279,6 @@ def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
     assert ended == 3
 
 
-@fault
 def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path):
     middle = moment_text(time_of(MIDDLE))
     early = export(tmp_path / "early", node.url, until=middle)
@@ -304,7 +289,6 @@ def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path):
     assert run_command("diff", late.path, tmp_path / "early.parquet")[0] == 3
 
 
-@fault
 def test_verifying_against_a_node_without_rows_compares_nothing_and_ends_with_3(held):
     with LoopbackNode(block_timestamp=LAST * 1000) as empty:
         assert run_command("verify", held.path, "--against", empty.url)[0] == 3
@@ -313,7 +297,6 @@ def test_verifying_against_a_node_without_rows_compares_nothing_and_ends_with_3(
 # 7. Several addresses, and requests
 
 
-@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_nothing(
     node, tmp_path, order
@@ -327,7 +310,6 @@ def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_
     assert balances_of(held.read()) == balances(ROWS)
 
 
-@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
@@ -337,7 +319,6 @@ def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
     assert balances_of(held.read()) == balances(ROWS)
 
 
-@fault
 @pytest.mark.parametrize("headers", [True, False])
 def test_a_node_that_lags_behind_an_archive_is_not_of_another_network(held, headers):
     with LoopbackNode(until(time_of(MIDDLE)), block_headers=headers) as behind:
@@ -356,7 +337,6 @@ def test_a_node_of_another_network_is_refused_with_76(held):
     assert balances_of(held.read()) == balances(ROWS)
 
 
-@fault
 @pytest.mark.parametrize("slower", [0, 1])
 def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_path, slower):
     (node, second)[slower].latency = 0.02
@@ -366,7 +346,6 @@ def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_p
         assert sum(request.path == LIMITS for request in asked.requests) <= 2
 
 
-@fault
 def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
@@ -376,7 +355,6 @@ def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     assert held.complete() == complete
 
 
-@fault
 def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(node, tmp_path):
     export(tmp_path / "a", node.url, until=moment_text(TIMES[30]))
     for moment in (TIMES[40], TIMES[50], LATER):
@@ -393,7 +371,6 @@ def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(n
 # 8. Provenance
 
 
-@fault
 def test_a_row_is_explained_by_the_height_at_which_it_was_asked_for(node, tmp_path):
     node.block_height = 100
     held = export(tmp_path / "a", node.url, until=moment_text(time_of(MIDDLE) + 1))
@@ -402,14 +379,14 @@ def test_a_row_is_explained_by_the_height_at_which_it_was_asked_for(node, tmp_pa
     export(held.path, node.url)
     old = next(row for row in ROWS if row.account == MIDDLE.account)
     found = held.archive.explain(old.account, at=from_microseconds(time_of(old)))
-    assert found.source_height == 100
-    assert found.asked_at <= asked_at
+    assert found.heights[0] == 100
+    assert found.asked[0] <= asked_at
 
 
 def test_a_copy_is_explained_as_its_original_is(held, tmp_path):
     shutil.copytree(held.path, tmp_path / "copy")
     told = [
-        json.dumps([str(part) for part in (found.source, found.source_height, found.asked_at)])
+        json.dumps([str(part) for part in (found.source, found.heights, found.asked)])
         for path in (held.path, tmp_path / "copy")
         for found in [
             ba.Archive(path).explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
