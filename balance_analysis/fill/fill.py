@@ -150,10 +150,12 @@ def fill_spans(  # noqa: PLR0917 - as a run has them
     total, done, rows = sum(end - start for start, end in spans), 0, 0
     if not spans:
         filler.check()
+    for span in spans:
+        run.asks(*span)
     with reporting(progress) as report:
         try:
-            for start, end in spans:
-                run.asks(start, end)
+            # First those that show whether the source is of the archive's network.
+            for start, end in sorted(spans, key=filler.is_beyond_rows):
                 with contextlib.closing(filler.take(start, end)) as steps:
                     for step in steps:
                         rows += step.num_rows
@@ -219,6 +221,11 @@ class _Filler:
         self.before = self.writer.manifest.evidence
         self.is_known = not self.writer.manifest.files
 
+    def is_beyond_rows(self, span: Span) -> bool:
+        """Whether the archive has no rows near a stretch."""
+        files = self.writer.manifest.files.values()
+        return not any(file.first < span[1] and span[0] <= file.last for file in files)
+
     def check(self) -> None:
         """Check once, by a row that no stretch asks for, that the source isn't a stranger."""
         if not (self.is_known or self.is_checked):
@@ -259,11 +266,18 @@ class _Filler:
         """
         try:
             self._commit_periods(with_rest=True)
-            proof = started(self.job.source.evidence).result(patience)
-            self._join(proof)
-        except (BalanceAnalysisError, OSError, TimeoutError) as error:
+            self._join(self._proof(patience))
+        except (BalanceAnalysisError, OSError) as error:
+            logger.warning("what came last isn't kept: %s", error)
+
+    def _proof(self, patience: float | None) -> Evidence:
+        """Return the source's evidence; if it doesn't answer in time, what it answered so far."""
+        try:
+            return started(self.job.source.evidence).result(patience)
+        except (BalanceAnalysisError, TimeoutError) as error:
             why = str(error) or "the node doesn't answer"
             logger.warning("what came last stays unproven until the next export: %s", why)
+            return self.job.source.answered(*EVER)
 
     def prove(self) -> None:
         """Ask the source what it may have forgotten, and note what is proven."""

@@ -110,10 +110,6 @@ class World:
         }
 
 
-@pytest.fixture(autouse=True)
-def _without_waiting(monkeypatch):
-
-
 @pytest.fixture(scope="module")
 def node():
     with node_of(ROWS) as node, without_waits():
