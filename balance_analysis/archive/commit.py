@@ -144,7 +144,7 @@ class Writer:
         period: str,
         note: FileEntry | None,
         evidence: Evidence,
-        put_file: Callable[[str], None],
+        put_file: Callable[[str], object],
     ) -> None:
         """Put a period's file in its place, and replace the evidence.
 
