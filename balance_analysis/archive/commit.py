@@ -144,7 +144,7 @@ class Writer:
         period: str,
         note: FileEntry | None,
         evidence: Evidence,
-        put_file: Callable[[str], object],
+        put_file: Callable[[str], None],
     ) -> None:
         """Put a period's file in its place, and replace the evidence.
 

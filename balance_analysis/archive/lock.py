@@ -21,14 +21,14 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import filelock
+import pyarrow.fs as pafs
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.s3 import NoConditionsError, make_client
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveLockedError, logger
 from balance_analysis.files.atomic import name_file
@@ -39,7 +39,12 @@ SECONDS: Final = 60.0
 
 _TRIES: Final = 5
 _NO_ETAG: Final = f'"{"0" * 32}"'
+_TIMEOUTS: Final = {"connect_timeout": 5, "read_timeout": 5}
 _CONFLICT, _FAILED, _NOT_IMPLEMENTED = 409, 412, 501
+
+
+class NoLockError(OSError):
+    """An object store has no lock; the message says why."""
 
 
 def one_writer(store: Store) -> AbstractContextManager[None]:
@@ -137,10 +142,9 @@ def _object_lock(store: Store) -> Iterator[None]:
     """Hold the lease of an archive in S3, which each write of the store checks first."""
     with contextlib.ExitStack() as stack:
         try:
-            client = stack.enter_context(closing(make_client(store.place(layout.HOLDER)[0])))
-            lease = _Lease(store, client)
+            lease = _Lease(store, stack.enter_context(contextlib.closing(_client(store))))
             lease.take()
-        except NoConditionsError as reason:
+        except NoLockError as reason:
             said = "%s has no lock: %s; let only one run write to it at a time"
             logger.warning(said, without_credentials(store.uri), reason)
             yield
@@ -154,6 +158,46 @@ def _object_lock(store: Store) -> Iterator[None]:
             store.guard = None
             lease.release()
             keeper.join()
+
+
+def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
+    """Return a client that asks where pyarrow does.
+
+    Raises
+    ------
+    NoLockError
+        If the store is not S3, or there is no boto3.
+    """
+    files: pafs.FileSystem = store.place(layout.HOLDER)[0]
+    if files.type_name != "s3":
+        raise NoLockError("this kind of store has no locks")
+    try:
+        import boto3  # noqa: PLC0415 - an extra
+        from botocore.config import Config  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise NoLockError("a lock takes boto3: pip install 'balance-analysis[s3]'") from error
+    # What pyarrow makes of an address and the environment stands in its pickle alone. Credentials
+    # don't: both look for them in the same places.
+    options = files.__reduce__()[1][0]
+    endpoint = options["endpoint_override"]
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options['scheme']}://{endpoint}"
+    config = Config(
+        **_TIMEOUTS,
+        retries={"mode": "standard", "total_max_attempts": 2},
+        s3={"addressing_style": "path" if endpoint else "auto"},
+        ignore_configured_endpoint_urls=True,
+        # Others than Amazon's refuse the checksums that it has begun to ask for.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session().client(
+        "s3",
+        region_name=files.region,
+        endpoint_url=endpoint or None,
+        verify=options.get("tls_ca_file_path") or None,
+        config=config,
+    )
 
 
 class _Found(NamedTuple):
@@ -184,7 +228,7 @@ class _Lease:
         ------
         ArchiveLockedError
             If another run holds it.
-        NoConditionsError
+        NoLockError
             If the store doesn't heed the conditions of a put, as some don't.
         OSError
             If the store can't be asked, or refuses.
@@ -192,7 +236,7 @@ class _Lease:
         try:
             self._take()
             if self._put(IfNoneMatch="*") or self._put(IfMatch=_NO_ETAG):
-                raise NoConditionsError("the store ignores the conditions of a write")
+                raise NoLockError("the store ignores the conditions of a write")
         except OSError:
             if self._etag:
                 with contextlib.suppress(OSError):
@@ -310,6 +354,6 @@ class _Lease:
             ):
                 return None
             if status == _NOT_IMPLEMENTED:
-                raise NoConditionsError("the store has no conditional writes") from error
+                raise NoLockError("the store has no conditional writes") from error
             raise OSError(f"{self._uri}/{layout.HOLDER}: {error}") from error
         return answer

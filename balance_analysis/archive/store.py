@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from balance_analysis.archive.s3 import Objects
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, check_type
 from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
@@ -55,8 +54,6 @@ class Store:
         The local folder; `None` in an object store.
     guard
         Called before each write and delete; raises if it must not be. `None` allows them all.
-    objects
-        What puts with conditions in an object store, while `one_writer` holds it; else `None`.
 
     Raises
     ------
@@ -70,7 +67,6 @@ class Store:
         self.uri: str = address.partition("?")[0]
         self.folder: Path | None = None
         self.guard: Callable[[], None] | None = None
-        self.objects: Objects | None = None
         if _SCHEME.match(address) and not address.lower().startswith("file://"):
             if "@" in self.uri.partition("://")[2].partition("/")[0]:
                 raise ArchiveError(
@@ -117,47 +113,21 @@ class Store:
         """
         return self._files.open_input_file(self._path(name))
 
-    def read_tagged(self, name: str) -> tuple[bytes | None, str | None]:
-        """Return a file's content and its tag, by which `write` knows whether it has changed.
-
-        The tag is `None` where puts have no conditions, and empty where there is no file.
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; one of that name is replaced, whole.
 
         Raises
         ------
-        OSError
-            If it can't be read.
-        """
-        if self.objects is None:
-            return self.read(name), None
-        return self.objects.get(self._path(name))
-
-    def write(
-        self, name: str, content: bytes, *, unless_changed_since: str | None = None
-    ) -> str | None:
-        """Write a file; one of that name is replaced, whole. Return its tag, as `read_tagged`.
-
-        Parameters
-        ----------
-        unless_changed_since
-            The tag of what is replaced; `None` replaces whatever is there.
-
-        Raises
-        ------
-        ArchiveLockedError
-            If another process has written it since.
         OSError
             If it can't be written.
         """
         self._ask_guard()
-        if self.objects is not None and unless_changed_since is not None:
-            return self.objects.put(self._path(name), content, unless_changed_since)
         if self.folder is None:
             with self._files.open_output_stream(self._path(name)) as file:
                 file.write(content)
-            return None
+            return
         with replacing_file(_made_room(Path(self._path(name)))) as temporary:
             temporary.write_bytes(content)
-        return None
 
     def move(self, name: str, to: str) -> None:
         """Give a file another name; one of that name is replaced, whole.

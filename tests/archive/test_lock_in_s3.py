@@ -15,7 +15,6 @@ import pytest
 from balance_analysis import Archive, ArchiveLockedError
 from balance_analysis.archive import lock
 from balance_analysis.archive.lock import one_writer, read_holder
-from balance_analysis.archive.s3 import make_client
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.cli.running import invoke
 
@@ -263,10 +262,7 @@ def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_told(address, monk
     monkeypatch.setitem(sys.modules, "boto3", None)
     with one_writer(Archive(address).store), one_writer(Archive(address).store):
         pass
-    assert (
-        "has no lock: conditional writes take boto3: pip install 'balance-analysis[s3]'"
-        in caplog.text
-    )
+    assert "has no lock: a lock takes boto3: pip install 'balance-analysis[s3]'" in caplog.text
     assert "?" not in caplog.text
 
 
@@ -299,7 +295,7 @@ def test_the_lock_is_where_pyarrow_has_the_archive(address, serving, monkeypatch
     (tmp_path / "config").write_text("[default]\nendpoint_url = http://127.0.0.1:1\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     with contextlib.closing(
-        make_client(Archive("s3://bucket/a?region=eu-west-1").store.place("x")[0])
+        lock._client(Archive("s3://bucket/a?region=eu-west-1").store)
     ) as client:
         assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
 
