@@ -46,7 +46,6 @@ from .fill.export import export
 from .fill.imports import import_segments
 from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
-from .load.opening import load_opening_balances
 from .load.to_parquet import load_to_parquet
 from .maintenance.confirm import confirm
 from .maintenance.diff import Difference, diff
@@ -118,7 +117,6 @@ __all__ = [
     "labelled",
     "load_balance_changes",
     "load_network_limits",
-    "load_opening_balances",
     "load_to_parquet",
     "ohlc",
     "plot_activity",

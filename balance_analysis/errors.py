@@ -19,7 +19,7 @@ All of them pickle.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,47 +29,8 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 """What tells of that which is amiss but ends nothing; silent until a program sets up logging."""
 
 
-class Resumable(Protocol):
-    """What is complete of a load that failed."""
-
-    def resume(self, client: Any | None = None) -> pd.DataFrame:  # noqa: ANN401 - a Client
-        """Load what is missing and return the whole."""
-
-
 class BalanceAnalysisError(Exception):
-    """The base of all errors of this package.
-
-    Attributes
-    ----------
-    partial
-        Of a load that failed: the windows that are complete, and their rows; else `None`.
-    """
-
-    partial: Resumable | None = None
-
-    def resume(self, client: Any | None = None) -> pd.DataFrame:  # noqa: ANN401 - a Client
-        """Go on with the load that failed, where it stood.
-
-        Parameters
-        ----------
-        client
-            The node to go on with; by default the same.
-
-        Returns
-        -------
-        pandas.DataFrame
-            The whole table, as if the load had not failed.
-
-        Raises
-        ------
-        ValueError
-            If the error is not that of a load.
-        BalanceAnalysisError
-            As the load; this error can go on in turn.
-        """
-        if self.partial is None:
-            raise ValueError("this error is not that of a load, so there is nothing to go on with")
-        return self.partial.resume(client)
+    """The base of all errors of this package."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by message and attributes: keyword-only arguments don't pickle by default."""

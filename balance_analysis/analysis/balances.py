@@ -70,8 +70,7 @@ def balance_at(
         What accounts held before the table's rows: one row per account with `ACCOUNT_KEY`,
         `balance` (decimal128(38, 0), NA = unknown) and, if known, `since`: the moment that set the
         balance, before which it is unknown. Without it, the balance holds for all time before the
-        account's first row. What this function and `load_opening_balances` return are such frames:
-        their attrs tell until when they hold.
+        account's first row. This function returns such a frame; its attrs tell until when it holds.
     known
         Intervals [start, end) in which the table has every change, without a time zone in UTC; by
         default those that its attrs tell, `attrs["balance_analysis"]["known"]`, as loads, files and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, command
 from balance_analysis.cli.listing import SUMMARY, print_accounts
 from balance_analysis.cli.output import PARTIAL, Messages, echo, print_record
-from balance_analysis.errors import ArchiveError, BalanceAnalysisError
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text
 
@@ -29,13 +27,8 @@ def fetch(
     requests: options.RequestOptions,
     since: options.Since = None,
     until: options.Until = None,
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            help="Continue an interrupted fetch. Leave out --since and --until, or repeat them; 7d "
-            "still means the 7 days before the first attempt.",
-        ),
+    opening: Annotated[
+        bool, Option("--opening", help="Add each account's last row before --since.")
     ] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
@@ -43,22 +36,17 @@ def fetch(
         options.check_is("node", each)
     check_output(output, suffixes=("", ".parquet", ".pq"))
     from balance_analysis.known import gaps_of
-    from balance_analysis.load.to_parquet import partial_path
 
-    side = partial_path(output)
-    check_output(side)
-    if side.exists() and not resume:
-        messages.say(f"{side} holds part of an earlier fetch; --resume continues it")
-    with requests.client(url) as client, _telling_part(side, messages):
+    with requests.client(url) as client:
         loaded = ba.load_to_parquet(
             client,
             output,
             start=since,
             end=until,
+            opening=opening,
             **accounts.named(),
             **requests.sizes(),
             progress=messages.shows_progress,
-            resume=resume,
         )
     asked = dt.datetime.fromisoformat(loaded["start"]), dt.datetime.fromisoformat(loaded["end"])
     messages.say(
@@ -69,17 +57,6 @@ def fetch(
         messages.say("No row matches; the file holds an empty table")
     if gaps_of(loaded):
         messages.fail(f"{output} is incomplete: the node doesn't know all of the interval", PARTIAL)
-
-
-@contextlib.contextmanager
-def _telling_part(side: Path, messages: Messages) -> Iterator[None]:
-    """Say after a failure where what is complete has been kept."""
-    try:
-        yield
-    except (KeyboardInterrupt, BalanceAnalysisError) as error:
-        if side.exists() and not isinstance(error, ArchiveError):
-            messages.say(f"{side} keeps the part that is complete; --resume continues it")
-        raise
 
 
 @command(panel=NODE)

@@ -2,9 +2,8 @@
 
 A slice of accounts, over all time, is one task: it is read out of every file of the archive, and
 the very function of the laptop runs on it. So nothing has to be carried from day to day, and no row
-is read twice or moved between machines, but the few beside the edges of slices. Each slice is of
-bounded size; only results come back. Of an account that has too many rows for that, a stretch of
-time is one task: with the row before it and the one behind it, it tells what the whole does.
+is read twice or moved between machines. Each slice is of
+bounded size, unless one account has more rows than that; only results come back.
 
 Nothing here starts a cluster. `client` is a `distributed.Client`, or any executor of
 `concurrent.futures`; without it, the client that the caller has made is used, and without one some
@@ -97,7 +96,7 @@ def series(
     work: Any = partial(balance_series, freq=job.grid, layout="long")
     if freq is None:
         work = partial(balance_series, start=start, end=end, tz=tz, layout="long")
-        return job.gather(work, in_order, cells=0, moments=job.moments)
+        return job.gather(work, in_order, cells=0)
     return job.gather(work, in_order, cells=len(job.grid.points))
 
 
@@ -255,9 +254,8 @@ def totals(
     if freq is None:
         work = partial(total_changes, by=names, grid=job.grid)
         combine = partial(totals_of, names=names, from_start=start is not None)
-    moments = job.moments if freq is None else None
     cells = len(job.grid.points)
-    return job.gather(work, combine, cells=cells, moments=moments, is_by_account=False)
+    return job.gather(work, combine, cells=cells, is_by_account=False)
 
 
 def verify(

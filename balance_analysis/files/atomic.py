@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -103,12 +103,8 @@ def replacing(path: PathLike) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replacing_file(
-    target: Path, on_failure: Callable[[Path], object] = lambda path: path.unlink(missing_ok=True)
-) -> Iterator[Path]:
+def replacing_file(target: Path) -> Iterator[Path]:
     """Do the same for any file: one of an archive too, which is the archive's own matter.
-
-    `on_failure` gets what was written, where it can't become the file.
 
     Raises
     ------
@@ -123,7 +119,7 @@ def replacing_file(
         temporary.replace(target)
         flush(target.parent)
     except BaseException as error:
-        on_failure(temporary)
+        temporary.unlink(missing_ok=True)
         name_file(error, target)
         raise
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 METADATA_KEY: Final = b"balance_analysis"
 FORMAT_VERSION: Final = 1
-PARTIAL: Final = "partial"
-"""Where the note in a file says that it holds only a part of a load, and which."""
 
 
 def make_note(content: dict[str, Any]) -> dict[bytes, str]:
@@ -218,8 +216,6 @@ def _read_rows(
     file: ParquetFile, note: dict[str, Any], groups: Sequence[int] | None = None
 ) -> pa.Table:
     """Return rows of a file in the schema of a table; ValueError if it holds no table."""
-    if PARTIAL in note:
-        raise ValueError("it holds only a part of a load; `fetch --resume` finishes it")
     if missing := sorted(set(COLUMNS) - set(file.schema_arrow.names)):
         raise ValueError(f"it has no column {', '.join(missing)}")
     groups = range(file.num_row_groups) if groups is None else groups

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Unpack
 
 import pyarrow as pa
 
-from balance_analysis.errors import BalanceAnalysisError, IncompleteError, logger
+from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
-from balance_analysis.labels import Names, note_names
-from balance_analysis.load.nodes import NodePool
+from balance_analysis.labels import note_names
+from balance_analysis.load.opening import begin_load
 from balance_analysis.load.request import LoadKeywords, Report, check_positive, make_request
-from balance_analysis.load.stream import Load
+from balance_analysis.load.source import Load, NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest
 from balance_analysis.presentation import facts_html, rows_html
-from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from balance_analysis.merge import Part
 
 
 _SHOWN: Final = 10
@@ -37,13 +33,14 @@ _SHOWN: Final = 10
 def load_balance_changes(
     client: Client,
     *,
+    opening: bool = False,
     progress: bool | Report | None = None,
     **options: Unpack[LoadKeywords],
 ) -> pd.DataFrame:
     """Load all balance changes in [start, end), complete or not at all.
 
     The interval is walked by time, without cursors, so nothing is lost on nodes whose cursors lose
-    rows. A window has no opening row: what an account held before its first row is not in it.
+    rows. What an account held before its first row is not in it, unless `opening` adds it.
 
     Parameters
     ----------
@@ -62,6 +59,10 @@ def load_balance_changes(
     assets
         Symbols and decimals of assets, as for `read_assets`: `asset_id` may be a symbol then, and
         the table's attrs have them.
+    opening
+        Whether to add openings: of each of these accounts, its last row before `start`, under its
+        own timestamp. All rows that the node has from before `start` are asked for, and the last
+        ones are kept. An account without one has no row, or one that the node has forgotten.
     page_size
         Rows a request.
     workers
@@ -82,7 +83,8 @@ def load_balance_changes(
         sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` tells,
         as JSON: source, interval, filters, rows, requests, retries, bytes, seconds (throttled ones
         too), the node's last block at the answer that knew least, `known` (the intervals in which
-        every change is in the table, as pairs of ISO 8601), and quarantined rows.
+        every change is in the table, as pairs of ISO 8601), `evidence` (from which they follow),
+        and quarantined rows.
 
     Raises
     ------
@@ -103,66 +105,17 @@ def load_balance_changes(
     remembers, asked before its rows are used and again after the load. Where that is short of a
     start or an end that was given, one warning says so, on stderr unless the program sets up
     logging; rows that came all the same stay. A bound that was left open lies where what is known
-    does. For what stays undetectable behind one
-    address, see `Client`. A node that fails before it is asked again is believed what it said.
-
-    An error of a load holds what is complete of it, and pickles; `error.resume()` goes on.
+    does. A node that doesn't answer when it is asked again proves nothing. For what stays
+    undetectable behind one address, see `Client`.
     """
     names = take_names(options)
-    return PartialLoad(client, Load(make_request(**options)), names=names).finish(progress)
+    load, openings = begin_load(client, make_request(**options), opening=opening)
+    from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
-
-@dataclass(slots=True)
-class PartialLoad:
-    """What is complete of a load: the rows of the settled spans, sorted up to the first gap."""
-
-    client: Client
-    load: Load
-    batches: list[pa.RecordBatch] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
-    names: Names = Names()  # noqa: RUF009 - immutable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the node's user and password: errors, which hold this, go far."""
-        client = self.client.without_users()
-        return PartialLoad, (client, self.load, self.batches, self.parts, self.names)
-
-    def finish(self, progress: bool | Report | None = None) -> pd.DataFrame:
-        """Load what is missing and return the whole table."""
-        try:
-            for step in self.load.run(self.client, progress):
-                self.batches += step.batches
-                self._sort(at_least=PART)
-        except BalanceAnalysisError as error:
-            error.partial = self
-            error.add_note("What has come is kept: error.resume() loads what is missing.")
-            raise
-        from balance_analysis.merge import merge  # noqa: PLC0415 - pandas is heavy
-
-        self._sort(at_least=0)
-        table = merge(self.parts)
-        table.attrs[ATTRS_KEY] |= note_names(self.load.describe(), self.names)
-        return table
-
-    def _sort(self, *, at_least: int) -> None:
-        """Sort the rows before the first gap, if they are enough; no earlier ones will come."""
-        if _count(self.batches) < at_least:
-            return
-        from balance_analysis.merge import sort_parts  # noqa: PLC0415 - pandas is heavy
-
-        # Spans don't overlap: in their order, the rows of each account are by time.
-        self.batches.sort(key=_begin)
-        gaps = self.load.missing()
-        whole = bisect_left(self.batches, gaps[0].start, key=_begin) if gaps else None
-        ready = self.batches[:whole]
-        if _count(ready) >= at_least:
-            self.batches = self.batches[len(ready) :]
-            self.parts += sort_parts(pa.Table.from_batches([batch]) for batch in ready)
-
-    def resume(self, client: Client | None = None) -> pd.DataFrame:
-        """Load what is missing, from the same node or another, and return the whole table."""
-        client, load = client or self.client, deepcopy(self.load)
-        return PartialLoad(client, load, [*self.batches], [*self.parts], self.names).finish()
+    batches = chain(openings, (x for step in load.steps(progress) for x in step.batches))
+    table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
+    table.attrs[ATTRS_KEY] |= note_names(load.describe(), names)
+    return table
 
 
 @takes(LoadKeywords, make_request, make_filters)
@@ -199,22 +152,11 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    return _batches(client, Load(make_request(**options)), progress)
+    return _batches(Load(client, make_request(**options)), progress)
 
 
-def _begin(batch: pa.RecordBatch) -> int:
-    moment: int = batch["timestamp"][0].value
-    return moment
-
-
-def _count(batches: list[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
-
-
-def _batches(
-    client: Client, load: Load, progress: bool | Report | None
-) -> Iterator[pa.RecordBatch]:
-    for step in load.in_time_order(load.run(client, progress)):
+def _batches(load: Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
+    for step in load.steps(progress):
         for bad in step.bad_rows:
             logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
         yield from step.batches
@@ -318,7 +260,7 @@ def iter_pages(
     request = make_request(start, end, page_size=size, **filters)
 
     def pages() -> Iterator[Page]:
-        bounds = NodePool(client, "raise").interval(request)
+        bounds = NodeSource(client).interval(request.start, request.end)
         cursor = before if backward else after
         first_page = PageRequest(request.filters, *bounds, size, newest_first, cursor, backward)
         yield from _follow(client, first_page)

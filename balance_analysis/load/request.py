@@ -28,7 +28,6 @@ class LoadRequest:
     """One load, in canonical form; bounds in microseconds, no start for the oldest row there is.
 
     Where it `is_until_now`, the caller gave no end: what the node doesn't know yet isn't asked for.
-    Bounds that were given as text are kept as `texts` too: "7d" means another moment the next time.
     """
 
     start: int | None
@@ -38,7 +37,6 @@ class LoadRequest:
     workers: int
     on_bad_rows: OnBadRows
     is_until_now: bool = False
-    texts: tuple[str | None, str | None] = (None, None)
 
 
 class LoadKeywords(FilterKeywords, total=False):
@@ -78,11 +76,8 @@ def make_request(
         raise ValueError(
             f"start must be before end, but {moment_text(first)} is not before {moment_text(last)}"
         )
-    begin, stop = (bound if isinstance(bound, str) else None for bound in (start, end))
     chosen = filters or make_filters(**given)
-    return LoadRequest(
-        first, last, chosen, page_size, workers, on_bad_rows, end is None, (begin, stop)
-    )
+    return LoadRequest(first, last, chosen, page_size, workers, on_bad_rows, end is None)
 
 
 def check_on_bad_rows(on_bad_rows: str) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -29,7 +29,8 @@ from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, Reach, SetAside, between_all
 from balance_analysis.filters import Filters
-from balance_analysis.load.request import OnBadRows
+from balance_analysis.known import evidence_json
+from balance_analysis.load.request import LoadRequest, OnBadRows, Report, reporting
 from balance_analysis.node.client import ONCE, Client, Retry, check_client
 from balance_analysis.node.decode import DecodedPage, raise_bad_row
 from balance_analysis.node.reach import ask_reaches, asking, origin_of, started
@@ -40,13 +41,14 @@ from balance_analysis.node.walk import (
     PageRequest,
     Step,
     Window,
+    filter_parameters,
     find_oldest,
     is_refusal,
     take_step,
 )
 from balance_analysis.rows import BadRow, has_repeats
-from balance_analysis.spans import EVER, Span, between, clipped
-from balance_analysis.text import moment_text
+from balance_analysis.spans import EVER, Span, between, clipped, joined
+from balance_analysis.text import count_text, iso_text, moment_text, spans_text
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
@@ -270,6 +272,7 @@ class NodeSource:
     def _take(self, step: Step) -> None:
         self._runs[-1].append(replace(step, batches=(), rest=None))
         if step.page_size:
+            self._page_size = min(self._page_size, step.page_size)
             self.steps_by_node[step.source] = self.steps_by_node.get(step.source, 0) + 1
         self.incomplete += step.incomplete
         self.head = _least(self.head, step.head)
@@ -531,6 +534,117 @@ def _merged(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches([batch]))))
     return merged.sort_by("timestamp").combine_chunks().to_batches()[0]
+
+
+class Load:
+    """One load under way: its steps, and when they have come what is known of its interval.
+
+    Parameters
+    ----------
+    client, request
+        What is loaded, and from where.
+    before
+        A load that was done for this one: its requests, seconds and bad rows count too.
+
+    Attributes
+    ----------
+    interval
+        What is loaded, microseconds; empty until the first step.
+    rows
+        How many have come.
+    evidence
+        What is proven of them, when all have come.
+    """
+
+    def __init__(self, client: Client, request: LoadRequest, before: Load | None = None) -> None:
+        self.request = request
+        self.interval: Span = (request.end, request.end)
+        self.rows = 0
+        self.evidence = Evidence(request.filters)
+        self._seconds: float = before._seconds if before else 0.0  # noqa: SLF001 - of its own kind
+        self._source: NodeSource = NodeSource(
+            client,
+            request.filters,
+            page_size=request.page_size,
+            workers=request.workers,
+            on_bad_rows=request.on_bad_rows,
+            stats=before._source.stats if before else None,  # noqa: SLF001 - of its own kind
+        )
+        if before:
+            self._source.bad_rows += before._source.bad_rows  # noqa: SLF001 - of its own kind
+
+    def steps(self, progress: bool | Report | None) -> Iterator[Step]:
+        """Yield all steps in time order; then find out what they prove, and warn of the rest."""
+        began = time.monotonic()
+        start, end = self.interval = self._source.interval(self.request.start, self.request.end)
+        with reporting(progress) as report:
+            for step in self._source.rows(start, end):
+                yield step
+                self.rows += step.num_rows
+                report((step.end - start) / (end - start), self.rows)
+        self.evidence = self._source.evidence()
+        self._seconds += time.monotonic() - began
+        logger.info("%d rows in %d requests", self.rows, self._source.stats.requests)
+        if why := self._unknown_text():
+            logger.warning("%s", why)
+
+    def bounds(self) -> Span:
+        """Return the interval; a bound that the caller left open lies where the evidence does."""
+        start, end = self.interval
+        if self.request.start is None:
+            reached = (answer.span[0] for answer in self.evidence.answers if answer.reached)
+            start = next(reached, start)
+        if self.request.is_until_now and self.evidence.answers:
+            end = max(start, self.evidence.bounds[1])
+        return start, end
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a table's attrs say of its load; all of it is JSON."""
+        (start, end), source = self.bounds(), self._source
+        steps = source.steps_by_node
+        return {
+            "source": max(steps, key=steps.__getitem__, default=None),
+            "steps_by_node": dict(steps),
+            "start": iso_text(start),
+            "end": iso_text(end),
+            "filters": [list(pair) for pair in filter_parameters(self.request.filters)],
+            "rows": self.rows,
+            **source.stats.as_json(),
+            "seconds": round(self._seconds, 3),
+            "rows_per_second": round(self.rows / self._seconds, 1) if self._seconds else 0.0,
+            "block_height": source.height,
+            "block_time": source.head and iso_text(source.head),
+            **evidence_json(self.evidence),
+            "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in source.bad_rows],
+        }
+
+    def _unknown_text(self) -> str:
+        """Return what of the interval isn't proven, and why; empty if all is."""
+        (start, end), evidence = self.bounds(), self.evidence
+        if not evidence.incomplete(start, end):
+            return ""
+        reasons = []
+        if missing := evidence.missing(start, end):
+            head = self._source.head
+            until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))
+            names_none = f"the node names no last block, and its newest row is of {until}"
+            knows = f"the node knows blocks only up to {until}"
+            reasons.append(names_none if head is None else knows)
+        if lacking := joined(clipped(self._source.incomplete, start, end)):
+            reasons.append(f"the node says that it may lack rows of {spans_text(lacking)}")
+        unreached = [answer.span for answer in evidence.answers if not answer.reached]
+        if forgotten := between_all(clipped(unreached, start, end), lacking):
+            reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
+        if evidence.set_aside:
+            reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")
+        interval, complete = spans_text([(start, end)]), [*clipped(evidence.complete, start, end)]
+        which = f"only for {spans_text(complete)}, not for all of {interval}"
+        said = (
+            f"known to be complete {which}"
+            if complete
+            else (f"not known to be complete for any part of {interval}")
+        )
+        return f"the load is {said}: {'; '.join(reasons)}"
 
 
 def settle_windows(

@@ -68,8 +68,6 @@ class Load:
     """How many steps each settled."""
     evidence: Evidence = field(default_factory=Evidence)
     cost: dict[str, int | float] = field(default_factory=dict)
-    restart: int | None = None
-    """Where a row is known to stand: an answer that restarts there must begin there."""
 
     def run(self, client: Client, progress: bool | Report | None) -> Iterator[Step]:
         """Yield the steps of what is not settled yet, and find out what they prove.
@@ -131,7 +129,7 @@ class Load:
         if self.interval is None:
             return []
         return [
-            Window(start, end, self.request.page_size, begins_with_row=start == self.restart)
+            Window(start, end, self.request.page_size)
             for start, end in between(self.settled, *self.interval)
         ]
 

@@ -31,7 +31,7 @@ from balance_analysis.archive.scan import File
 from balance_analysis.archive.snapshot import read_snapshot, with_snapshot
 from balance_analysis.archive.status import Kind, Problem, VerifyReport
 from balance_analysis.archive.store import Store, is_leftover
-from balance_analysis.errors import ArchiveError
+from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.maintenance.comparison import compare_with_node, compare_with_segments
@@ -282,22 +282,22 @@ class _Verification:
 
     def _check_names(self) -> None:
         """Look for files that should not be there."""
-        links = self.store.links()
-        for link in links:
-            what = "is a symbolic link, which is never followed"
-            self._add("stranger", what, link, "put the file or folder itself in its place")
         known = {layout.ABOUT, layout.ASSETS, layout.LABELS, layout.COVERAGE, layout.LOCK}
-        known |= {layout.HOLDER, self.about.limits, *links}
-        behind = tuple(f"{link}/" for link in links)
-        names = [name for name in self.store.names() if not name.startswith(behind)]
+        known |= {layout.HOLDER, self.about.limits}
+        names = self.store.names()
         # In this order: what is written is announced before, and what nobody writes now and is
         # still there was left.
         is_being_written = self._is_being_written()
         for state in (self.state, read_snapshot(self.store).coverage):
             known |= manifest.noted_files(self.about, state).keys()
         for name in names:
-            if name not in known and not self._is_expected(name, is_being_written=is_being_written):
-                self._add_stranger(name)
+            if name in known:
+                continue
+            try:
+                if not self._is_expected(name, is_being_written=is_being_written):
+                    self._add_stranger(name)
+            except ArchiveDamagedError as error:
+                self._add("stranger", str(error), name, "move it elsewhere")
 
     def _is_expected(self, name: str, *, is_being_written: bool) -> bool:
         """Whether a file that is not named by the coverage may be there, or is there no more."""

@@ -312,12 +312,6 @@ class Client:
         client._throttle = Throttle(per_second, sleep=self._sleep)  # noqa: SLF001 - of its own kind
         return client
 
-    def without_users(self) -> Client:
-        """Return a client of the same nodes that knows no user and password of theirs."""
-        client = copy(self)
-        client._users = {base: {} for base in self.base_urls}  # noqa: SLF001 - of its own kind
-        return client
-
     def get(
         self,
         path: str,

@@ -207,10 +207,10 @@ def origin_of(url: str, session: requests.Session) -> frozenset[str]:
 
     All loopback addresses are one. Empty if the host can't be resolved, or a proxy resolves it.
     """
-    settings = session.merge_environment_settings(url, {}, None, None, None)
+    environment = requests.utils.get_environ_proxies(url) if session.trust_env else {}
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if requests.utils.select_proxy(url, settings["proxies"]):
+    if requests.utils.select_proxy(url, {**environment, **session.proxies}):
         return frozenset()
     try:
         found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)

@@ -115,11 +115,9 @@ class Window:
         far = replace(self, start=end, begins_with_row=False)
         return near, (far if end < self.end else None)
 
-    def half(self, *, newest_first: bool = False) -> Window:
+    def half(self) -> Window:
         """Return the half that comes first, and half the page: less to find and to send."""
         width, size = max(1, (self.end - self.start) // 2), max(1, self.page_size // 2)
-        if newest_first:
-            return replace(self, start=self.end - width, page_size=size)
         return replace(self, end=self.start + width, page_size=size)
 
 
@@ -172,7 +170,6 @@ def ask_less(
     window: Window,
     *,
     get_one: Callable[[Window], object] | None = None,
-    newest_first: bool = False,
 ) -> tuple[T, Window, int]:
     """Ask for a window; for less of it where the node can't or won't send so much, or is too slow.
 
@@ -192,7 +189,7 @@ def ask_less(
         except RequestError as error:
             if error.timed_out and halvings < HALVINGS:
                 halvings += 1
-                window = window.half(newest_first=newest_first)
+                window = window.half()
                 continue
             if window.page_size == 1 or not is_refusal(error):
                 raise
@@ -251,10 +248,9 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
             )
 
 
-def check_restart(listings: Sequence[Listing], at: int, *, newest_first: bool = False) -> None:
+def check_restart(listings: Sequence[Listing], at: int) -> None:
     """Raise IncompleteError unless answers begin with a row that is known to stand there."""
-    nearest = max if newest_first else min
-    first = nearest((each.span[0] for each in listings if len(each.times)), default=None)
+    first = min((each.span[0] for each in listings if len(each.times)), default=None)
     if first != at:
         raise IncompleteError(
             f"a row stands at {moment(at)}, but the answer that should begin with it "

@@ -70,6 +70,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(sum(map(len, pieces))))
+        self.send_header("X-Block-Timestamp", str(self.server.history.end + 10**9))
         self.end_headers()
         for piece in pieces:
             self.wfile.write(piece)

@@ -218,14 +218,6 @@ def test_an_output_that_is_no_regular_file_is_refused(name, world):
     is_refused(name, world, world.folder / "pipe")
 
 
-@pytest.mark.parametrize("side", ["a folder", "a link into an archive"])
-@pytest.mark.parametrize("name", ["fetch --output"])
-def test_the_side_file_of_a_fetch_is_an_output_too(name, side, world):
-    place = world.folder / "y.parquet.partial"
-    place.mkdir() if side == "a folder" else place.symlink_to(world.held)
-    is_refused(name, world, world.folder / "y.parquet")
-
-
 @pytest.mark.parametrize(
     ("name", "suffix"),
     [("fetch --output", ".csv"), ("fetch --output", ".2023-04"), ("limits --output", ".parquet")],

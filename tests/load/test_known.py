@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
+import json
 
 import pytest
+import requests
 
 import balance_analysis as ba
 from balance_analysis import demo
@@ -240,6 +241,161 @@ def test_a_bad_row_of_another_account_does_not_fail_a_load():
         assert known_of(load(node, party_ids=[party])) == ((START, END),)
 
 
+# Nodes that name no last block
+
+
+def test_without_block_headers_what_is_known_ends_at_the_newest_row(caplog):
+    """A node that lags by 27 hours is asked again once it has caught up, and nothing is lost."""
+    with node_of(until(MIDDLE), block_headers=False) as node:
+        table = load(node)
+        newest = max(time for time in TIMES if time < MIDDLE)
+        assert known_of(table) == ((START, newest),)
+        assert caplog.text.count(f"its newest row is of {moment_text(newest)}") == 1
+        node.replace(ROWS)
+        table = load(node, start=newest)
+        assert known_of(table) == ((newest, TIMES[-1]),)
+        assert lines_of_table(table) == lines_of_rows(since(newest))
+
+
+def test_without_block_headers_a_row_at_the_end_or_later_shows_that_all_is_known(caplog):
+    with node_of(block_headers=False) as node:
+        assert known_of(load(node, end=MIDDLE)) == ((START, MIDDLE),)
+    assert caplog.text == ""
+
+
+def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
+    """It lags when it is asked for rows, and has caught up when it is asked again."""
+    with node_of(until(MIDDLE), block_headers=False) as node:
+
+        def catching_up(index, _):
+            if any(each.get("pagination.first") != "1" for each in node.requests[:index]):
+                node.replace(ROWS)
+
+        node.faults = catching_up
+        table = load(node, page_size=1000, workers=1)
+    assert len(table) == len(until(MIDDLE))
+    assert_true(table)
+
+
+def test_a_node_that_does_not_answer_after_the_load_proves_nothing(caplog):
+    with node_of() as node:
+
+        def gone(index, _):
+            has_sent = any(x.get("pagination.first") != "1" for x in node.requests[:index])
+            return Fault.status(503) if has_sent else None
+
+        node.faults = gone
+        table = load(node, workers=1)
+    assert len(table) == len(ROWS)
+    assert known_of(table) == ()
+    assert "it is not known what the node may have forgotten" in caplog.text
+
+
+# Several addresses
+
+
+def test_the_order_of_addresses_does_not_matter(caplog):
+    """One remembers less, one lags, one names no block, and one is gone."""
+    with (
+        node_of(since(TIMES[60])) as shallow,
+        node_of(until(MIDDLE), head=MIDDLE) as behind,
+        node_of(until(TIMES[40]), block_headers=False) as silent,
+        LoopbackNode() as gone,
+    ):
+        gone.stop()
+        nodes = [shallow, behind, silent, gone]
+        for turn in range(len(nodes)):
+            table = load(*nodes[turn:], *nodes[:turn], page_size=100)
+            assert known_of(table) == ((START, END),)
+            assert lines_of_table(table) == lines_of_rows(ROWS)
+            assert gone.url not in told(table, "steps_by_node")
+    assert f"{behind.url} lags" in caplog.text
+
+
+def test_what_lies_before_the_rows_of_all_addresses_is_not_asked_for():
+    with node_of(since(TIMES[60])) as one, node_of(since(MIDDLE)) as other:
+        table = load(one, other)
+        asked = [*one.requests, *other.requests]
+    pages = [request for request in asked if int(request.get("pagination.first")) > 1]
+    firsts = [int(request.get("dateRange.startTimestamp")) // 1000 for request in pages]
+    assert min(firsts) == TIMES[60] - 1
+    assert known_of(table) == ((TIMES[60], END),)
+
+
+# Origins
+
+
+def origins(table):
+    answers = json.loads(told(table, "evidence"))["answers"]
+    return {tuple(answer["node"]["origin"]) for answer in answers}
+
+
+def test_every_spelling_of_a_loopback_address_is_one_origin():
+    with node_of() as node:
+        port = node.url.rpartition(":")[2]
+        for url in (node.url, f"http://localhost:{port}", f"HTTP://127.0.0.1:{port}/"):
+            with ba.Client(url) as client:
+                table = ba.load_balance_changes(
+                    client, start=from_microseconds(START), end=from_microseconds(END)
+                )
+            assert origins(table) == {(f"127.0.0.1:{port}",)}
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [("10.0.0.1:3008, segments:test", ("10.0.0.1:3008", "segments:test")), ("", ())],
+)
+def test_a_served_archive_names_the_origins_of_its_answers(header, found):
+    with node_of(extra_headers={"X-Origins": header}) as node:
+        assert {tuple(sorted(each)) for each in origins(load(node))} == {found}
+
+
+def test_an_address_behind_a_proxy_has_no_origin():
+    with node_of() as node, requests.Session() as session:
+        session.proxies = {"http": node.url}
+        with ba.Client("http://node.test", session=session) as client:
+            table = ba.load_balance_changes(
+                client, start=from_microseconds(START), end=from_microseconds(END)
+            )
+    assert origins(table) == {()}
+
+
+# Bad rows
+
+
+def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
+    bad = ROWS[300]
+    moment = bad.timestamp_ns // 1000
+
+    def spoil(row):
+        wanted = bad.to_json()
+        is_bad = all(row[name] == wanted[name] for name in wanted)
+        return {**row, "balance": "x"} if is_bad else row
+
+    with node_of(edit_row=spoil) as node:
+        table = load(node, on_bad_rows="quarantine")
+    assert known_of(table) == ((START, moment), (moment + 1, END))
+    assert caplog.text.count("1 bad row set aside") == 1
+    held = ba.balance_at(table, from_microseconds(END - 1))
+    account = ("asset_id", "account_type", "party_id", "market_id")
+    keys = held[[*account]].astype(str).apply(tuple, axis=1)
+    ours = (bad.asset_id, bad.account_type, bad.party_id, bad.market_id)
+    later = [row for row in ROWS if row.account == bad.account and row.order > bad.order]
+    assert set(keys[held["balance"].isna()]) == (set() if later else {ours})
+
+
+def test_a_bad_row_without_a_time_makes_its_step_unknown():
+    bad = ROWS[300].to_json()
+
+    def spoil(row):
+        return {**row, "timestamp": "x"} if row["timestamp"] == bad["timestamp"] else row
+
+    with node_of(edit_row=spoil) as node:
+        table = load(node, on_bad_rows="quarantine", page_size=100, workers=1)
+    assert_true(table)
+    assert 0 < sum(end - start for start, end in known_of(table)) < END - START
+
+
 # Archives as nodes
 
 
@@ -268,30 +424,6 @@ def test_a_stream_says_at_its_end_what_is_not_known(caplog):
     assert caplog.text.count("known to be complete") == 1
 
 
-def failing_after(count):
-    return lambda index, _: Fault.status(503) if index >= count else None
-
-
-@pytest.mark.parametrize("rows", [until(MIDDLE), since(TIMES[30])], ids=["head", "oldest"])
-def test_a_load_that_goes_on_knows_the_same(rows, tmp_path):
-    head = MIDDLE if rows[0] == ROWS[0] else END
-    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    options = {**bounds, "page_size": 20, "workers": 1}
-    with node_of(rows, head=head) as node, ba.Client(node.url) as client:
-        expected = known_of(ba.load_balance_changes(client, **options))
-        node.faults = failing_after(len(node.requests) + 18)
-        with pytest.raises(ba.RequestError) as failed:
-            ba.load_to_parquet(client, tmp_path / "x", **options)
-        node.faults = ()
-        ba.load_to_parquet(client, tmp_path / "x", resume=True, **options)
-        assert known_of(ba.read_parquet(tmp_path / "x")) == expected
-        node.faults = failing_after(len(node.requests) + 18)
-        with pytest.raises(ba.RequestError) as failed:
-            ba.load_balance_changes(client, **options)
-        node.faults = ()
-        assert known_of(pickle.loads(pickle.dumps(failed.value)).resume()) == expected
-
-
 @pytest.mark.parametrize(
     ("rows", "head", "code"),
     [(ROWS, END, 0), (until(MIDDLE), MIDDLE, 3), (since(MIDDLE), END, 3)],
@@ -306,15 +438,3 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
         )
     assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
-
-
-def test_a_lagging_answer_before_an_interruption_is_not_forgotten(tmp_path):
-    """The answers before are of a node that remembers less; those after of one that has it all."""
-    options = {"start": from_microseconds(START), "end": from_microseconds(END), "page_size": 20}
-    with node_of(since(TIMES[30])) as shallow, node_of() as deep:
-        shallow.faults = failing_after(25)
-        with ba.Client(shallow.url) as client, pytest.raises(ba.RequestError):
-            ba.load_to_parquet(client, tmp_path / "x", workers=1, **options)
-        with ba.Client(deep.url) as client:
-            ba.load_to_parquet(client, tmp_path / "x", workers=1, resume=True, **options)
-    assert known_of(ba.read_parquet(tmp_path / "x")) == ((TIMES[30], END),)

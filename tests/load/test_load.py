@@ -292,7 +292,7 @@ def test_long_lists_are_split_into_short_urls():
     assert max(request.url_length for request in node.requests) < 8192
 
 
-MEASURED = {"seconds", "bytes", "rows_per_second", "account_rows"}
+MEASURED = {"seconds", "bytes", "rows_per_second", "account_rows", "evidence"}
 
 
 def test_the_table_tells_how_it_was_loaded():

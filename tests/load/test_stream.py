@@ -1,14 +1,12 @@
-"""A stream is in time order, waits for its reader, and says what it cost; a load can go on."""
+"""A stream is in time order, waits for its reader, and says what it cost."""
 
 from __future__ import annotations
 
 import logging
-import pickle
 import random
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 
 import pandas as pd
@@ -18,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.load import changes
+from balance_analysis import merge
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
 from balance_analysis.node.client import Throttle
 from balance_analysis.node.walk import Step, Window
@@ -77,66 +75,12 @@ def test_wrong_arguments_raise_at_the_call():
         ba.iter_balance_changes(client, page_size=0)
 
 
-@settings(max_examples=8)
-@given(st.integers(0, 80), st.sampled_from([20, 60]), st.integers(1, 4))
-def test_an_error_goes_on_where_the_load_stood(served, page_size, workers):
-    options = {"page_size": page_size, "workers": workers}
-    with LoopbackNode(ROWS) as node:
-        expected = load(node.url)
-        first = len(node.requests)
-        node.faults = lambda index, _: Fault.status(503) if index >= first + served else None
-        try:
-            table = load(node.url, **options)
-        except ba.RequestError as error:
-            node.faults = []
-            asked = len(node.requests)
-            table = pickle.loads(pickle.dumps(error)).resume()
-            settled = error.partial.load.settled
-            assert len(node.requests) - asked <= 500
-            again = [int(r.get("dateRange.startTimestamp")) for r in node.requests[asked:]]
-            in_settled = [
-                start for start in again for a, b in settled if a * 1000 <= start < (b - 1) * 1000
-            ]
-            assert in_settled == []
-    pd.testing.assert_frame_equal(table, expected)
-
-
 def test_rows_that_are_sorted_while_others_come_make_the_same_table(monkeypatch):
     with LoopbackNode(ROWS) as node:
         expected = load(node.url)
-        monkeypatch.setattr(changes, "PART", 40)
-        sorted_first = []
-        for served in (8, 20):
-            first = len(node.requests)
-            node.faults = partial(_fail_from, first + served)
-            with pytest.raises(ba.RequestError) as raised:
-                load(node.url, page_size=20, workers=3)
-            sorted_first.append(len(raised.value.partial.parts))
-            node.faults = []
-            pd.testing.assert_frame_equal(raised.value.resume(), expected)
-        pd.testing.assert_frame_equal(load(node.url, page_size=20, workers=3), expected)
-    assert max(sorted_first) > 0
-
-
-def _fail_from(first, index, _):
-    return Fault.status(503) if index >= first else None
-
-
-def test_a_load_goes_on_with_another_node():
-    with LoopbackNode(ROWS) as node, LoopbackNode(ROWS) as other:
-        node.faults = lambda index, _: Fault.status(503) if index > 10 else None
-        with pytest.raises(ba.RequestError) as raised:
-            load(node.url, page_size=20)
-        with ba.Client(other.url) as client:
-            table, again = (raised.value.resume(client) for _ in range(2))
-    assert len(table) == len(ROWS)
-    pd.testing.assert_frame_equal(again, table)
-    assert table.attrs["balance_analysis"]["steps_by_node"].keys() == {node.url, other.url}
-
-
-def test_an_error_of_something_else_has_nothing_to_go_on_with():
-    with pytest.raises(ValueError, match="not that of a load"):
-        ba.CheckError("a rule").resume()
+        monkeypatch.setattr(merge, "PART", 40)
+        for workers in (1, 3):
+            pd.testing.assert_frame_equal(load(node.url, page_size=20, workers=workers), expected)
 
 
 def test_of_several_nodes_one_that_fails_is_left():

@@ -296,3 +296,11 @@ def test_a_stranger_is_named_and_never_deleted(node, folder, name):
     assert (problem.kind, problem.where) == ("stranger", name)
     assert mend(node, folder).left.problems == (problem,)
     assert (folder / name).read_text() == "mine"
+
+
+def test_a_link_among_the_files_leads_elsewhere_and_is_told(folder, tmp_path):
+    (tmp_path / "mine").write_text("x")
+    (folder / "mine").symlink_to(tmp_path / "mine")
+    (problem,) = ba.Archive(folder).verify().problems
+    assert (problem.kind, problem.where) == ("stranger", "mine")
+    assert "symbolic link" in problem.what

@@ -1,0 +1,115 @@
+"""A source of rows asks a node what it reaches, once before and once after a run."""
+
+from __future__ import annotations
+
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.load.source import NodeSource
+from tests.loopback import Fault, LoopbackNode, random_history
+
+pytestmark = pytest.mark.usefixtures("without_waits")
+
+ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
+TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+START, END = TIMES[30], TIMES[-1] + 3_600_000_000
+
+
+def node_of(rows=ROWS, *, head=END, **options):
+    return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
+
+
+def pages(node):
+    return sum(request.get("pagination.first") != "1" for request in node.requests)
+
+
+def test_an_export_that_goes_on_at_a_row_costs_its_windows_and_three_requests():
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client, page_size=50, workers=1)
+        rows = sum(step.num_rows for step in source.rows(START, END, has_row=True))
+        assert source.evidence().complete == [(START, END)]
+        assert len(node.requests) == pages(node) + 3
+    assert rows == sum(row.timestamp_ns // 1000 >= START for row in ROWS)
+
+
+def test_a_node_that_lacks_the_row_at_the_start_is_asked_for_its_reach_before():
+    kept = [row for row in ROWS if row.timestamp_ns // 1000 > START]
+    with node_of(kept) as node, ba.Client(node.url) as client:
+        source = NodeSource(client)
+        list(source.rows(START, END, has_row=True))
+        assert source.evidence().complete == [(TIMES[31], END)]
+
+
+def test_several_spans_are_asked_for_their_reach_once():
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client)
+        source.reaches(TIMES[0], END)
+        for span in ((TIMES[0], START), (START, TIMES[50]), (TIMES[70], END)):
+            list(source.rows(*span))
+        assert source.evidence().complete == [(TIMES[0], TIMES[50]), (TIMES[70], END)]
+        assert len(node.requests) == pages(node) + 6
+
+
+def test_only_steps_that_were_taken_are_evidence():
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client, page_size=20, workers=2)
+        taken = 0
+        steps = source.rows(START, END)
+        for step in steps:
+            if step.start > TIMES[50]:
+                break
+            taken = step.end
+        steps.close()
+        assert source.evidence().complete == [(START, taken)]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_what_is_pruned_while_rows_come_is_unproven(workers):
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client, page_size=20, workers=workers)
+        for number, _ in enumerate(source.rows(START, END)):
+            if number == 5:
+                node.replace([row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[40]])
+                break
+        for _ in source.rows(TIMES[70], END):
+            pass
+        evidence = source.evidence()
+    assert all(start >= TIMES[40] for start, _ in evidence.complete)
+    assert evidence.unproven[0][0] == START
+
+
+def last_block(source, node, *, moves=False, before=END):
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        if moves:
+            node.block_timestamp += 10**9
+
+    return source.last_block(before, 10.0, sleep=sleep), waits
+
+
+@pytest.mark.parametrize(
+    ("options", "is_whole"),
+    [({}, True), ({"moves": True}, False), ({"before": TIMES[-1]}, False)],
+    ids=["rests", "moves", "new"],
+)
+def test_the_last_block_is_known_once_the_chain_rests(options, is_whole):
+    with node_of(head=TIMES[-1]) as node, ba.Client(node.url) as client:
+        source = NodeSource(client)
+        list(source.rows(START, END))
+        assert source.evidence().bounds == (START, TIMES[-1])
+        step, waits = last_block(source, node, **options)
+        assert (step is not None) is is_whole
+        assert waits == ([] if "before" in options else [10.0])
+        assert source.evidence().complete == [(START, TIMES[-1] + is_whole)]
+    if step is not None:
+        assert step.num_rows == sum(row.timestamp_ns // 1000 == TIMES[-1] for row in ROWS)
+
+
+def test_a_last_block_that_cannot_be_asked_for_is_left_out():
+    with node_of(head=TIMES[-1]) as node, ba.Client(node.url) as client:
+        source = NodeSource(client)
+        list(source.rows(START, END))
+        node.faults = lambda *_: Fault.status(503)
+        assert last_block(source, node)[0] is None
