@@ -99,19 +99,16 @@ class Answer:
 
     def joined(self, after: Answer) -> Answer | None:
         """Return this answer and the next one as one; `None` if they don't continue each other."""
-        alike = (self.node, self.reached, self.heights is None)
-        if self.span[1] != after.span[0] or alike != (
-            after.node,
-            after.reached,
-            after.heights is None,
+        if (
+            self.span[1] != after.span[0]
+            or self.reached != after.reached
+            or self.node != after.node
         ):
             return None
-        heights = self.heights
-        if self.heights and after.heights:
-            lows, highs = zip(self.heights, after.heights, strict=True)
-            heights = min(lows), max(highs)
+        heights = [height for each in (self, after) for height in each.heights or ()]
+        ends = (min(heights), max(heights)) if heights else None
         asked = min(self.asked[0], after.asked[0]), max(self.asked[1], after.asked[1])
-        return replace(self, span=(self.span[0], after.span[1]), asked=asked, heights=heights)
+        return replace(self, span=(self.span[0], after.span[1]), asked=asked, heights=ends)
 
 
 @dataclass(frozen=True, slots=True)

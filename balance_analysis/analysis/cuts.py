@@ -10,7 +10,14 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.units import in_units
-from balance_analysis.known import NOTHING_BEFORE_KEY, note_known, note_rows
+from balance_analysis.known import (
+    NOTHING_BEFORE_KEY,
+    note_evidence,
+    note_known,
+    note_rows,
+    table_evidence,
+    without_evidence,
+)
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import iso_text
@@ -82,6 +89,13 @@ def cut_between(
     note_known(
         cut, known, nothing_before=is_from_first and metadata.get(NOTHING_BEFORE_KEY) is True
     )
+    whole = history.rows.copy(deep=False)
+    whole.attrs = history.attrs
+    evidence = table_evidence(whole, is_sorted=True)
+    if evidence is None:
+        cut.attrs[ATTRS_KEY] = without_evidence(cut.attrs[ATTRS_KEY])
+    else:
+        note_evidence(cut, evidence.within(begin, stop))
     note_rows(cut)
     opening = held_at(history, from_microseconds(begin - 1))
     return cut, in_units(opening, None, history.attrs)

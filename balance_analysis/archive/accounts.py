@@ -6,10 +6,9 @@ So accounts are known by where their rows begin and end, and a range of them is 
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -25,7 +24,6 @@ from balance_analysis.schema import (
     NETWORK_PARTY,
     NO_MARKET,
 )
-from balance_analysis.text import moment_text
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
@@ -50,7 +48,7 @@ _WAITING: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Accounts that stand side by side in an archive's files, or a part of one's time.
+    """Accounts that stand side by side in an archive's files.
 
     Attributes
     ----------
@@ -58,26 +56,15 @@ class KeyRange:
         The first of them, or what stands before it.
     high
         What stands behind the last of them; `None` where nothing does.
-    since, until
-        Of a single account: which time, half-open, microseconds; `None` leaves it open.
     """
 
     low: Key = ()
     high: Key | None = None
-    since: int | None = None
-    until: int | None = None
 
     def __str__(self) -> str:
         bounds = {"from": self.low, "before": self.high}
         said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
-        times = {"since": self.since, "until": self.until}
-        said += [f"{word} {moment_text(at)}" for word, at in times.items() if at is not None]
         return f"accounts {' '.join(said)}" if said else "all accounts"
-
-    def holds(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which moments are in its time."""
-        since, until = (np.iinfo(np.int64).min if self.since is None else self.since), self.until
-        return (times >= since) & (True if until is None else times < until)
 
     def overlaps(self, first: Key, last: Key) -> bool:
         """Whether some of the accounts from one to another are among these."""
@@ -213,26 +200,3 @@ def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:
     keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
     lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
     return [KeyRange(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
-
-
-def cut_by_time(
-    account: KeyRange, counts: NDArray[np.int64], moments: NDArray[np.int64], *, rows: int
-) -> tuple[list[KeyRange], int]:
-    """Return an account's slice cut at some moments, and how many rows the largest cut has.
-
-    Parameters
-    ----------
-    counts
-        How many rows it has before, between and behind the moments, ascending.
-    rows
-        How many a cut should have at most: it may have more where there are so many in between.
-    """
-    seen = np.cumsum(counts)
-    parts = -(-int(seen[-1]) // rows)
-    places = np.unique(np.searchsorted(seen, seen[-1] / parts * np.arange(1, parts)))
-    places = places[seen[places] < seen[-1]]
-    edges = [None, *moments[places].tolist(), None]
-    sizes = np.diff(seen[places], prepend=0, append=seen[-1])
-    return [replace(account, since=a, until=b) for a, b in itertools.pairwise(edges)], int(
-        sizes.max()
-    )

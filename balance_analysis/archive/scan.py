@@ -52,7 +52,7 @@ from balance_analysis.schema import (
     COLUMNS,
     from_microseconds,
 )
-from balance_analysis.spans import EVER, Span, clipped
+from balance_analysis.spans import Span
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -132,15 +132,6 @@ class Scan:
         starts = range(0, len(self.files), count)
         return [replace(self, files=self.files[start : start + count]) for start in starts]
 
-    def between(self, since: int | None, until: int | None) -> Scan:
-        """Return a scan of what of its time lies in [since, until), microseconds."""
-        if since is until is None:
-            return self
-        start = EVER[0] if since is None else since
-        end = EVER[1] if until is None else until
-        files = (replace(x, spans=tuple(clipped(x.spans, start, end))) for x in self.files)
-        return replace(self, files=tuple(file for file in files if file.spans))
-
     def rows(
         self,
         file: File,
@@ -200,9 +191,6 @@ class Scan:
     def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
         """Return the rows as a table, of all accounts or of a slice.
 
-        Of a cut of an account's time there are the row before it and the one behind it as well:
-        whatever is made of that time is then what it is of all rows.
-
         Raises
         ------
         ArchiveError
@@ -213,29 +201,13 @@ class Scan:
             found = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
             return list(sort_parts(found))
 
-        parts = [*itertools.chain(*self.between(key_range.since, key_range.until).each(read))]
-        if key_range.since is not None:
-            before = self.between(None, key_range.since)
-            parts = [*sort_parts(_end_of(before, key_range, is_last=True)), *parts]
-        if key_range.until is not None:
-            behind = self.between(key_range.until, None)
-            parts += sort_parts(_end_of(behind, key_range, is_last=False))
-        table = merge(parts)
+        table = merge([*itertools.chain(*self.each(read))])
         note_evidence(table, self.evidence)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
         return self.store.uri, self.filters, self.files, self.evidence
-
-
-def _end_of(scan: Scan, key_range: KeyRange, *, is_last: bool) -> list[pa.Table]:
-    """Return the last row of an account that is asked for, or the first, if there is any."""
-    for file in reversed(scan.files) if is_last else scan.files:
-        found = [rows for rows in scan.rows(file, key_range=key_range) if rows.num_rows]
-        if found:
-            return [found[-1].slice(found[-1].num_rows - 1) if is_last else found[0].slice(0, 1)]
-    return []
 
 
 @contextlib.contextmanager

@@ -186,13 +186,6 @@ class Store:
             inside = here.removeprefix(root)
             yield from (f"{inside}/{file}" if inside else file for file in files)
 
-    def links(self) -> list[str]:
-        """Return the symbolic links in a local folder: no file or folder of an archive is one."""
-        if self.folder is None:
-            return []
-        links = [path for path in self.folder.rglob("*") if path.is_symlink()]
-        return sorted(str(path.relative_to(self.folder)) for path in links)
-
     def sweep(self) -> None:
         """Delete what writes left that were interrupted."""
         for name in filter(is_leftover, self.names()):

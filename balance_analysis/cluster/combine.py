@@ -18,7 +18,7 @@ from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import open_history
 from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.totals import change_points, make_groups, sum_at_changes, sums_frame
-from balance_analysis.archive.accounts import FILE_KEY, KeyRange
+from balance_analysis.archive.accounts import FILE_KEY
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_plain_arrow
@@ -28,13 +28,6 @@ from balance_analysis.text import moment_text
 
 COUNTS: Final = ("changes", "known", "unknown", "accounts", "rows")
 """The columns that are counts, of whatever is added up; the others are amounts."""
-
-
-def own(result: pd.DataFrame, part: KeyRange) -> pd.DataFrame:
-    """Return what of a result lies in a slice's time."""
-    if part.since is None and part.until is None:
-        return result
-    return result[part.holds(microseconds(result, _time_of(result)))]
 
 
 def _time_of(result: pd.DataFrame) -> str:

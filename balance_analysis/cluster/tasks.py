@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from balance_analysis.analysis.checks import check_opening, microseconds
+from balance_analysis.analysis.checks import check_opening
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.analysis.units import in_units
@@ -29,14 +28,12 @@ from balance_analysis.archive.accounts import (
     KeyRange,
     combine_accounts,
     cut,
-    cut_by_time,
     find_accounts,
-    times_of,
 )
 from balance_analysis.archive.network import read_archive_names
 from balance_analysis.archive.scan import Scan
 from balance_analysis.archives import Archive, to_archive
-from balance_analysis.cluster.combine import own, write_frames
+from balance_analysis.cluster.combine import write_frames
 from balance_analysis.cluster.pool import Pool
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
@@ -60,9 +57,6 @@ _FILES: Final = 8
 _BYTES: Final = 150
 """What a row takes at least, of one account in one task."""
 
-_CANDIDATES: Final = 1 << 12
-"""At how many moments, at most, an account with too many rows may be cut."""
-
 _LOCAL: Final = 4
 """The most threads that are used without a cluster: each holds a task's rows."""
 
@@ -82,9 +76,8 @@ class Options(FilterKeywords, total=False):
         market, then time, as in the files of an archive.
     rows_per_task
         How many rows a task may read at once. The default, 3,000,000, takes a gigabyte of memory;
-        more take in proportion, and read a little less twice. An account that has more is cut by
-        time, where periods begin; but a period is not, nor a summary: ValueError if its rows don't
-        fit into a worker's memory.
+        more take in proportion. An account that has more is read whole: ValueError if its rows
+        don't fit into a worker's memory.
     client
         Where to run: a `distributed.Client`, or an executor of `concurrent.futures`; by default
         the client that the caller has made, else some threads of this process.
@@ -118,18 +111,7 @@ def _work(
     with in_one_thread():  # as many slices are worked on at once as there are threads to do it
         table = scan.read(share.part)
         result = function(table, opening=share.opening)
-        size = int(share.part.holds(microseconds(table)).sum())
-        return size, own(result, share.part)
-
-
-def _count(scan: Scan, parts: list[KeyRange], moments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows each of some slices has before, between and behind moments."""
-    counts = np.zeros((len(parts), len(moments) + 1), np.int64)
-    for file, (row, part) in itertools.product(scan.files, enumerate(parts)):
-        for rows in scan.rows(file, ["timestamp"], part):
-            places = np.searchsorted(moments, times_of(rows), side="right")
-            counts[row] += np.bincount(places, minlength=len(moments) + 1)
-    return counts
+        return len(table), result
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +133,11 @@ class Job:
         if self.to is not None:
             check_output(self.to)
 
-    @property
-    def moments(self) -> NDArray[np.int64]:
-        """Moments all over the time of the files, at which any account may be cut."""
-        files = self.scan.files
-        edges = (files[0].begin, files[-1].stop) if files else (0, 0)
-        return np.linspace(*edges, _CANDIDATES, dtype=np.int64)
-
     def each_slice(
         self,
         function: Callable[..., pd.DataFrame],
         *,
         cells: int,
-        moments: NDArray[np.int64],
         is_kept: bool = False,
     ) -> Iterator[pd.DataFrame]:
         """Yield what a function makes of each slice's table and `opening`, in the files' order.
@@ -174,8 +148,6 @@ class Job:
             Gets a slice's table, and `opening`.
         cells
             How many cells each account has in the result.
-        moments
-            Where the time of an account with too many rows may be cut.
         is_kept
             Whether all results are held in memory in the end.
 
@@ -192,7 +164,7 @@ class Job:
             )
             if is_kept:
                 check_cells(counts.num_rows, cells)
-            parts = self._parts(pool, counts, cells, moments)
+            parts = self._parts(pool, counts, cells)
             shares, done = self._shares(parts, texts), 0
             results = pool.map(partial(_work, self.scan, function), shares)
             for number, (size, result) in enumerate(results, start=1):
@@ -200,24 +172,13 @@ class Job:
                 show(number / len(parts), done)
                 yield result
 
-    def _parts(
-        self, pool: Pool, counts: pa.Table, cells: int, moments: NDArray[np.int64]
-    ) -> list[KeyRange]:
-        """Return slices of accounts; one that has too many rows is cut by time."""
+    def _parts(self, pool: Pool, counts: pa.Table, cells: int) -> list[KeyRange]:
+        """Return slices of accounts; one that has more rows than a task is read whole."""
         most = self.rows_per_task
-        slices = cut(counts, rows=most, accounts=_CELLS * most / max(cells, 1))
-        busy = {*_keys(counts.filter(pc.greater(counts["rows"], most)))}
-        first = next(_keys(counts.slice(0, 1)), ())
-        hot = [part for part in slices if (part.low or first) in busy]
-        moments = moments[:: len(moments) // _CANDIDATES + 1]
-        look = partial(_count, parts=hot, moments=moments)
-        found = pool.map(look, self.scan.split(_FILES) if hot else [])
-        rows = sum(found, np.zeros((len(hot), len(moments) + 1), np.int64))
-        cuts = {}
-        for part, own_rows in zip(hot, rows, strict=True):
-            cuts[part], largest = cut_by_time(part, own_rows, moments, rows=most)
-            check_memory(pool, part.low or first, largest)
-        return [piece for part in slices for piece in cuts.get(part, [part])]
+        large = counts.filter(pc.greater(counts["rows"], most))
+        for account, rows in zip(_keys(large), large["rows"].to_pylist(), strict=True):
+            check_memory(pool, account, rows)
+        return cut(counts, rows=most, accounts=_CELLS * most / max(cells, 1))
 
     def gather(
         self,
@@ -225,17 +186,14 @@ class Job:
         combine: Callable[[Sequence[pd.DataFrame]], pd.DataFrame],
         *,
         cells: int,
-        moments: NDArray[np.int64] | None = None,
         is_by_account: bool = True,
     ) -> pd.DataFrame | None:
         """Return what a function makes of all slices, combined, or write it.
 
-        See `each_slice`; `moments` are by default where periods begin. What is by account is
-        written as it comes.
+        See `each_slice`. What is by account is written as it comes.
         """
-        moments = self.grid.edges[1:-1] if moments is None else moments
         is_kept = is_by_account and self.to is None
-        frames = self.each_slice(function, cells=cells, moments=moments, is_kept=is_kept)
+        frames = self.each_slice(function, cells=cells, is_kept=is_kept)
         if self.to is None:
             return in_units(combine(list(frames)), None, {ATTRS_KEY: note_names({}, self.names)})
         found = frames if is_by_account else [combine(list(frames))]
@@ -255,10 +213,7 @@ class Job:
                 for key in (part.low, part.high)
             )
             held = opening.iloc[[place for _, place in keys[first:stop]]]
-            # It stands in the part in which it begins, so that rows contradict it as in the whole.
-            since = held.get("since", pd.Series(pd.NaT, held.index))
-            times = pd.to_datetime(since, utc=True).to_numpy("M8[us]").view(np.int64)
-            return Share(part, held[part.holds(times)])
+            return Share(part, held)
 
         return list(map(share, parts))
 
@@ -272,7 +227,7 @@ def check_memory(pool: Pool, account: tuple[str, ...], rows: int) -> None:
         raise ValueError(
             f"the account {' '.join(map(repr, account))} has {rows:,} rows that one task needs at "
             f"once: they take {needed / 1e9:,.1f} GB or more, but a worker has {limit / 1e9:,.1f}. "
-            "Choose a shorter freq, if the function has one, or give workers more memory"
+            "Give workers more memory"
         )
 
 

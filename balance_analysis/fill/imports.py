@@ -10,9 +10,11 @@ import contextlib
 import functools
 import time
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Unpack
+
+import numpy as np
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, network
@@ -24,12 +26,14 @@ from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, SetAside
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import FillKeywords, Job, fill
-from balance_analysis.filters import Filters, make_filters, take_names, takes
+from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
+    Blocks,
     iter_rows,
+    read_blocks,
     read_segment_assets,
     read_segment_limits,
     span_of,
@@ -41,7 +45,7 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
-from balance_analysis.spans import Span
+from balance_analysis.spans import Span, clipped
 
 _ORIGIN: Final = "segments:"
 
@@ -120,7 +124,7 @@ def import_segments(
 
     def job(store: Store, query: Query, run: RunWriter) -> Job:
         run.record.source, run.record.block_height = stretches[-1].source, last.last
-        source = _Segments(store, stretches, query.filters, on_bad_rows)
+        source = _Segments(store, query, stretches, on_bad_rows)
 
         def finish(writer: Writer) -> None:
             source.keep_names(given)
@@ -140,6 +144,20 @@ def _span_of(segment: Segment) -> Span:
     return span_of([segment])
 
 
+@functools.lru_cache(maxsize=8)
+def _blocks_of(segment: Segment) -> Blocks:
+    return read_blocks(segment)
+
+
+def _heights_in(segment: Segment, span: Span) -> tuple[int, int] | None:
+    """Return the first and the last block of a segment in a span, if there is one."""
+    blocks = _blocks_of(segment)
+    begin, end = np.searchsorted(blocks.times, span)
+    # The first and the last block may have no row: it has the time of the block before.
+    reached = [segment.first - 1, *blocks.heights[:-1].tolist(), segment.last]
+    return (reached[begin] + 1, reached[end]) if begin < end else None
+
+
 @dataclass(slots=True)
 class _Segments:
     """Segments as a source of rows.
@@ -155,15 +173,15 @@ class _Segments:
     """
 
     store: Store
+    query: Query
     stretches: list[Stretch]
-    filters: Filters
     on_bad_rows: OnBadRows
     parts: dict[Span, list[Segment]] = field(default_factory=dict)
     newest: int = 0
     found: Evidence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = Evidence(self.filters)
+        self.found = Evidence(self.query.filters)
 
     @property
     def chain(self) -> str:
@@ -228,24 +246,34 @@ class _Segments:
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield the rows of a stretch of the plan, segment by segment."""
         part = self.parts.get((start, end), [])
-        asked, node, is_first = time.time_ns() // 1000, self.node, self._is_first(part)
-        with contextlib.closing(iter_rows(part, self.filters, self.on_bad_rows)) as found:
+        is_first = self._is_first(part)
+        with contextlib.closing(iter_rows(part, self.query.filters, self.on_bad_rows)) as found:
             for segment, rows in found:
                 stop = end if segment is part[-1] else int(rows.times[-1]) + 1
-                heights = segment.first, segment.last
-                answer = Answer((start, stop), node, (asked, asked), heights)
-                bad = (
-                    SetAside((start, stop) if x.time is None else (x.time, x.time + 1), x.account)
-                    for x in rows.bad_rows
-                )
-                new = Evidence(self.filters, (answer,), tuple(bad), from_first_block=is_first)
-                self.found |= new
-                is_first = False
-                yield Step(
-                    start, stop, (rows.rows,), rows.bad_rows, 0, 0, None,
-                    source=node.name, address=node.name, block_height=segment.last,
-                )  # fmt: skip
+                whole = Step(start, stop, (rows.rows,), rows.bad_rows, 0, 0, None)
+                periods = layout.periods_between(start, stop, self.query.partition)
+                bounds = (layout.period_bounds(period, self.query.partition) for period in periods)
+                for span in clipped(bounds, start, stop):
+                    yield self._take(whole.between(*span), segment, is_first=is_first)
+                    is_first = False
                 start = stop
+
+    def _take(self, step: Step, segment: Segment, *, is_first: bool) -> Step:
+        """Return a step of a segment and one period, and note the evidence for it.
+
+        It names its own blocks alone: of what an interrupted run leaves, the evidence says no more.
+        """
+        span, asked = (step.start, step.end), time.time_ns() // 1000
+        heights = _heights_in(segment, span)
+        answer = Answer(span, self.node, (asked, asked), heights)
+        bad = (
+            SetAside(span if x.time is None else (x.time, x.time + 1), x.account)
+            for x in step.bad_rows
+        )
+        new = Evidence(self.query.filters, (answer,), tuple(bad), from_first_block=is_first)
+        self.found |= new
+        name = self.node.name
+        return replace(step, source=name, address=name, block_height=segment.last)
 
     def _is_first(self, part: list[Segment]) -> bool:
         """Whether segments begin with the network's first block."""

@@ -179,7 +179,6 @@ def _install(steps: Steps) -> None:
 
 def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     """Export in this process, and return how it ended."""
-
     import balance_analysis as ba  # noqa: PLC0415 - only the server exports
     from tests.archive.exporting import run_export  # noqa: PLC0415
 

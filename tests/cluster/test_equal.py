@@ -107,7 +107,7 @@ def test_each_function_gives_what_it_gives_of_the_whole_table(  # noqa: PLR0917 
 
 @pytest.mark.parametrize("work", range(5))
 @pytest.mark.parametrize("freq", ["5h", "1D", None])
-def test_an_account_with_more_rows_than_a_task_is_cut_by_time(pool, work, freq):
+def test_an_account_with_more_rows_than_a_task_is_read_whole(pool, work, freq):
     rows = [(*GENERAL, START + hour * HOUR, hour**19) for hour in range(60) if hour not in {7, 40}]
     rows += [(*MARGIN, START + hour * HOUR, hour % 3) for hour in range(50)]
     opening = {GENERAL: (31**19, START + 31 * HOUR), MARGIN: (4, START - 9), OTHER: (9, START + 99)}
@@ -118,7 +118,7 @@ def test_an_account_with_more_rows_than_a_task_is_cut_by_time(pool, work, freq):
         sliced, whole, layout, more = works(["asset_id"])[work]
         found = sliced(archive, **how, **more, **options, progress=lambda *told: seen.append(told))
         assert_same(found, whole(archive.read(partial=True), **how, **more, **layout))
-    assert len(seen) >= {"5h": 8, "1D": 4, None: 3}[freq]
+    assert len(seen) >= 3
     assert seen[-1] == (1.0, len(rows))
 
 

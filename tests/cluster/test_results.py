@@ -144,7 +144,7 @@ class Small:
 def test_an_account_that_fits_into_no_worker_is_refused_with_what_to_do():
     pool = Pool(Small(), 2, dict)
     check_memory(pool, ("a1",), 6_000_000)
-    with pytest.raises(ValueError, match=r"the account 'a1' has 7,000,000 rows .* a shorter freq"):
+    with pytest.raises(ValueError, match=r"the account 'a1' has 7,000,000 rows .* more memory"):
         check_memory(pool, ("a1",), 7_000_000)
 
 
