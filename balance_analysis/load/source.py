@@ -180,9 +180,10 @@ class NodeSource:
         self._runs.append([])
         stopped = threading.Event()
         try:
-            first = self._spared(start, end, stopped) if has_row else None
-            if first is None and start < end:
-                first = self._forgotten(start, end)
+            first = None
+            if start < end:
+                first = self._spared(start, end, stopped) if has_row else None
+                first = first or self._forgotten(start, end)
             if first is not None:
                 yield first
                 self._take(first)
@@ -320,7 +321,7 @@ class NodeSource:
             return self._look(url, start, end, retry), time.monotonic() - began
 
         looks = {url: started(look, url) for url in self._alive()}
-        self._looked, self._oldest, self._reaches = (start, end), EVER[1], {}
+        self._looked, self._oldest, self._reaches = None, EVER[1], {}
         ranks: dict[str, tuple[int, int, float]] = {}
         for url, future in looks.items():
             try:
@@ -335,6 +336,7 @@ class NodeSource:
             ranks[url] = reach.start, -min(reach.end, end), seconds
             if self._oldest is not None:
                 self._oldest = min(self._oldest, oldest)
+        self._looked = start, end
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
 
     def _look(
