@@ -142,11 +142,11 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
     with pytest.raises(ba.NetworkMismatchError, match="has blocks of the chain"):
         imported(folder, tmp_path / "chain")
     run_export(node, tmp_path / "exported", start=START, end=LAST)
-    kept = content_of(tmp_path / "exported", "changes/", "_coverage.json")
+    kept = content_of(tmp_path / "exported", "changes/", "_archive.json")
     with pytest.raises(ba.NetworkMismatchError, match="none of these accounts at that moment"):
         imported(tmp_path / "exported", tmp_path / "rows")
     assert content_of(folder, "changes/", "_blocks/") == before
-    assert content_of(tmp_path / "exported", "changes/", "_coverage.json") == kept
+    assert content_of(tmp_path / "exported", "changes/", "_archive.json") == kept
 
 
 def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, caplog):
@@ -175,10 +175,10 @@ def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, n
     others = [row for row in ROWS if row.timestamp_ns not in late]
     others += [replace(row, party_id="ab" * 32) for row in late.values()]
     paths = write_segments(tmp_path / "others", others)
-    before = content_of(folder, "changes/", "_coverage.json", "_blocks/")
+    before = content_of(folder, "changes/", "_archive.json", "_blocks/")
     with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
         imported(folder, [*paths[:1], *paths[-2:]], executor=executor)
-    assert content_of(folder, "changes/", "_coverage.json", "_blocks/") == before
+    assert content_of(folder, "changes/", "_archive.json", "_blocks/") == before
 
 
 @HOW
