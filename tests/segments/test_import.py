@@ -154,11 +154,11 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     folder = tmp_path / "archive"
     imported(folder, [*paths[:2], *paths[4:]])
     assert "no segment has the blocks 15 to 28" in caplog.text
-    assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "gap", "complete"]
+    assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "missing", "complete"]
     imported(folder, paths[2:4])
     assert spans_of(folder) == [(TIMES[0], LAST, True)]
-    [interval] = state_of(folder).intervals
-    assert interval.source == f"segments {CHAIN} 1-{len(TIMES)}"
+    [answer] = state_of(folder).evidence.answers
+    assert answer.node.name == f"segments {CHAIN} 1-{len(TIMES)}"
 
 
 def test_workers_make_the_same_archive(tmp_path, segments, whole):
