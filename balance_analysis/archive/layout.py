@@ -14,7 +14,7 @@ from balance_analysis.schema import from_microseconds, to_microseconds
 Partition = Literal["day", "month", "hour"]
 
 MANIFEST: Final = atomic.MANIFEST
-LIMITS: Final = "limits.parquet"
+LIMITS: Final = "_limits.parquet"
 ASSETS: Final = "_assets.json"
 LABELS: Final = "_labels.json"
 CHANGES: Final = "changes/"

@@ -43,8 +43,11 @@ _EXPLANATION: Final = {
     "carried": "text",
     "state": "text",
     "source": "text",
-    "source_height": "count",
+    "confirmed_by": "text",
+    "block_height": "count",
+    "first_block_height": "count",
     "asked_at": "moment",
+    "first_asked_at": "moment",
 }
 
 _CITED: Final = {
@@ -153,6 +156,8 @@ def tell_origin(archive: Archive, account: Key, at: int) -> dict[str, Any]:
     rows = [{"which": name, **asdict(row)} for name, row in cited.items() if row]
     carried = None if found.carried is None else duration_text(found.carried)
     told = {**asdict(found), "carried": carried}
+    for name, ends in (("asked_at", found.asked), ("block_height", found.heights)):
+        told[f"first_{name}"], told[name] = ends or (None, None)
     return {"explanation": from_rows(_EXPLANATION, [told]), "cited": from_rows(_CITED, rows)}
 
 

@@ -120,7 +120,8 @@ def _what_lacks(snapshot: Snapshot, query: ChangesQuery) -> tuple[list[str], lis
     start = first if query.start is None else query.start
     end = last if query.end is None else query.end
     accounts = list(_missing_accounts(evidence.filters, query.filters))
-    evidence = evidence.narrow(query.filters)
+    if not accounts:
+        evidence = evidence.narrow(query.filters)
     lacks = [*_missing_times(evidence, query, start, end), *accounts]
     if accounts:
         return lacks, [(start, end)] if start < end else []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from balance_analysis import Archive, Client, export, load_balance_changes
-from balance_analysis.archive.coverage import from_json, with_checksum
+from balance_analysis.archive.manifest import read_manifest, sign
 from tests.loopback import LoopbackNode, random_history
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis import Run
-    from balance_analysis.archive.coverage import Coverage
+    from balance_analysis.archive.manifest import Manifest
     from tests.loopback import Row
 
 HOUR = 3_600_000_000
@@ -100,41 +100,24 @@ def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataF
         return load_balance_changes(client, **bounds, **filters)
 
 
-def state_of(folder: Path) -> Coverage:
-    """Return what an archive's coverage tells."""
-    return from_json((folder / "_coverage.json").read_bytes(), "_coverage.json")
+def state_of(folder: Path) -> Manifest:
+    """Return what an archive's manifest says."""
+    return read_manifest(Archive(folder).store)
 
 
-def edit_coverage(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    """Change what an archive's coverage tells, as a writer would that means it."""
-    content = json.loads((folder / "_coverage.json").read_bytes())
+def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change what an archive's manifest says, as a writer would that means it."""
+    content = json.loads((folder / "_archive.json").read_bytes())
     del content["sha256"]
     edit(content)
-    (folder / "_coverage.json").write_bytes(with_checksum(content))
-
-
-def make_old(folder: Path) -> Path:
-    """Turn an archive into one as version 0.1.0 wrote it, with no digests but those of files."""
-    content = json.loads((folder / "_coverage.json").read_bytes())
-    limits, pending = content.pop("limits"), content["pending"]
-    notes = [*content["files"].values(), *content["checkpoints"].values()]
-    for note in [*notes, *([pending["file"]] if pending else [])]:
-        del note["footer"]
-    del content["sha256"], content["pending_limits"]
-    old = {**content, "version": 1, "limits": 0 if limits is None else limits["snapshots"]}
-    (folder / "_coverage.json").write_text(json.dumps(old, indent=1) + "\n")
-    return folder
+    (folder / "_archive.json").write_bytes(sign(content))
 
 
 def spans_of(folder: Path) -> list[tuple[int, int, bool]]:
-    """Return the intervals of the coverage, without who was asked and when."""
-    joined: list[tuple[int, int, bool]] = []
-    for interval in state_of(folder).intervals:
-        start = interval.start
-        if joined and joined[-1][1:] == (start, interval.proven):
-            start = joined.pop()[0]
-        joined.append((start, interval.end, interval.proven))
-    return joined
+    """Return the answered stretches and whether each is complete, whoever was asked, and when."""
+    evidence = state_of(folder).evidence
+    complete = [(start, end, True) for start, end in evidence.complete]
+    return sorted([*complete, *((start, end, False) for start, end in evidence.unproven)])
 
 
 def content_of(folder: Path, *names: str) -> dict[str, bytes]:
@@ -151,12 +134,12 @@ def content_of(folder: Path, *names: str) -> dict[str, bytes]:
 def lasting(folder: Path) -> tuple[Any, ...]:
     """Return what two archives of the same rows have in common, byte for byte."""
     state = state_of(folder)
-    files = content_of(folder, "changes/", "_checkpoints/", "_archive.json")
-    return files, spans_of(folder), state.files, state.checkpoints, state.pending
+    files = content_of(folder, "changes/", "_checkpoints/")
+    return files, spans_of(folder), state.query, state.files, state.checkpoints, state.pending
 
 
 def in_spans(rows: Sequence[Row], spans: Sequence[tuple[int, int, bool]]) -> list[Row]:
-    """Return the rows of a node that lie in intervals of a coverage."""
+    """Return the rows of a node that lie in answered stretches."""
     return [
         row
         for row in rows
@@ -177,7 +160,7 @@ def assert_holds(
     found = lines_of_table(Archive(folder).read(start="2020-01-01", end="2100-01-01", partial=True))
     assert found == lines_of_rows(in_spans(rows, spans_of(folder)))
     if whole is not None:
-        assert not state_of(folder).missing(*whole)
+        assert not state_of(folder).evidence.missing(*whole)
 
 
 @contextlib.contextmanager

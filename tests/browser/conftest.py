@@ -14,7 +14,7 @@ import balance_analysis as ba
 from balance_analysis import demo as samples
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
-from tests.archive.writing import begin, interval
+from tests.archive.writing import answered, begin
 from tests.moments import to_microseconds
 from tests.serving import serving
 
@@ -78,8 +78,8 @@ def thick(tmp_path_factory):
     archive, writer = ba.Archive(folder / "archive"), begin(folder / "archive", "month")
     limits = ba.read_network_limits(samples.sample_data() / "network_limits.json")
     asked_at = limits.fetched_at.isoformat()
-    known = interval((first, first + 30 * DAY), limits.source, asked_at, block_height=1)
-    writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), [known])
+    known = answered((first, first + 30 * DAY), limits.source, asked_at, height=1)
+    writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), known)
     for day, change in [
         (2, {}),
         (4, {}),

@@ -17,7 +17,7 @@ from balance_analysis import Archive
 from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import encode_rows
 from tests.analysis.tables import DAY, START, arrow_from, records
-from tests.archive.writing import begin, interval
+from tests.archive.writing import answered, begin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,12 +51,11 @@ def write_archive(
         path.write_bytes(content)
     end = last + DAY // 7
     edges = [first, *(first + round(part * (end - first)) for part in unproven), end]
-    covered = tuple(
-        interval(span, "made", ASKED_AT, proven=is_proven)
-        for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True)
-        if span[0] < span[1]
-    )
-    writer.amend(replace(writer.state, intervals=covered, files=files))
+    evidence = writer.manifest.evidence
+    for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True):
+        if span[0] < span[1]:
+            evidence |= answered(span, "made", ASKED_AT, reached=is_proven)
+    writer.amend(replace(writer.manifest, evidence=evidence, files=files))
     return Archive(folder)
 
 

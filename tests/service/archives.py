@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import asdict
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from balance_analysis import Archive
 from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive import layout
-from tests.archive.writing import begin, interval
+from tests.archive.writing import answered, begin
 from tests.service.rows import (
     ACCOUNTS,
     ASSETS,
@@ -99,7 +100,7 @@ def _write(folder, held):
 def commit(writer, rows, stretch):
     """Commit a stretch period by period, as an export does."""
     inside = [row for row in rows if stretch.start <= row.time < stretch.end]
-    partition, since = writer.about.partition, stretch.start
+    partition, since = writer.manifest.partition, stretch.start
     for period in layout.periods_between(stretch.start, stretch.end, partition):
         first, stop = layout.period_bounds(period, partition)
         part = [row for row in inside if first <= row.time < stop]
@@ -108,27 +109,31 @@ def commit(writer, rows, stretch):
             # As no two runs begin at the same moment.
             asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
             end = min(stop, stretch.end)
-            who = {"proven": stretch.proven, "block_height": HEIGHT}
-            covered = interval((since, end), stretch.source, asked_at, **who)
+            who = {"reached": stretch.proven, "height": HEIGHT}
+            found = answered((since, end), stretch.source, asked_at, **who, **_bound(writer))
             table = to_table([*_rows(known), *part])
-            writer.commit(period, table, [covered])
-            since = covered.end
+            writer.commit(period, table, found)
+            since = end
 
 
 def replace_rows(writer, period, rows):
     """Make other rows those of a period that is covered already."""
-    span = layout.period_bounds(period, writer.about.partition)
+    span = layout.period_bounds(period, writer.manifest.partition)
     asked_at = "2023-06-02T00:00:00+00:00"
-    covered = interval(span, SOURCE, asked_at, block_height=HEIGHT + 1)
-    writer.commit(period, to_table(rows), [covered])
+    found = answered(span, SOURCE, asked_at, height=HEIGHT + 1, **_bound(writer))
+    writer.commit(period, to_table(rows), found)
+
+
+def _bound(writer):
+    return asdict(writer.manifest.evidence.filters)
 
 
 def _leave(writer, rows, *, torn):
     """Announce a period's file, replace it or not, and stop there, as a crash may."""
-    period = layout.period_of(rows[0].time, writer.about.partition)
+    period = layout.period_of(rows[0].time, writer.manifest.partition)
     content, note = rowfiles.encode_rows(to_table([*_rows(writer.rows_of(period)), *rows]))
-    file = layout.changes_file(period, writer.about.partition)
-    writer.amend(writer.state.announce(period, note, []))
+    file = layout.changes_file(period, writer.manifest.partition)
+    writer.amend(writer.manifest.announce(period, note, writer.manifest.evidence))
     if torn:
         writer._store.write(file, content)
 

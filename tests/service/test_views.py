@@ -158,7 +158,13 @@ def check_explanation(archive, page, account, at):
     (one,) = as_dicts(found["explanation"])
     assert one["balance"] == (None if expected.balance is None else str(expected.balance))
     assert (one["at"], one["why"], one["state"]) == (at, expected.why, expected.state)
-    assert one["source"] == expected.source
+    assert (one["source"], one["confirmed_by"]) == (expected.source, expected.confirmed_by)
+    asked = expected.asked and [
+        int(moment.value) // 1000 for moment in map(pd.Timestamp, expected.asked)
+    ]
+    assert [one["first_asked_at"], one["asked_at"]] == (asked or [None, None])
+    heights = [one["first_block_height"], one["block_height"]]
+    assert heights == [*(expected.heights or (None, None))]
     cited = [row for row in (expected.before, expected.row, expected.after) if row]
     assert [(row["file"], row["balance"]) for row in as_dicts(found["cited"])] == [
         (row.file, str(row.balance)) for row in cited

@@ -117,16 +117,16 @@ def test_an_archive_that_is_moved_away_and_comes_back_is_served_again(tmp_path, 
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff" * 50])
-def test_a_damaged_coverage_is_an_error_until_it_is_mended(tmp_path, content):
+def test_a_damaged_manifest_is_an_error_until_it_is_mended(tmp_path, content):
     folder = tmp_path / "archive"
     write_archive(folder, block_of(20))
-    coverage = folder / "_coverage.json"
-    good = coverage.read_bytes()
+    manifest = folder / "_archive.json"
+    good = manifest.read_bytes()
     with serving(Archive(folder)) as url:
         whole = _page(url)
-        coverage.write_bytes(content)
+        manifest.write_bytes(content)
         broken = requests.get(url + CHANGES, timeout=20)
-        coverage.write_bytes(good)
+        manifest.write_bytes(good)
         again = _page(url)
     assert (broken.status_code, read_error(broken.json())[0]) == (503, 14)
     assert again == whole

@@ -72,7 +72,7 @@ const WORDS = {
   herfindahl: ["concentration", "Herfindahl index: the sum of the squared shares, 100\u00a0% where one holds all."],
   inflow: ["came in", "Inflow: what balances rose by."], holders: ["accounts that hold it"], known: ["accounts known"], largest: ["the 10 largest accounts hold"], largest_parties: ["the 10 largest parties hold", "A party owns all of its accounts. Pools and fees belong to the party network."], maximum: ["highest"], minimum: ["lowest"], market_id: ["market"],
   net: ["change", "Net: what came in less what went out."], opening: ["held at the start"], outflow: ["went out", "Outflow: what balances fell by."],
-  parties: ["parties that hold it", "A party owns all of its accounts. Pools and fees belong to the party network."], party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."], source: ["came from"], source_height: ["last block of that source"], state: ["what is known of that time"],
+  parties: ["parties that hold it", "A party owns all of its accounts. Pools and fees belong to the party network."], party_id: ["party"], relative: ["change in %", "The change as a part of what was held at the start."], rows: ["rows"], since: ["since", "When it last changed."], source: ["came from"], state: ["what is known of that time"],
   accounts: ["accounts"], internal: ["between its own accounts", "Internal: what its accounts gave each other in one block; it is in neither what came in nor what went out."],
   total: ["total held"], unknown: ["not known", "Accounts or rows of which it is not known; they are missing in the sums."],
   which: ["which row"], zero_share: ["share of time at 0"], account_type: ["account type"],
