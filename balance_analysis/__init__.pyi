@@ -42,8 +42,8 @@ from .files.parquet import (
     write_parquet,
 )
 from .files.tables import write_table
-from .ingest.export import export
-from .ingest.imports import import_segments
+from .fill.export import export
+from .fill.imports import import_segments
 from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.opening import load_opening_balances
@@ -57,7 +57,7 @@ from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
-from .segments.table import SegmentsReport, diagnose_segments, read_segments
+from .segments.rows import read_segments
 
 __version__: str
 
@@ -91,7 +91,6 @@ __all__ = [
     "Repaired",
     "RequestError",
     "Run",
-    "SegmentsReport",
     "SnapshotGoneError",
     "TooLargeError",
     "VerifyReport",
@@ -108,7 +107,6 @@ __all__ = [
     "cut_between",
     "deltas",
     "diagnose_node",
-    "diagnose_segments",
     "diff",
     "drawdown",
     "export",

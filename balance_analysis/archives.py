@@ -18,8 +18,9 @@ from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
+from balance_analysis.archive.coverage import coverage_frame
 from balance_analysis.archive.digest import digest
-from balance_analysis.archive.explain import explain, rows_behind
+from balance_analysis.archive.explain import explain
 from balance_analysis.archive.network import limits
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
@@ -78,7 +79,6 @@ class Archive:
     digest = digest
     explain = explain
     limits = limits
-    rows_behind = rows_behind
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -105,13 +105,16 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            One row per interval, in time order: `start`, `end` (datetime64[us, UTC], half-open),
-            `state` (category: "confirmed", complete and the same in another source; "complete";
-            "unproven", where the node may have forgotten rows before it was asked; "gap", between
-            the others), and, but for gaps, `source` (the node), `block_height` (Int64, its last
-            block), `asked_at` (datetime64[us, UTC]) and `confirmed_by` (str, the other source).
+            One row per stretch, in time order: `start`, `end` (datetime64[us, UTC], half-open) and
+            `state` (category): "confirmed" (complete, and a source of another origin has the same
+            rows), "complete" (every row is there), "unproven" (rows are there, but a node may have
+            forgotten some, or a bad row was set aside) or "missing" (no node answered for it).
+            Except for what is missing: `source` (str, the node), `block_height` and
+            `first_block_height` (Int64, its last block when it was asked; answers of several runs
+            are kept as one, with the highest and the lowest), `asked_at` and `first_asked_at`
+            (datetime64[us, UTC], when it was asked last and first), and `confirmed_by` (str).
         """
-        return self.snapshot().coverage.to_frame()
+        return coverage_frame(self.snapshot().evidence)
 
     def assets(self) -> Assets:
         """Return what the assets are called and how many decimals they have; maybe of none.
@@ -146,8 +149,7 @@ class Archive:
             As for `load_balance_changes`; names are by default those that the archive keeps, and
             the ids that it has may be short.
         columns
-            Which columns of the table to return, in this order; fewer are read faster. There is one
-            more on request: `block_height` (Int64), NA where `blocks` doesn't tell it.
+            Which columns of the table to return, in this order; fewer are read faster.
         partial
             Whether to return what there is where the interval is not complete. The default interval
             is then from the first to the last that was asked for.
@@ -167,9 +169,9 @@ class Archive:
             If a filter is malformed, `columns` are not some of the table's, each once, or `start`
             is not before `end`.
         """
-        check_columns(columns, (*COLUMNS, network.BLOCK_HEIGHT))
+        check_columns(columns)
         how = {"start": start, "end": end, "partial": partial}
-        return network.ask(self._state, filters, network.read_rows, columns, **how)
+        return network.ask(self._state, filters, Snapshot.read, columns, **how)
 
     @takes_filters
     def iter_batches(
@@ -321,14 +323,6 @@ class Archive:
     def markets(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
         """Return the markets as `parties` does, with how many `parties` but `network` they have."""
         return count_by(self.accounts(partial=partial, **filters), "market_id")
-
-    def blocks(self) -> pd.DataFrame:
-        """Return the network's blocks that imported segments tell of; maybe none.
-
-        One row per block, ascending: `height` (int64) and `timestamp` (datetime64[us, UTC]).
-        """
-        blocks: pd.DataFrame = network.read_blocks(self.store).to_pandas()
-        return blocks
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True

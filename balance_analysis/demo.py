@@ -14,10 +14,10 @@ import pandas as pd
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
+from balance_analysis.archive.manifest import Query, write_empty
 from balance_analysis.archive.network import write_archive_names
 from balance_analysis.archive.status import ArchiveStatus, VerifyReport
+from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
@@ -85,22 +85,16 @@ def sample_archive() -> Iterator[ba.Archive]:
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
         archive = ba.Archive(Path(folder, "Sample data"))
         limits = ba.read_network_limits(sample_data() / "network_limits.json")
-        write_about(archive.store, ArchiveSpec(Filters(), "month"))
-        writer = Writer(archive.store)
-        writer.commit(
-            SAMPLE_START[:7],
-            to_arrow(ba.read_parquet(sample_data() / "changes.parquet")),
-            [
-                Interval(
-                    to_microseconds(SAMPLE_START),
-                    to_microseconds(SAMPLE_END),
-                    True,
-                    limits.source,
-                    limits.block_height,
-                    limits.fetched_at.isoformat(),
-                )
-            ],
+        write_empty(archive.store, Query(Filters(), "month"))
+        writer, height = Writer(archive.store), limits.block_height
+        answer = Answer(
+            (to_microseconds(SAMPLE_START), to_microseconds(SAMPLE_END)),
+            Node(limits.source, frozenset({limits.source})),
+            (to_microseconds(limits.fetched_at),) * 2,
+            None if height is None else (height, height),
         )
+        rows = to_arrow(ba.read_parquet(sample_data() / "changes.parquet"))
+        writer.commit(SAMPLE_START[:7], rows, Evidence(answers=(answer,)))
         writer.keep_limits(limits)
         write_archive_names(archive.store, Names(sample_assets()))
         yield archive

@@ -10,14 +10,14 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
 from balance_analysis.assets import AssetsLike
 from balance_analysis.labels import LabelsLike, Names, read_names
-from balance_analysis.schema import ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
+from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
 from balance_analysis.text import LONG_ID, list_text, short_ids
 
 if TYPE_CHECKING:
@@ -71,6 +71,28 @@ class Filters:
             "account_type": self.account_types,
         }
         return {name: values for name, values in columns.items() if values}
+
+    def selects(self, account: Sequence[str]) -> bool:
+        """Whether an account, its ids in the order of `ACCOUNT_KEY`, is among those asked for."""
+        ids = dict(zip(ACCOUNT_KEY, account, strict=True))
+        return all(ids[name] in values for name, values in self.allowed().items())
+
+    def intersection(self, other: Filters) -> Filters | None:
+        """Return the filters of what both ask for; `None` where nothing can be both."""
+        one, two = self.allowed(), other.allowed()
+        both = {
+            name: tuple({*one.get(name, two.get(name, ()))} & {*two.get(name, one.get(name, ()))})
+            for name in {**one, **two}
+        }
+        if not all(both.values()):
+            return None
+        asset_ids = both.get("asset_id", (None,))
+        return Filters(
+            asset_id=asset_ids[0],
+            party_ids=both.get("party_id", ()),
+            market_ids=both.get("market_id", ()),
+            account_types=both.get("account_type", ()),
+        ).sorted()
 
     def select(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a table that these filters ask for."""

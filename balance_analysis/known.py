@@ -16,9 +16,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from balance_analysis.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, to_microseconds
 from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import count_text, iso_text
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 KNOWN_KEY: Final = "known"
 """Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""
+
+EVIDENCE_KEY: Final = "evidence"
+"""Where it has the evidence from which these intervals follow: JSON as one text."""
 
 NOTHING_BEFORE_KEY: Final = "nothing_before"
 """Where it says that no account held anything before the table's first known interval."""
@@ -110,10 +115,79 @@ def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bo
     table.attrs[ATTRS_KEY] = {**metadata, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
 
 
+def note_evidence(table: pd.DataFrame, evidence: Evidence) -> None:
+    """Note in a table's attrs the evidence for its rows, and what follows from it."""
+    table.attrs[ATTRS_KEY] = {**table.attrs.get(ATTRS_KEY, {}), **evidence_json(evidence)}
+    if not evidence.from_first_block:
+        table.attrs[ATTRS_KEY].pop(NOTHING_BEFORE_KEY, None)
+
+
+def evidence_json(evidence: Evidence) -> dict[str, Any]:
+    """Return evidence as attrs and files have it: known intervals, and all of it as one text."""
+    text = msgspec.json.encode(to_json(evidence)).decode()
+    nothing_before = {NOTHING_BEFORE_KEY: True} if evidence.from_first_block else {}
+    return {KNOWN_KEY: known_json(evidence.complete), EVIDENCE_KEY: text, **nothing_before}
+
+
+def read_evidence(metadata: object) -> Evidence | None:
+    """Return the evidence in a table's attrs or a file's note; `None` where there is none.
+
+    Intervals that a caller stated are the caller's word: their node has no origin.
+    """
+    text = metadata.get(EVIDENCE_KEY) if isinstance(metadata, dict) else None
+    if isinstance(text, str):
+        return _evidence_of(text)
+    known = read_known(metadata)
+    if known is None:
+        return None
+    answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
+    return Evidence(answers=tuple(answers), from_first_block=_says_nothing_before(metadata))
+
+
+@lru_cache(maxsize=8)
+def _evidence_of(text: str) -> Evidence:
+    return from_json(msgspec.json.decode(text))
+
+
+def known_by_account(metadata: object) -> tuple[Known | None, list[SetAside]]:
+    """Return the known intervals of all accounts but those of bad rows, and these bad rows.
+
+    The moment of a bad row is no known interval. But if its account can be read, all changes of
+    every other account are known then.
+    """
+    evidence = read_evidence(metadata)
+    if evidence is None:
+        return None, []
+    gaps = [bad for bad in evidence.set_aside if bad.account is not None]
+    return tuple(evidence.complete_for_others), gaps
+
+
+def table_evidence(table: pd.DataFrame) -> Evidence | None:
+    """Return the evidence for all rows of a table; `None` where it has none.
+
+    A selection that took rows or accounts out of the table leaves evidence of what is no longer
+    there: it proves nothing of the rest, as nobody knows which accounts these are.
+    """
+    metadata = table.attrs.get(ATTRS_KEY)
+    evidence = read_evidence(metadata)
+    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
+    if evidence is None or not isinstance(note, str):
+        return evidence
+    rows = table.copy(deep=False)
+    rows.attrs = {}
+    rows = rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
+    heads, counts = _counted(rows)
+    kept = _words(rows, counts, heads)
+    return evidence if np.array_equal(kept, _read(note)[0][:-1]) else None
+
+
 def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
     """Whether one of frames tells that no account held anything before it."""
-    metadata = [getattr(frame, "attrs", {}).get(ATTRS_KEY) for frame in frames]
-    return any(isinstance(each, dict) and each.get(NOTHING_BEFORE_KEY) is True for each in metadata)
+    return any(_says_nothing_before(getattr(x, "attrs", {}).get(ATTRS_KEY)) for x in frames)
+
+
+def _says_nothing_before(metadata: object) -> bool:
+    return isinstance(metadata, dict) and metadata.get(NOTHING_BEFORE_KEY) is True
 
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:

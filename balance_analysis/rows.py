@@ -40,11 +40,15 @@ RECORD: Final = np.dtype([("account", "V32"), ("timestamp", "<i8"), ("balance", 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that the table can't hold: raw, why, and its microseconds where they can be read."""
+    """A row that the table can't hold: raw, and why.
+
+    Its microseconds and the four ids of its account are `None` where they can't be read.
+    """
 
     raw: str
     reason: str
     time: int | None
+    account: Account | None = None
 
 
 def are_balances(texts: pa.StringArray) -> pa.BooleanArray:

@@ -45,3 +45,9 @@ def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
             found.append((start, min(first, end)))
         start = max(start, last)
     return found
+
+
+def overlap(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """Return what two lists of spans have in common, in time order; each is joined first."""
+    others = joined(others)
+    return [part for span in joined(spans) for part in clipped(others, *span)]

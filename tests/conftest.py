@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import stamina
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import WorkStealingScheduling
 
 from balance_analysis import demo
+from tests import waits
 from tests.loopback.histories import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def sample():
         yield archive
 
 
-@pytest.fixture
-def without_waits():
-    """Ask a node twice at most, and at once."""
-    with stamina.set_testing(True, attempts=2):
+@pytest.fixture(name="without_waits")
+def _without_waits():
+    """Ask a node again at once."""
+    with waits.without_waits():
         yield
 
 

@@ -21,7 +21,7 @@ SHOWN = [ROOT / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 TABLES = {"numpy", "pandas", "pyarrow"}
 NETWORK = {"msgspec", "pydantic", "requests", "urllib3"}
 SELDOM = {"IPython", "asyncio", "boto3", "dask", "distributed", "duckdb", "jinja2"}
-SELDOM |= {"matplotlib", "polars", "prometheus_client", "rich", "scipy", "stamina", "starlette"}
+SELDOM |= {"matplotlib", "polars", "prometheus_client", "rich", "scipy", "starlette"}
 SELDOM |= {"tqdm", "uvicorn", "xlsxwriter"}
 NOT_IMPORTED = {
     "--help": TABLES | NETWORK | SELDOM | {"filelock"},
@@ -30,7 +30,7 @@ NOT_IMPORTED = {
     "summary {sample}": SELDOM | {"filelock", "msgspec", "requests"},
     "status {archive}": SELDOM | {"requests", "pyarrow.dataset"},
     "accounts {archive}": SELDOM | {"requests", "pyarrow.dataset"},
-    "limits {node}": SELDOM - {"stamina"} | {"filelock", "pyarrow.parquet"},
+    "limits {node}": SELDOM | {"filelock", "pyarrow.parquet"},
     "sql {archive} values(1)": SELDOM - {"duckdb"} | {"requests"},
 }
 """Of commands, what a start would take longer with and they have no use for."""

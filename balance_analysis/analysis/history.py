@@ -31,12 +31,13 @@ from balance_analysis.analysis.checks import (
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
 from balance_analysis.analysis.opening import from_nothing, with_opening
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
+from balance_analysis.evidence import SetAside
 from balance_analysis.known import (
     Known,
     Stated,
     deselected,
     has_nothing_before,
-    known_of,
+    known_by_account,
     lost_rows,
     to_known,
 )
@@ -74,6 +75,8 @@ class History:
         The frame as it was given, for the columns that it has besides those of a table.
     extent
         When the table's first and its last row are, microseconds; nothing where it has none.
+    account_gaps
+        Bad rows of one account each that were set aside: its balance is unknown from then on.
     """
 
     rows: pd.DataFrame
@@ -84,6 +87,7 @@ class History:
     attrs: dict[Any, Any]
     given: pd.DataFrame
     extent: NDArray[np.int64]
+    account_gaps: tuple[SetAside, ...] = ()
 
     @property
     def accounts(self) -> pd.DataFrame:
@@ -191,14 +195,29 @@ class History:
             return steps
         gaps = [gap for gap in between(self.known, ALWAYS, NEVER) if gap[0] < until]
         seen = steps.times if steps.is_row.all() else self._last_seen()
-        if not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1:
+        is_later = not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1
+        if is_later and not self.account_gaps:
             return steps
-        starts, ends = np.array(gaps).T
+        starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
         after = np.minimum(seen, NEVER - 1) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
+        for gap in self.account_gaps:
+            places = self._places_before(gap)
+            valid_until[places] = np.minimum(
+                valid_until[places], np.maximum(after[places], gap.span[0])
+            )
         valid_until[valid_until >= steps.nexts] = NEVER
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
+
+    def _places_before(self, gap: SetAside) -> NDArray[np.int64]:
+        """Return the balances that a bad row of their account, which was set aside, may follow."""
+        steps, is_its = self.steps, np.ones(len(self.steps), bool)
+        for name, wanted in zip(ACCOUNT_KEY, gap.account or (), strict=True):
+            is_its &= (steps.accounts[name] == wanted).to_numpy()
+        rows = np.repeat(is_its, np.diff(steps.bounds))
+        start, end = gap.span
+        return np.flatnonzero(rows & (steps.times < end) & (steps.nexts > start))
 
     def _last_seen(self) -> NDArray[np.int64]:
         """Return up to when each balance was seen: a row's at its time, an opening's before it."""
@@ -237,7 +256,7 @@ def open_history(
     if isinstance(table, History):
         return table
     rows, steps = _read_table(table)
-    spans = _known_now(table, steps) if known is None else to_known(known)
+    spans, gaps = _known_now(table, steps) if known is None else (to_known(known), [])
     if opening is not None:
         check_opening(opening)
         gone = deselected(table.attrs.get(ATTRS_KEY), steps.accounts, opening[ACCOUNT_KEY])
@@ -248,7 +267,7 @@ def open_history(
         steps = from_nothing(steps)
     given = rows if {*COLUMNS} >= {*table} else table
     attrs = dict(table.attrs)
-    return History(rows, steps, spans, opened_at, until, attrs, given, steps.extent)
+    return History(rows, steps, spans, opened_at, until, attrs, given, steps.extent, tuple(gaps))
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
@@ -278,17 +297,18 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     )
 
 
-def _known_now(table: pd.DataFrame, steps: Steps) -> Known | None:
-    """Return the known intervals that a table tells; none where rows were taken out of it."""
-    lost = lost_rows(table.attrs.get(ATTRS_KEY), steps.accounts, np.diff(steps.bounds))
+def _known_now(table: pd.DataFrame, steps: Steps) -> tuple[Known | None, list[SetAside]]:
+    """Return what a table knows; nothing where rows were taken out of it."""
+    metadata = table.attrs.get(ATTRS_KEY)
+    lost = lost_rows(metadata, steps.accounts, np.diff(steps.bounds))
     if lost is None:
-        return known_of(table)
+        return known_by_account(metadata)
     logger.warning(
         "the table lost %s since it was made, so only the rows that are left are known. To cut a "
         "table in time, use: cut, opening = table.balances.between(start, end)",
         lost,
     )
-    return ()
+    return (), []
 
 
 def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:

@@ -1,8 +1,8 @@
 """Write to an archive, so that a crash at any moment leaves it whole.
 
-A period's file is replaced in three steps: the coverage says what the file is going to be, the file
-is replaced, the coverage says that it is. What a crash leaves is one of three: the next writer
-finds the old file, and forgets what was announced; or the new one, and takes it as done.
+A commit replaces a period's file in three steps: the manifest announces the file, the file is
+replaced, the manifest says so. After a crash in between, the next writer either sees the old file
+and forgets the announcement, or sees the new one and takes it as done.
 """
 
 from __future__ import annotations
@@ -10,28 +10,38 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive import layout, network
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
-from balance_analysis.archive.coverage import Coverage, FileEntry, Interval, to_json
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
-from balance_analysis.archive.manifest import ArchiveSpec, export_command
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.manifest import (
+    FileEntry,
+    Manifest,
+    Query,
+    empty,
+    export_command,
+    read_manifest,
+    to_bytes,
+)
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.evidence import Evidence
 from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
+from balance_analysis.spans import Span
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
+_KNOWN, _NEW = 1, 2
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -64,89 +74,79 @@ def deferred_signals() -> Iterator[None]:
 
 
 class Writer:
-    """The one writer of an archive, which is bound to `about` and holds `state`.
+    """The one writer of an archive; whoever makes it holds the lock.
 
-    Whoever makes it holds the lock.
+    Parameters
+    ----------
+    store
+        The archive's files.
+    query
+        What a new archive is bound to; nothing is written before the first change.
+
+    Attributes
+    ----------
+    manifest
+        The state of the archive.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, query: Query | None = None) -> None:
         self._store = store
-        snapshot = read_snapshot(store)
-        self.about: ArchiveSpec = snapshot.about
-        self.state: Coverage = snapshot.coverage
+        is_new = query is not None and store.read(layout.MANIFEST) is None
+        self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
 
     def recover(self) -> None:
-        """Finish or forget what an interrupted writer announced, and sweep up after it."""
+        """Finish or forget what an interrupted writer announced, and remove what it left."""
         self._store.sweep()
-        state, pending, limits = self.state, self.state.pending, self.state.pending_limits
+        pending = self.manifest.pending
         if pending is not None:
-            found = self._store.read(layout.changes_file(pending.period, self.about.partition))
-            is_done = not pending.file.mismatch(found)
-            state = state.settle() if is_done else replace(state, pending=None)
-        if limits is not None:
-            found = self._store.read(self.about.limits)
-            is_done = found is not None and limits.matches(found)
-            state = replace(state, limits=limits if is_done else state.limits, pending_limits=None)
-        if state.limits is not None and state.limits.sha256 is None:
-            with contextlib.suppress(ArchiveDamagedError):  # what version 1 noted has no digest
-                rows, content = self._limits(state), self._store.read(self.about.limits)
-                note = network.note_limits(rows, content) if content else None
-                state = replace(state, limits=note)
-        if state is not self.state:
-            self.amend(state)
+            content = self._store.read(self.manifest.changes_file(pending.period))
+            is_done = not pending.file.mismatch(content)
+            self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
 
-    def amend(self, state: Coverage) -> None:
+    def amend(self, manifest: Manifest) -> None:
         """Put a state in the place of this one."""
-        self._store.write(layout.COVERAGE, to_json(state))
-        self.state = state
+        self._store.write(layout.MANIFEST, to_bytes(manifest))
+        self.manifest = manifest
+
+    def prove(self, evidence: Evidence) -> None:
+        """Replace the evidence for the rows, which stay as they are."""
+        if evidence != self.manifest.evidence:
+            self.amend(replace(self.manifest, evidence=evidence))
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        self._put_limits(
-            network.to_timeline([*self._limits(self.state).to_pylist(), network.limits_row(limits)])
-        )
+        known = network.read_limits(self._store)
+        self._put_limits(network.to_timeline([*known.to_pylist(), network.limits_row(limits)]))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
-        known = self._limits(self.state)
+        known = network.read_limits(self._store)
         rows = network.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
-    def restore_limits(self, seen: Iterable[Mapping[str, Any]]) -> None:
-        """Write the file of the limits anew from snapshots: see `to_timeline`."""
-        self._put_limits(network.to_timeline(seen))
-
-    def _limits(self, state: Coverage) -> pa.Table:
-        return network.read_limits(Snapshot(self._store, self.about, state, ""))
-
     def _put_limits(self, rows: pa.Table) -> None:
-        content = encode_parquet(rows)
-        note = network.note_limits(rows, content)
-        self.amend(replace(self.state, pending_limits=note))
-        self._store.write(self.about.limits, content)
-        self.amend(replace(self.state, limits=note, pending_limits=None))
-
-    def _file(self, period: str) -> str:
-        return layout.changes_file(period, self.about.partition)
+        self._store.write(layout.LIMITS, encode_parquet(rows))
 
     def rows_of(self, period: str) -> pa.Table:
-        """Return the rows of a period; ArchiveError if its file is not what the coverage says."""
-        return read_noted(self._store, self._file(period), self.state.files.get(period))
+        """Return the rows of a period; ArchiveError if its file is not what the manifest says."""
+        name = self.manifest.changes_file(period)
+        return read_noted(self._store, name, self.manifest.files.get(period))
 
-    def commit(self, period: str, rows: pa.Table, intervals: Sequence[Interval]) -> None:
-        """Make rows those of a period, and intervals covered."""
+    def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
+        """Make rows those of a period, and join newer evidence."""
         content, note = encode_rows(rows) if rows.num_rows else (b"", None)
-        self.put(period, note, intervals, lambda name: self._store.write(name, content))
+        both = self.manifest.evidence | evidence
+        self.put(period, note, both, lambda name: self._store.write(name, content))
 
     def put(
         self,
         period: str,
         note: FileEntry | None,
-        intervals: Sequence[Interval],
+        evidence: Evidence,
         put_file: Callable[[str], None],
     ) -> None:
-        """Put a period's file in its place, and make intervals covered.
+        """Put a period's file in its place, and replace the evidence.
 
         Parameters
         ----------
@@ -154,55 +154,56 @@ class Writer:
             Whose file it is.
         note
             What the file is; `None` where it stays as it is, or there is none.
-        intervals
-            The coverage then.
+        evidence
+            The evidence from then on.
         put_file
             Puts the file under the name that it gets, whole; not called where it is there already.
         """
-        # Rows may change the balances at all later months' starts.
-        since = min(interval.start for interval in intervals)
-        kept = {moment: note for moment, note in self.state.checkpoints.items() if moment <= since}
-        state = replace(self.state, checkpoints=kept)
-        if note is None or state.files.get(period) == note:
-            self.amend(state.covers(intervals))
+        if note is None or self.manifest.files.get(period) == note:
+            self.prove(evidence)
             return
-        self.amend(state.announce(period, note, intervals))
-        put_file(self._file(period))
-        self.amend(self.state.settle())
+        # Other rows may change the balances at all later months' starts.
+        begin, _ = layout.period_bounds(period, self.manifest.partition)
+        kept = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
+        state = replace(self.manifest, checkpoints=kept)
+        self.amend(state.announce(period, note, evidence))
+        put_file(self.manifest.changes_file(period))
+        self.amend(self.manifest.settle())
 
     def checkpoint(self) -> None:
         """Keep the balances of each month's start up to which there is no gap, and no others."""
-        start, end = self.state.bounds(proven=False)
+        evidence = self.manifest.evidence
+        start, end = evidence.bounds
         moments, before = [*layout.month_starts(start, end)], start
         for moment in moments:
-            if self.state.missing(start, moment, proven=False):
+            if evidence.missing(start, moment):
                 break
-            if moment not in self.state.checkpoints:
+            if moment not in self.manifest.checkpoints:
                 self._checkpoint(start, before, moment)
             before = moment
         for moment in moments:
-            if moment not in self.state.checkpoints:
-                self._store.delete(self.about.checkpoint_file(moment))
+            if moment not in self.manifest.checkpoints:
+                self._store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, start: int, before: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
         known, since = NO_ROWS, start
-        if note := self.state.checkpoints.get(before):
+        if note := self.manifest.checkpoints.get(before):
             with contextlib.suppress(ArchiveDamagedError):
-                name = self.about.checkpoint_file(before)
+                name = layout.checkpoint_file(before)
                 known, since = read_noted(self._store, name, note), before
         seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
         if not seen.num_rows:
             return
         rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
         content, new = encode_rows(rows)
-        self._store.write(self.about.checkpoint_file(moment), content)
-        checkpoints = dict(sorted({**self.state.checkpoints, moment: new}.items()))
-        self.amend(replace(self.state, checkpoints=checkpoints))
+        self._store.write(layout.checkpoint_file(moment), content)
+        checkpoints = dict(sorted({**self.manifest.checkpoints, moment: new}.items()))
+        self.amend(replace(self.manifest, checkpoints=checkpoints))
 
     def _between(self, start: int, end: int) -> Iterator[pa.Table]:
-        for period in self.state.files:
-            begin, stop = layout.period_bounds(period, self.about.partition)
+        for period in self.manifest.files:
+            begin, stop = layout.period_bounds(period, self.manifest.partition)
             if begin < end and stop > start:
                 yield within(self.rows_of(period), start, end)
 
@@ -221,34 +222,55 @@ def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
     return decode_rows(content)
 
 
-def merge_rows(
-    known: pa.Table, new: pa.Table, start: int, end: int
-) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return what known rows of a period and new ones are together.
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """Known rows of a period and newer ones of a stretch of it, as one.
 
-    Parameters
+    Attributes
     ----------
-    known, new
-        The rows that are there, and all of [start, end) that came.
-
-    Returns
-    -------
     rows
         Each account and timestamp once; where two differ, the newer one.
+    added
+        Newer rows without a known one.
     changed
-        Known rows that differ from a new one.
+        Known rows that differ from a newer one.
     absent
-        Known rows that have no new one, though their time was asked for again.
+        Known rows of the stretch without a newer one.
     """
+
+    rows: pa.Table
+    added: pa.Table
+    changed: pa.Table
+    absent: pa.Table
+
+    @property
+    def conflicts(self) -> pa.Table:
+        """The known rows that newer ones contradict."""
+        return pa.concat_tables([self.changed, self.absent])
+
+
+def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
+    """Merge the rows that are there with all of [start, end) that came."""
     if not known.num_rows:
-        return new, known, known
+        return Merged(new, new, known, known)
     # The sort is stable: of two rows of an account at one time, the newer stands second.
     both = canonical(pa.concat_tables([known, new]))
     table = to_frame(both, sort=False)
     is_older = table.duplicated(_KEY, keep="last").to_numpy()
     is_other = is_older & ~table.duplicated(keep="last").to_numpy()
-    # Of new rows there are two here at least, so what stands alone is known and didn't come.
-    twice = canonical(pa.concat_tables([within(known, start, end), new, new]))
-    is_absent = ~to_frame(twice, sort=False).duplicated(_KEY, keep=False).to_numpy()
-    rows, changed = both.filter(pa.array(~is_older)), both.filter(pa.array(is_other))
-    return rows, changed, twice.filter(pa.array(is_absent))
+    # A known row counts 1, a new one 2: the number of equal keys says where a row is from.
+    thrice = canonical(pa.concat_tables([within(known, start, end), new, new]))
+    heads = np.flatnonzero(~to_frame(thrice, sort=False).duplicated(_KEY).to_numpy())
+    counts = np.diff(heads, append=thrice.num_rows)
+    return Merged(
+        both.filter(pa.array(~is_older)),
+        thrice.take(pa.array(heads[counts == _NEW])),
+        both.filter(pa.array(is_other)),
+        thrice.take(pa.array(heads[counts == _KNOWN])),
+    )
+
+
+def moments_of(rows: pa.Table) -> list[Span]:
+    """Return the moments of rows, as stretches of a microsecond each."""
+    times = np.unique(rows["timestamp"].cast(pa.int64()).to_numpy()).tolist()
+    return [(time, time + 1) for time in times]

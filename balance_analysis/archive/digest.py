@@ -1,39 +1,41 @@
-"""What can be compared of an archive's history: its rows in one canonical order, and digests.
+"""Digests of an archive's history.
 
-The rows of each hour in UTC, in the order of files, have a SHA-256; all of these, with the covered
-intervals, have that of the history. Whatever a file holds, it holds whole hours, so nothing goes by
-how files are cut, when they were written, or how they are encoded.
+The rows of each UTC day, in the order of files, have a SHA-256; all of these, with the covered
+intervals, have that of the history. It doesn't depend on how files are cut, when they were written,
+or how they are encoded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.archive.accounts import times_of
+from balance_analysis.archive.datafile import NO_ROWS, in_file_order
 from balance_analysis.archive.network import read_archive_names, read_limits, timeless
-from balance_analysis.archive.scan import File, Scan
+from balance_analysis.archive.scan import Scan
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.rows import stable_order, to_records
 from balance_analysis.schema import Instant, from_microseconds, to_bounds
-from balance_analysis.spans import EVER, Moments, clipped, joined
+from balance_analysis.spans import EVER, Moments
 from balance_analysis.text import spans_text, without_credentials
 
-HOUR: Final = 3_600_000_000
-"""Microseconds of which the rows have a digest together."""
+_DAY: Final = 86_400_000_000
+"""Microseconds of a day."""
 
-_VERSION: Final = 1
-"""Of what is digested, and how."""
+_VERSION: Final = 2
+"""The version of the definition of a digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +78,6 @@ class ArchiveDigest(Record):
         yield from ((name, getattr(self, name)) for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class HourDigest:
-    """The rows of an hour: its number since 1970, how many there are, and their SHA-256."""
-
-    hour: int
-    rows: int
-    sha256: bytes
-
-
 def digest(
     self: Readable, *, start: Instant | None = None, end: Instant | None = None
 ) -> ArchiveDigest:
@@ -108,12 +101,12 @@ def digest(
 
     Notes
     -----
-    `digest` is the SHA-256 of a line of JSON, ended by a line break, and then 40 bytes for each
-    hour in UTC that has rows, in time order. The line has the sorted keys `complete`, `filters`,
-    `unproven` and `version` (1) and no blanks. The intervals are pairs of microseconds since 1970,
-    joined; `filters` has the sorted ids of each column by which the archive is bound. An hour's
-    bytes are its number since 1970 in 8 bytes, the lowest first, and the SHA-256 of its rows.
-    These stand by party, asset, account type, market (as UTF-8 sorts) and time. A row has 56
+    `digest` is the SHA-256 of a line of JSON, ended by a line break, and then of the 32 bytes of
+    the SHA-256 of each UTC day that has rows, in time order. The line has the sorted keys
+    `complete`, `filters`, `unproven` and `version` (2) and no blanks. The intervals are pairs of
+    microseconds since 1970, joined; `filters` has the sorted ids of each column by which the
+    archive is bound. The SHA-256 of a day is that of its rows, which are sorted by party, asset,
+    account type, market (as UTF-8 sorts) and time. A row has 56
     bytes: the SHA-256 of its account, its microseconds in 8 bytes and its balance in 16, both the
     lowest first. An account's bytes are asset, account type, party and market, each in UTF-8 after
     its length in 4 bytes.
@@ -125,29 +118,27 @@ def digest(
 
 
 def _digest_of(snapshot: Snapshot, start: int, end: int) -> ArchiveDigest:
-    intervals = snapshot.coverage.intervals
-    complete, unproven = (
-        [*clipped(joined(x.span for x in intervals if x.proven is proven), start, end)]
-        for proven in (True, False)
-    )
-    hours = hour_digests(Scan(snapshot.store, Filters(), tuple(snapshot.files(start, end)), ()))
+    evidence = snapshot.evidence.within(start, end)
+    complete, unproven = evidence.complete, evidence.unproven
+    files = tuple(snapshot.files(start, end))
+    days = _days(Scan(snapshot.store, Filters(), files, Evidence()))
     head = {
         "version": _VERSION,
-        "filters": snapshot.about.filters.sorted().allowed(),
+        "filters": evidence.filters.allowed(),
         "complete": complete,
         "unproven": unproven,
     }
     whole = hashlib.sha256(_json(head) + b"\n")
-    for each in hours:
-        whole.update(each.hour.to_bytes(8, "little", signed=True) + each.sha256)
+    for _, _, sha256 in days:
+        whole.update(sha256)
     names = read_archive_names(snapshot.store)
     return ArchiveDigest(
         uri=without_credentials(snapshot.store.uri),
         complete=tuple((from_microseconds(a), from_microseconds(b)) for a, b in complete),
         unproven=tuple((from_microseconds(a), from_microseconds(b)) for a, b in unproven),
-        rows=sum(each.rows for each in hours),
+        rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
-        limits=_hex(timeless(read_limits(snapshot))),
+        limits=_hex(timeless(read_limits(snapshot.store))),
         assets=_hex(names.assets.to_json()),
         labels=_hex(names.labels.to_json()),
     )
@@ -161,28 +152,26 @@ def _hex(content: object) -> str:
     return hashlib.sha256(_json(content)).hexdigest()
 
 
-def hour_digests(scan: Scan) -> list[HourDigest]:
-    """Return the digests of what is asked for of an archive, in time order, files side by side."""
-    found = scan.each(lambda some: [*itertools.chain(*(_of_file(some, f) for f in some.files))])
-    return sorted(itertools.chain(*found), key=lambda each: each.hour)
+def _days(scan: Scan) -> list[tuple[int, int, bytes]]:
+    """Return the number of each day with rows since 1970, its rows and their SHA-256, in order."""
+    days = itertools.groupby(scan.files, lambda file: file.begin // _DAY)
+    parts = [replace(scan, files=tuple(files)) for _, files in days]
+    return sorted(itertools.chain(*scan.each(_days_of_files, parts)))
 
 
-def _of_file(scan: Scan, file: File) -> Iterator[HourDigest]:
+def _days_of_files(scan: Scan) -> list[tuple[int, int, bytes]]:
+    """Return the days of one file, or of the files of one day."""
     hashes: dict[int, Any] = {}
-    counts: dict[int, int] = {}
-    for rows in scan.rows(file):
-        for hour, records in split_hours(rows):
-            hashes.setdefault(hour, hashlib.sha256()).update(records)
-            counts[hour] = counts.get(hour, 0) + len(records)
-    return (HourDigest(hour, counts[hour], each.digest()) for hour, each in hashes.items())
-
-
-def split_hours(rows: pa.Table) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """Yield each hour of rows in the order of files, ascending, with its rows as `to_records`."""
-    if not rows.num_rows:
-        return
-    hours, records = times_of(rows) // HOUR, to_records(rows)
-    order = stable_order(hours)
-    edges = [0, *(np.flatnonzero(np.diff(hours.take(order))) + 1), len(order)]
-    for begin, stop in itertools.pairwise(edges):
-        yield int(hours[order[begin]]), records(order[begin:stop])
+    counts: Counter[int] = Counter()
+    tables: Iterable[pa.Table] = itertools.chain(*map(scan.rows, scan.files))
+    if len(scan.files) > 1:
+        tables = [in_file_order(pa.concat_tables([NO_ROWS, *tables]))]
+    for rows in tables:
+        days, records = times_of(rows) // _DAY, to_records(rows)
+        order = stable_order(days)
+        edges = np.flatnonzero(np.diff(days.take(order), prepend=-1, append=-1))
+        for begin, stop in itertools.pairwise(edges):
+            day = int(days[order[begin]])
+            hashes.setdefault(day, hashlib.sha256()).update(records(order[begin:stop]))
+            counts[day] += int(stop - begin)
+    return [(day, counts[day], each.digest()) for day, each in hashes.items()]

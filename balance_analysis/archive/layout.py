@@ -13,12 +13,12 @@ from balance_analysis.schema import from_microseconds, to_microseconds
 
 Partition = Literal["day", "month", "hour"]
 
-ABOUT: Final = atomic.ABOUT
-COVERAGE: Final = "_coverage.json"
+MANIFEST: Final = atomic.MANIFEST
+LIMITS: Final = "limits.parquet"
 ASSETS: Final = "_assets.json"
 LABELS: Final = "_labels.json"
 CHANGES: Final = "changes/"
-BLOCKS: Final = "_blocks/"
+CHECKPOINTS: Final = "_checkpoints/"
 QUARANTINE: Final = "_quarantine/"
 DISPUTES: Final = "_disputes/"
 RUNS: Final = "_runs/"
@@ -74,9 +74,12 @@ def changes_file(period: str, partition: Partition) -> str:
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
 
 
-def blocks_file(period: str) -> str:
-    """Return the name of the file of a period's blocks."""
-    return f"{BLOCKS}{period}.pq"
+def checkpoint_file(moment: int) -> str:
+    """Return the name of the file of the balances at a month's start, in microseconds.
+
+    It is Parquet. Engines that read every `.parquet` under a folder must not take it as rows.
+    """
+    return f"{CHECKPOINTS}{from_microseconds(moment):%Y-%m-%d}.pq"
 
 
 def period_named(name: str, partition: Partition) -> str | None:

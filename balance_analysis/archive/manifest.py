@@ -1,70 +1,46 @@
-"""What an archive is bound to and what it holds, as its two files tell."""
+"""The manifest: the one small file that says what an archive holds.
+
+It names the query that the archive is bound to, the evidence for its rows, and what each of its
+files must be. A commit writes it last: what it doesn't say hasn't happened. As everything else is
+checked against it, it carries a digest of itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import platform
 import shlex
-from dataclasses import asdict, dataclass, field, fields
-from typing import Final, get_args
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, get_args
 
 import msgspec
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import (
-    Coverage,
-    FileEntry,
-    LimitsNote,
-    from_json,
-    to_json,
-)
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
+from balance_analysis.evidence import Evidence, from_json, to_json
 from balance_analysis.filters import Filters
-from balance_analysis.schema import from_microseconds
 from balance_analysis.text import without_credentials
 
-Notes = tuple[FileEntry, ...] | tuple[LimitsNote, ...]
-"""What a file may be: one of these."""
+FORMAT: Final = 2
 
-FORMAT_VERSION: Final = 2
-"""What is made. An archive keeps its version for life; in version 1, what holds no rows has names
-that other engines, pointed at the archive, take as rows."""
-
-_EQUAL: Final = (
-    "put back a copy of it; an export of the same query into an empty folder writes the same file"
+_DIGEST: Final = "sha256"
+_OLDER: Final = (
+    "is of an older format, which this package doesn't read: make the archive again in another "
+    "folder with `export` or `import`"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveSpec:
-    """What an archive is bound to, from its first run on: which accounts, and a file's period."""
+class Query:
+    """What an archive is bound to from its first run on: its accounts, and a file's period."""
 
     filters: Filters
     partition: layout.Partition
-    version: int = field(default=FORMAT_VERSION, compare=False)
 
-    @property
-    def limits(self) -> str:
-        """The name of the file of the network's limits."""
-        return "_limits.parquet" if self.version > 1 else "limits.parquet"
-
-    @property
-    def checkpoints(self) -> str:
-        """The folder of the balances at months' starts."""
-        return "_checkpoints/" if self.version > 1 else "checkpoints/"
-
-    def checkpoint_file(self, moment: int) -> str:
-        """Return the name of the file of the balances at a month's start, in microseconds.
-
-        It is Parquet. Engines that take names with an underscore go by its ending.
-        """
-        ending = "pq" if self.version > 1 else "parquet"
-        return f"{self.checkpoints}{from_microseconds(moment):%Y-%m-%d}.{ending}"
-
-    def describe(self) -> str:
-        """Return it in words."""
+    def __str__(self) -> str:
         allowed = self.filters.allowed().items()
         accounts = "; ".join(f"{name} {', '.join(values)}" for name, values in allowed)
         return f"{accounts or 'all accounts'}, a file for each {self.partition}"
@@ -80,150 +56,252 @@ class ArchiveSpec:
                 )
 
 
-def check_seen(store: Store, name: str) -> None:
-    """Raise ArchiveError if a file that an archive has is not there, on this machine."""
-    if store.read(name) is None:
-        raise ArchiveError(
-            f"{platform.node()} does not find {store.uri}/{name}: every machine that works on an "
-            "archive must reach it, in an object store or in a folder with the same path on all"
-        )
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """What a file must be.
+
+    Attributes
+    ----------
+    rows, size, sha256
+        Its rows, its bytes, and the SHA-256 of these.
+    first, last
+        The timestamps of its first and its last row, microseconds.
+    footer
+        The SHA-256 of its Parquet footer, by which a reader of a part recognises the file.
+    """
+
+    rows: int
+    size: int
+    sha256: str
+    first: int
+    last: int
+    footer: str
+
+    def mismatch(self, content: bytes | None) -> str:
+        """Return how a file's content differs from what was written; empty if it doesn't."""
+        if content is None:
+            return "is missing"
+        if len(content) != self.size:
+            return f"is not what was written: it has {len(content)} bytes, not {self.size}"
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
+            return f"is not what was written: its SHA-256 is {digest}, not {self.sha256}"
+        return ""
 
 
-def read_about(store: Store) -> ArchiveSpec:
-    """Return what an archive is bound to.
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A period's file that is being replaced, and the evidence from then on."""
+
+    period: str
+    file: FileEntry
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The state of an archive.
+
+    Attributes
+    ----------
+    partition
+        The period of a file of rows.
+    evidence
+        What is proven of the rows; its filters are those that the archive is bound to.
+    files
+        The file of each period that has rows, by the period's name.
+    checkpoints
+        The file of the balances at each month's start, by that moment in microseconds.
+    pending
+        What is being replaced.
+    """
+
+    partition: layout.Partition
+    evidence: Evidence
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    checkpoints: dict[int, FileEntry] = field(default_factory=dict)
+    pending: Pending | None = None
+
+    @property
+    def query(self) -> Query:
+        """What the archive is bound to."""
+        return Query(self.evidence.filters, self.partition)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the archive holds nothing yet."""
+        return not (self.evidence.answers or self.files or self.pending)
+
+    def notes(self, period: str) -> tuple[FileEntry, ...]:
+        """Return what a period's file may be: as it was noted, or as it is being replaced."""
+        noted = [self.files[period]] if period in self.files else []
+        if self.pending is not None and self.pending.period == period:
+            noted.append(self.pending.file)
+        return tuple(noted)
+
+    def changes_file(self, period: str) -> str:
+        """Return the name of a period's file."""
+        return layout.changes_file(period, self.partition)
+
+    def announce(self, period: str, file: FileEntry, evidence: Evidence) -> Manifest:
+        """Return this state, about to hold a file and evidence."""
+        return replace(self, pending=Pending(period, file, evidence))
+
+    def settle(self) -> Manifest:
+        """Return the state after the pending file has been replaced."""
+        if self.pending is None:
+            return self
+        files = dict(sorted({**self.files, self.pending.period: self.pending.file}.items()))
+        return replace(self, evidence=self.pending.evidence, files=files, pending=None)
+
+
+def to_bytes(manifest: Manifest) -> bytes:
+    """Return a state as the content of its file."""
+    builtin: dict[str, Any] = msgspec.to_builtins(manifest, str_keys=True)
+    pending = manifest.pending
+    builtin["evidence"] = to_json(manifest.evidence)
+    if pending is not None:
+        builtin["pending"]["evidence"] = to_json(pending.evidence)
+    return sign({"format": FORMAT, **builtin})
+
+
+def sign(content: dict[str, Any]) -> bytes:
+    """Return the bytes of the file: content with its own digest."""
+    signed = {**content, _DIGEST: _digest(content)}
+    return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
+
+
+def _digest(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of content as JSON with sorted keys and without blanks."""
+    encoded = msgspec.json.encode(content, order="sorted")
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def parse(store: Store, content: bytes | None) -> Manifest:
+    """Return the state of an archive, as its file has it.
 
     Raises
     ------
     ArchiveError
-        If there is none, it is damaged, or of a newer version.
+        If there is no archive, or its manifest is damaged, or of another format.
     """
-    return to_about(store, store.read(layout.ABOUT))
-
-
-def to_about(store: Store, content: bytes | None) -> ArchiveSpec:
-    """Return what an archive is bound to, as its file tells: see `read_about`."""
-    where = f"{store.uri}/{layout.ABOUT}"
+    where = f"{store.uri}/{layout.MANIFEST}"
     if content is None:
-        _check_not_lost(store)
-        why = f"it has no {layout.ABOUT}"
+        if any(name.startswith(layout.CHANGES) for name in store.names()):
+            raise ArchiveDamagedError(f"{where} is missing: {_mend(store)}")
+        why = f"it has no {layout.MANIFEST}"
         if store.folder is not None and not store.folder.exists():
             why = "there is no such folder"
         raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
     try:
         found = msgspec.json.decode(content)
-        if found["format_version"] > FORMAT_VERSION:
+        version = found.pop("format", 1)
+        if type(version) is int and version > FORMAT:
             raise ArchiveError(
-                f"{where} has format {found['format_version']}, which is newer than this package "
-                f"reads ({FORMAT_VERSION}): update balance-analysis"
+                f"{where} has format {version}, which is newer than this package reads ({FORMAT}): "
+                "update balance-analysis"
             )
-        query = {each.name: found["query"][each.name] for each in fields(Filters)}
-        how = {"partition": found["partition"], "version": found["format_version"]}
-        return msgspec.convert({"filters": query, **how}, ArchiveSpec)
+        if version == 1 and "format_version" in found:
+            raise ArchiveError(f"{where} {_OLDER}")
+        return _manifest(version, found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{where} is damaged ({error}): {_EQUAL}") from error
+        raise ArchiveDamagedError(f"{where} is damaged ({error}): {_mend(store)}") from error
 
 
-def _check_not_lost(store: Store) -> None:
-    """Raise if there is a coverage: of more than nothing, which a run leaves that made no more."""
-    content = store.read(layout.COVERAGE)
-    try:
-        if content is None or from_json(content, layout.COVERAGE).is_empty:
-            return
-    except ArchiveError:
-        pass
-    raise ArchiveDamagedError(f"{store.uri} has lost its {layout.ABOUT}: {_EQUAL}")
+def _manifest(version: int, found: dict[str, Any]) -> Manifest:
+    """Return the state in decoded content; ValueError if it contradicts itself."""
+    if found.pop(_DIGEST, None) != _digest({"format": version, **found}):
+        raise ValueError("its content doesn't match its digest")
+    if missing := {each.name for each in fields(Manifest)} - found.keys():
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    manifest = msgspec.convert(found, Manifest, str_keys=True)
+    pending = manifest.pending
+    from_json(found["evidence"])
+    if pending is not None and from_json(found["pending"]["evidence"]).filters != (
+        manifest.evidence.filters
+    ):
+        raise ValueError("its pending evidence is of other accounts")
+    for period in [*manifest.files, *([pending.period] if pending else [])]:
+        if layout.period_named(manifest.changes_file(period), manifest.partition) is None:
+            raise ValueError(f"it names {period!r} as a {manifest.partition}")
+    if list(manifest.files) != sorted(manifest.files):
+        raise ValueError("it names files out of time order")
+    return manifest
+
+
+def _mend(store: Store) -> str:
+    mend = export_command(store, "--repair")
+    return f"put back a copy of it, or rebuild it from the files with `{mend}`"
+
+
+def read_manifest(store: Store) -> Manifest:
+    """Return the state that an archive is in now; see `parse`."""
+    return parse(store, store.read(layout.MANIFEST))
 
 
 def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partition:
     """Return what a file is to hold: what is wanted, else as an archive has it, else a day."""
     if wanted not in (None, *get_args(layout.Partition)):
         raise ValueError(f'partition must be "day", "month" or "hour", not {wanted!r}')
-    if wanted is not None or store.read(layout.ABOUT) is None:
+    if wanted is not None or store.read(layout.MANIFEST) is None:
         return wanted or "day"
-    return read_about(store).partition
+    return read_manifest(store).partition
 
 
-def check_empty(store: Store) -> None:
-    """Raise ArchiveError if an archive can't be made here, as there are other files."""
-    _check_not_lost(store)
-    ours = (layout.COVERAGE, layout.LOCK, layout.HOLDER)
-    strangers = [name for name in store.names() if name not in ours and not is_leftover(name)]
-    if strangers:
-        raise ArchiveError(
-            f"{store.uri} is no archive, but has files such as {strangers[0]}: "
-            "name an empty or a new folder"
-        )
-
-
-def check_bound(store: Store, about: ArchiveSpec) -> bool:
-    """Return whether there is no archive yet; raise ArchiveError if it is bound to something else.
-
-    It raises as well where an archive can't be made, as there are other files.
-    """
-    if store.read(layout.ABOUT) is None:
-        check_empty(store)
-        return True
-    bound = read_about(store)
-    if bound != about:
-        raise ArchiveError(
-            f"{store.uri} is bound to another query: {bound.describe()}, not "
-            f"{about.describe()}; export the same, or into another folder"
-        )
-    return False
-
-
-def write_about(store: Store, about: ArchiveSpec) -> None:
-    """Make an empty archive; where other files are, raise ArchiveError."""
-    check_empty(store)
-    content = {
-        "format_version": about.version,
-        "query": asdict(about.filters),
-        "partition": about.partition,
-    }
-    store.write(layout.COVERAGE, to_json(Coverage()))
-    store.write(layout.ABOUT, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def to_state(
-    store: Store, about: bytes | None, coverage: bytes | None
-) -> tuple[ArchiveSpec, Coverage]:
-    """Return what an archive is bound to, and what it holds, as its two files tell."""
-    return to_about(store, about), to_coverage(store, coverage)
-
-
-def to_coverage(store: Store, content: bytes | None) -> Coverage:
-    """Return what an archive holds, as its file tells.
+def check_bound(store: Store, query: Query) -> bool:
+    """Return whether there is no archive yet.
 
     Raises
     ------
     ArchiveError
-        If there is none, or it is damaged.
+        If the archive is bound to another query, or if other files stand in its place.
     """
-    said, cause = f"{store.uri} has lost its {layout.COVERAGE}", None
-    if content is not None:
-        try:
-            return from_json(content, f"{store.uri}/{layout.COVERAGE}")
-        except ArchiveDamagedError as error:
-            said, cause = str(error), error
-    mend = export_command(store, "--repair")
-    raise ArchiveDamagedError(
-        f"{said}: put back a copy of it, or rebuild it from the files with `{mend}`"
-    ) from cause
+    if store.read(layout.MANIFEST) is None:
+        ours = (layout.LOCK, layout.HOLDER)
+        strangers = [x for x in store.names() if x not in ours and not is_leftover(x)]
+        if any(name.startswith(layout.CHANGES) for name in strangers):
+            read_manifest(store)
+        if strangers:
+            raise ArchiveError(
+                f"{store.uri} is no archive, but has files such as {strangers[0]}: "
+                "name an empty or a new folder"
+            )
+        return True
+    bound = read_manifest(store).query
+    if bound != query:
+        raise ArchiveError(
+            f"{store.uri} is bound to another query: {bound}, not {query}; export the same, or "
+            "into another folder"
+        )
+    return False
+
+
+def empty(query: Query) -> Manifest:
+    """Return the state of an archive that holds nothing yet."""
+    return Manifest(query.partition, Evidence(query.filters))
+
+
+def write_empty(store: Store, query: Query) -> None:
+    """Make an archive that holds nothing yet."""
+    check_bound(store, query)
+    store.write(layout.MANIFEST, to_bytes(empty(query)))
 
 
 def export_command(store: Store, *options: str, url: str | None = None) -> str:
-    """Return the command that fills or mends an archive, as it can be pasted.
+    """Return the command that fills or mends an archive, ready to be pasted.
 
     Parameters
     ----------
     options
         What it needs besides the archive's own filters.
     url
-        The node; by default the one that a run asked last.
+        The node; by default the one that the last run asked.
     """
     words = ["balance-analysis", "export", url or _last_source(store), store.uri]
-    with contextlib.suppress(ArchiveError):
-        for name, values in read_about(store).filters.allowed().items():
+    with contextlib.suppress(ArchiveError, ValueError, KeyError, TypeError, AttributeError):
+        query = msgspec.json.decode(store.read(layout.MANIFEST) or b"{}")["evidence"]["filters"]
+        allowed = msgspec.convert(query, Filters).allowed().items()
+        for name, values in allowed:
             words += [f"--{name.replace('_', '-')}={value}" for value in values]
     return without_credentials(shlex.join([*words, *options]))
 
@@ -237,36 +315,38 @@ def _last_source(store: Store) -> str:
     return "URL"
 
 
-def noted_files(about: ArchiveSpec, state: Coverage) -> dict[str, Notes]:
+def check_seen(store: Store, name: str) -> None:
+    """Raise ArchiveError if a file that an archive has is not there, on this machine."""
+    if store.read(name) is None:
+        raise ArchiveError(
+            f"{platform.node()} does not find {store.uri}/{name}: every machine that works on an "
+            "archive must reach it, in an object store or in a folder with the same path on all"
+        )
+
+
+def noted_files(manifest: Manifest) -> dict[str, tuple[FileEntry, ...]]:
     """Return what each file may be, by its name: as it is noted, or as it is being replaced."""
-    periods = [*state.files, *([state.pending.period] if state.pending else [])]
-    files = {layout.changes_file(p, about.partition): state.notes(p) for p in periods}
-    checkpoints = {about.checkpoint_file(m): (note,) for m, note in state.checkpoints.items()}
-    return {**files, **checkpoints, about.limits: state.limits_notes}
+    periods = [*manifest.files, *([manifest.pending.period] if manifest.pending else [])]
+    files = {manifest.changes_file(period): manifest.notes(period) for period in periods}
+    checkpoints = {layout.checkpoint_file(m): (x,) for m, x in manifest.checkpoints.items()}
+    return {**files, **checkpoints}
 
 
-def noted_now(store: Store) -> dict[str, Notes]:
-    """Return what each file may be by now."""
-    return noted_files(*to_state(store, store.read(layout.ABOUT), store.read(layout.COVERAGE)))
-
-
-def check_not_replaced(store: Store, name: str, notes: Notes) -> None:
+def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) -> None:
     """Raise SnapshotGoneError if a file may be something else by now than what was noted of it."""
-    if noted_now(store).get(name, ()) != notes:
+    if noted_files(read_manifest(store)).get(name, ()) != notes:
         raise SnapshotGoneError(
             f"{store.uri}/{name} was replaced while the archive was read: read it again"
         )
 
 
-def lost_files(store: Store, about: ArchiveSpec, state: Coverage) -> list[str]:
+def lost_files(store: Store, manifest: Manifest) -> list[str]:
     """Return the files that are gone, or of another size than what was written.
 
     A look at names and sizes alone, which costs one listing; `verify` reads them.
     """
-    sizes = store.sizes(layout.CHANGES) | store.sizes(about.checkpoints)
-    expected = noted_files(about, state)
-    expected.pop(about.limits)
-    if state.pending is not None:
-        expected.pop(layout.changes_file(state.pending.period, about.partition))
-    lost = [n for n, notes in expected.items() if sizes.get(n) not in [x.size for x in notes]]
-    return lost + [about.limits] * (state.snapshots > 0 and not store.has(about.limits))
+    sizes = store.sizes(layout.CHANGES) | store.sizes(layout.CHECKPOINTS)
+    expected = noted_files(manifest)
+    if manifest.pending is not None:
+        expected.pop(manifest.changes_file(manifest.pending.period))
+    return [x for x, notes in expected.items() if sizes.get(x) not in [y.size for y in notes]]

@@ -1,35 +1,28 @@
-"""What an archive keeps of its network beside balances: limits over time, blocks, names of assets.
+"""What an archive keeps of its network beside balances: limits over time, names of assets.
 
-Limits and assets stand in a file each. Blocks are told by segments, and stand in a file for each
-period, which is written after the period's rows: a crash in between leaves segments that the next
-import takes again.
+Limits and names have a file each.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import LimitsNote
-from balance_analysis.archive.manifest import check_not_replaced, export_command
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import read_assets
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
-from balance_analysis.files.parquet import encode_parquet, make_note, open_parquet, read_note
+from balance_analysis.files.parquet import open_parquet
 from balance_analysis.filters import FilterKeywords, Filters, Ids, make_filters
 from balance_analysis.labels import Names, note_names, read_labels
 from balance_analysis.schema import ATTRS_KEY, NetworkLimits
@@ -39,17 +32,8 @@ _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.LABELS: ("labels", read_labels),
 }
 
-BLOCK_HEIGHT: Final = "block_height"
-"""The column that rows have on request."""
-
 _MICROSECOND: Final = pa.timestamp("us", "UTC")
 _NANOSECOND: Final = pa.timestamp("ns", "UTC")
-_BLOCKS: Final = pa.schema(
-    [
-        pa.field("height", pa.int64(), nullable=False),
-        pa.field("timestamp", _MICROSECOND, nullable=False),
-    ]
-)
 _SEEN: Final = pa.schema(
     [
         pa.field("first_seen", _MICROSECOND),
@@ -69,35 +53,25 @@ _LIMITS: Final = pa.schema(
 )
 
 
-def read_limits(snapshot: Snapshot) -> pa.Table:
+def read_limits(store: Store) -> pa.Table:
     """Return every distinct snapshot of the limits, in the order in which they were seen.
 
     Raises
     ------
-    SnapshotGoneError
-        If the file was replaced since.
-    ArchiveError
-        If it is not what is noted of it.
+    ArchiveDamagedError
+        If the file is damaged.
     """
-    store, name, state = snapshot.store, snapshot.about.limits, snapshot.coverage
-    content = store.read(name)
-    if content is None and not state.snapshots:
+    content = store.read(layout.LIMITS)
+    if content is None:
         return _LIMITS.empty_table()
-    wrong = "is gone" if content is None else "is not noted, or not what was written"
-    if content is not None and any(note.matches(content) for note in state.limits_notes):
-        try:
-            rows = open_parquet(content).read().cast(_LIMITS)
-        except DAMAGES as error:
-            wrong = f"is damaged: {error}"
-        else:
-            if rows.num_rows >= min(note.snapshots for note in state.limits_notes):
-                return rows
-            wrong = f"has {rows.num_rows} of {state.snapshots} snapshots"
-    check_not_replaced(store, name, state.limits_notes)
-    raise ArchiveDamagedError(
-        f"{store.uri}/{name} {wrong}; put back a copy of it, or make it again from the reports of "
-        f"the runs with `{export_command(store, '--repair')}`"
-    )
+    try:
+        rows: pa.Table = open_parquet(content).read().cast(_LIMITS)
+    except DAMAGES as error:
+        raise ArchiveDamagedError(
+            f"{store.uri}/{layout.LIMITS} is damaged ({error}): put back a copy of it, or remove "
+            "it; the next run writes a new one"
+        ) from error
+    return rows
 
 
 def limits(self: Readable) -> pd.DataFrame:
@@ -111,12 +85,7 @@ def limits(self: Readable) -> pd.DataFrame:
         fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each change,
         holds from the time of its block to that of the next change.
     """
-    return with_snapshot(self._state, limits_frame)
-
-
-def limits_frame(snapshot: Snapshot) -> pd.DataFrame:
-    """Return the network's limits over time: see `Archive.limits`."""
-    frame: pd.DataFrame = read_limits(snapshot).to_pandas(
+    frame: pd.DataFrame = read_limits(self.store).to_pandas(
         types_mapper={pa.int64(): pd.Int64Dtype()}.get
     )
     return frame
@@ -172,164 +141,12 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, _LIMITS)
 
 
-def note_limits(rows: pa.Table, content: bytes) -> LimitsNote:
-    """Return what is noted of a file of snapshots."""
-    return LimitsNote(rows.num_rows, len(content), hashlib.sha256(content).hexdigest())
-
-
 def limits_row(limits: NetworkLimits) -> dict[str, Any]:
     """Return limits as a row of the file; `None` where a moment is not set."""
     row = {name: getattr(limits, name) for name in _LIMITS.names if hasattr(limits, name)}
     seen = limits.fetched_at.floor("us")
     extra = json.dumps(limits.extra, sort_keys=True)
     return {**row, "first_seen": seen, "last_seen": seen, "extra": extra}
-
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """A segment that the archive holds: its content's digest, chain, heights and microseconds.
-
-    `begin` is the time of its first block, `end` behind that of its last one.
-    """
-
-    digest: str
-    chain: str
-    first: int
-    last: int
-    begin: int
-    end: int
-
-
-def keep_blocks(
-    store: Store,
-    partition: layout.Partition,
-    heights: NDArray[np.int64],
-    times: NDArray[np.int64],
-    segments: Sequence[Imported],
-) -> None:
-    """Keep blocks, and that segments were imported whose last block is one of them."""
-    while len(times):
-        period = layout.period_of(int(times[0]), partition)
-        size = int(np.searchsorted(times, layout.period_bounds(period, partition)[1]))
-        ended = [each for each in segments if layout.period_of(each.end - 1, partition) == period]
-        _keep(store, layout.blocks_file(period), heights[:size], times[:size], ended)
-        heights, times = heights[size:], times[size:]
-
-
-def _keep(
-    store: Store,
-    name: str,
-    heights: NDArray[np.int64],
-    times: NDArray[np.int64],
-    segments: list[Imported],
-) -> None:
-    known, imported = read_blocks_file(store, name)
-    both = np.append(known["height"].to_numpy(), heights)
-    moments = np.append(known["timestamp"].cast(pa.int64()).to_numpy(), times)
-    # Of a block that is told twice the newer time counts.
-    places = len(both) - 1 - np.unique(both[::-1], return_index=True)[1]
-    columns = [pa.array(both[places]), pa.array(moments[places]).cast(_MICROSECOND)]
-    notes = sorted({*imported, *segments}, key=lambda each: (each.first, each.digest))
-    note = make_note({"segments": [asdict(each) for each in notes]})
-    content = encode_parquet(
-        pa.table(columns, schema=_BLOCKS.with_metadata(note)),
-        use_dictionary=False,
-        column_encoding=dict.fromkeys(_BLOCKS.names, "DELTA_BINARY_PACKED"),
-        write_page_checksum=True,
-    )
-    store.write(name, content)
-
-
-def read_blocks_file(store: Store, name: str) -> tuple[pa.Table, list[Imported]]:
-    """Return the blocks of a file, and the segments that end there."""
-    content = store.read(name)
-    if content is None:
-        return _BLOCKS.empty_table(), []
-    try:
-        file = open_parquet(content)
-        segments = [Imported(**each) for each in read_note(file)["segments"]]
-        return file.read().cast(_BLOCKS), segments
-    except DAMAGES as error:
-        raise ArchiveDamagedError(
-            f"{store.uri}/{name} is damaged ({error}): remove it, and import its segments again"
-        ) from error
-
-
-def blocks_files(store: Store) -> list[str]:
-    """Return the files of blocks, in time order."""
-    return [name for name in store.names(layout.BLOCKS) if name.endswith(".pq")]
-
-
-def read_blocks(store: Store) -> pa.Table:
-    """Return the heights and times of all blocks that segments told of, ascending.
-
-    Raises
-    ------
-    ArchiveDamagedError
-        If one of their files is damaged.
-    """
-    parts = [read_blocks_file(store, name)[0] for name in blocks_files(store)]
-    return pa.concat_tables([_BLOCKS.empty_table(), *parts])
-
-
-def read_imported(store: Store) -> dict[str, Imported]:
-    """Return the segments that were imported, by the digest of their content.
-
-    Raises
-    ------
-    ArchiveDamagedError
-        If a file of blocks is damaged.
-    """
-    segments = (each for name in blocks_files(store) for each in read_blocks_file(store, name)[1])
-    return {each.digest: each for each in segments}
-
-
-def heights_at(blocks: pa.Table, times: NDArray[np.int64]) -> pa.Array:
-    """Return the heights of the blocks at moments, microseconds; null where none is known."""
-    known = blocks["timestamp"].cast(pa.int64()).to_numpy()
-    if not len(known):
-        return pa.nulls(len(times), pa.int64())
-    places = np.minimum(np.searchsorted(known, times), len(known) - 1)
-    return pa.array(blocks["height"].to_numpy()[places], mask=known[places] != times)
-
-
-def read_rows(
-    snapshot: Snapshot,
-    filters: Filters,
-    columns: Sequence[str],
-    **how: Any,  # noqa: ANN401 - as of `Snapshot.read`
-) -> pd.DataFrame:
-    """Return balance changes as `Snapshot.read`, with `block_height` if that is a column."""
-    if BLOCK_HEIGHT not in columns:
-        return snapshot.read(filters, columns, **how)
-    wanted = [name for name in dict.fromkeys([*columns, "timestamp"]) if name != BLOCK_HEIGHT]
-    table = snapshot.read(filters, wanted, **how)
-    times = table["timestamp"].dt.tz_localize(None).to_numpy("M8[us]").view(np.int64)
-    heights = heights_at(read_blocks(snapshot.store), times)
-    table[BLOCK_HEIGHT] = heights.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    return table[list(columns)]
-
-
-def time_of_block(store: Store, height: int) -> int:
-    """Return the time of a block, microseconds; of the next one to come, what is behind the last.
-
-    Raises
-    ------
-    ValueError
-        If the archive doesn't know it.
-    """
-    blocks = read_blocks(store)
-    heights = blocks["height"].to_numpy()
-    times: NDArray[np.int64] = blocks["timestamp"].cast(pa.int64()).to_numpy()
-    if not len(heights):
-        raise ValueError(f"{store.uri} has no blocks: `import` takes them from segments")
-    if height == heights[-1] + 1:
-        return int(times[-1]) + 1
-    place = int(np.searchsorted(heights, height))
-    if place == len(heights) or heights[place] != height:
-        known = f"it has {heights[0]:,} to {heights[-1]:,}"
-        raise ValueError(f"{store.uri} doesn't have the block {height:,}: {known}")
-    return int(times[place])
 
 
 def read_names_file(store: Store, file: str) -> Any:  # noqa: ANN401 - assets, or labels

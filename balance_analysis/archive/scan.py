@@ -30,14 +30,20 @@ from balance_analysis.archive.accounts import (
     find_accounts,
     times_of,
 )
-from balance_analysis.archive.coverage import FileEntry
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
-from balance_analysis.archive.manifest import check_not_replaced, check_seen, noted_now
+from balance_analysis.archive.manifest import (
+    FileEntry,
+    check_not_replaced,
+    check_seen,
+    noted_files,
+    read_manifest,
+)
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_columns
-from balance_analysis.known import ROWS_KEY, Known, note_known
+from balance_analysis.known import ROWS_KEY, note_evidence
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -107,17 +113,14 @@ class Scan:
         Which accounts.
     files
         Those that may have rows, in time order.
-    known
-        What of the interval is known to be complete.
-    nothing_before
-        Whether no account held anything before that.
+    evidence
+        What is proven of the rows that are asked for.
     """
 
     store: Store
     filters: Filters
     files: tuple[File, ...]
-    known: Known
-    nothing_before: bool = False
+    evidence: Evidence
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -157,12 +160,12 @@ class Scan:
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
-    def each(self, function: Callable[[Scan], T]) -> list[T]:
-        """Return what a function makes of this scan's files, a few at once, side by side."""
+    def each(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
+        """Return what a function makes of parts of this scan, side by side; by default of files."""
         if self.store.folder is not None:
-            return map_parallel(function, self.split(_FILES))
+            return map_parallel(function, self.split(_FILES) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
-            return list(pool.map(function, self.split(1)))
+            return list(pool.map(function, self.split(1) if parts is None else parts))
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all rows that are asked for, file by file; see `rows`."""
@@ -218,12 +221,12 @@ class Scan:
             behind = self.between(key_range.until, None)
             parts += sort_parts(_end_of(behind, key_range, is_last=False))
         table = merge(parts)
-        note_known(table, self.known, nothing_before=self.nothing_before)
+        note_evidence(table, self.evidence)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what tells this scan from others: file systems don't."""
-        return self.store.uri, self.filters, self.files, self.known
+        return self.store.uri, self.filters, self.files, self.evidence
 
 
 def _end_of(scan: Scan, key_range: KeyRange, *, is_last: bool) -> list[pa.Table]:
@@ -259,7 +262,7 @@ def opened(
         with contextlib.closing(_open(store, file, parse)) as data:
             yield data
     except (pa.ArrowException, OSError) as error:
-        check_seen(store, layout.ABOUT)
+        check_seen(store, layout.MANIFEST)
         check_not_replaced(store, file.name, file.notes)
         raise ArchiveDamagedError(
             f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
@@ -274,19 +277,19 @@ def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFil
             source = store.open(file.name)
             return DataFile(source, check_footer(source, notes, parse))
         except (pa.ArrowException, OSError):
-            check_seen(store, layout.ABOUT)
-            now = noted_now(store).get(file.name)
+            check_seen(store, layout.MANIFEST)
+            now = noted_files(read_manifest(store)).get(file.name)
             if not file.is_final or now in (None, notes):
                 raise
             notes = now
 
 
-def check_columns(columns: Sequence[str], known: Sequence[str] = COLUMNS) -> None:
+def check_columns(columns: Sequence[str]) -> None:
     """Raise ValueError if these are not some of a table's columns, each once."""
     names = [columns] if isinstance(columns, str) else list(columns)
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise ValueError(f"a table has no columns {unknown}, only {list(known)}")
+        raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
     if isinstance(columns, str) or not names or len(set(names)) < len(names):
         raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
 

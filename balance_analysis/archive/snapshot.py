@@ -1,4 +1,4 @@
-"""One state of an archive: what it is bound to, and what it held when its coverage was read.
+"""One state of an archive, as its manifest had it when it was read.
 
 Whatever is answered goes by one snapshot, so that an export that commits meanwhile can't give an
 answer two states. A file that was replaced since is read all the same where its rows of the
@@ -18,18 +18,25 @@ import pyarrow.compute as pc
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
-from balance_analysis.archive import layout, manifest
+from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, times_of, uncounted
-from balance_analysis.archive.coverage import Coverage
+from balance_analysis.archive.manifest import (
+    Manifest,
+    check_not_replaced,
+    lost_files,
+    noted_files,
+    parse,
+)
 from balance_analysis.archive.scan import File, LruCache, Scan, read_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import IncompleteError, SnapshotGoneError
+from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import Known, note_known
+from balance_analysis.known import Known, note_evidence
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
-from balance_analysis.spans import EVER, Span, clipped, joined
+from balance_analysis.spans import EVER, Span, clipped
 from balance_analysis.text import moment_text, range_text, spans_text
 
 TAKE: Final = "`partial` takes what there is"
@@ -58,23 +65,25 @@ class Snapshot:
     ----------
     store
         The archive's files.
-    about
-        What it is bound to.
-    coverage
+    manifest
         What it holds.
     version
-        Another one for each state: a digest of the two files that tell it.
+        Another one for each state: a digest of the manifest.
     """
 
     store: Store = field(compare=False)
-    about: manifest.ArchiveSpec = field(compare=False)
-    coverage: Coverage = field(compare=False)
+    manifest: Manifest = field(compare=False)
     version: str
 
     @property
+    def evidence(self) -> Evidence:
+        """What is proven of the rows."""
+        return self.manifest.evidence
+
+    @property
     def known(self) -> Known:
-        """The intervals that are proven to be complete."""
-        return self.coverage.known()
+        """The intervals that are complete."""
+        return tuple(self.evidence.complete)
 
     def known_since(self, end: int) -> int:
         """Return since when every change up to `end` is known, in microseconds.
@@ -83,21 +92,21 @@ class Snapshot:
         """
         return next((start for start, stop in self.known if start < end <= stop), end - 1)
 
-    def note_known(self, table: pd.DataFrame) -> None:
-        """Note in a table's attrs what is known, of which it has all that matters."""
-        note_known(table, self.known, nothing_before=self.coverage.begins_with_first_block)
+    def note_evidence(self, table: pd.DataFrame, filters: Filters) -> None:
+        """Note in a table's attrs the evidence for some accounts."""
+        note_evidence(table, self.evidence.narrow(filters))
 
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[File]:
         """Return the files that may have rows in [start, end) that is covered, in time order."""
-        covered = joined(interval.span for interval in self.coverage.intervals)
+        answered = self.evidence.answered
         found, known = [], self.known
-        for period in self.coverage.files:
-            begin, stop = layout.period_bounds(period, self.about.partition)
-            spans = tuple(clipped(covered, max(begin, start), min(stop, end)))
+        for period in self.manifest.files:
+            begin, stop = layout.period_bounds(period, self.manifest.partition)
+            spans = tuple(clipped(answered, max(begin, start), min(stop, end)))
             if spans:
-                name = layout.changes_file(period, self.about.partition)
+                name = self.manifest.changes_file(period)
                 is_final = all(any(a <= c and d <= b for a, b in known) for c, d in spans)
-                notes = self.coverage.notes(period)
+                notes = self.manifest.notes(period)
                 found.append(File(name, notes, begin, stop, spans, is_final=is_final))
         return found
 
@@ -106,12 +115,12 @@ class Snapshot:
 
         It has the last row before its `stop` of each account.
         """
-        stop = max((at for at in self.coverage.checkpoints if at <= moment), default=None)
+        stop = max((at for at in self.manifest.checkpoints if at <= moment), default=None)
         if stop is None:
             return None
-        note = self.coverage.checkpoints[stop]
+        note = self.manifest.checkpoints[stop]
         begin = note.first
-        return File(self.about.checkpoint_file(stop), (note,), begin, stop, ((begin, stop),))
+        return File(layout.checkpoint_file(stop), (note,), begin, stop, ((begin, stop),))
 
     def files_since(self, start: int, end: int) -> list[File]:
         """Return the files of [start, end), and those that tell what was held before it."""
@@ -122,13 +131,12 @@ class Snapshot:
         self, filters: Filters, start: Instant | None, end: Instant | None, *, partial: bool
     ) -> Scan:
         """Return what is asked for of this state: see `Archive.scan`."""
-        self.about.check_holds(filters)
+        self.manifest.query.check_holds(filters)
         span = self.interval(start, end, partial=partial)
+        evidence = self.evidence.narrow(filters)
         if not partial:
-            self.check_complete(*span)
-        state, known = self.coverage, tuple(clipped(self.known, *span))
-        is_whole = state.begins_with_first_block and span[0] <= state.intervals[0].start
-        return Scan(self.store, filters, tuple(self.files(*span)), known, nothing_before=is_whole)
+            self.check_complete(*span, evidence)
+        return Scan(self.store, filters, tuple(self.files(*span)), evidence.within(*span))
 
     def interval(self, start: Instant | None, end: Instant | None, *, partial: bool) -> Span:
         """Return an interval in microseconds; by default from the first complete one to the last.
@@ -142,7 +150,7 @@ class Snapshot:
         ValueError
             If `start` is not before `end`.
         """
-        first, last = self.coverage.bounds(proven=not partial)
+        first, last = self.evidence.bounds if partial else self.evidence.complete_bounds
         begin, stop = to_bounds(start, end)
         begin, stop = first if begin is None else begin, last if stop is None else stop
         if begin < stop or partial:
@@ -154,20 +162,22 @@ class Snapshot:
             said = f"nothing of what is complete, {range_text(first, last)}, was asked for"
         raise IncompleteError(f"{self.store.uri}: {said}; {TAKE}")
 
-    def check_complete(self, start: int, end: int) -> None:
+    def check_complete(self, start: int, end: int, evidence: Evidence) -> None:
         """Raise IncompleteError where a row in [start, end) may be missing, with the gaps."""
-        state = self.coverage
-        gaps = state.missing(start, end)
+        gaps = evidence.incomplete(start, end)
         if not gaps:
             return
-        why = "is unproven: the node may have forgotten rows of it before it was asked"
-        if state.missing(*gaps[0], proven=False):
-            why = "is not covered; an export that fills gaps asks for it"
-        if state.intervals and gaps[0][1] <= state.intervals[0].start:
-            why = f"is not covered: the archive begins at {moment_text(state.intervals[0].start)}"
-        if state.intervals and gaps[0][0] >= state.intervals[-1].end:
-            until = moment_text(state.intervals[-1].end)
-            why = f"is not covered: the archive ends before {until}, where the next export goes on"
+        first, last = evidence.bounds
+        why = "is unproven: the node may have forgotten rows, or a bad row was set aside"
+        if evidence.missing(*gaps[0]):
+            why = "is missing; `export --fill-gaps` asks for it"
+        if evidence.answers and gaps[0][1] <= first:
+            why = f"is missing: the archive begins at {moment_text(first)}"
+        if evidence.answers and gaps[0][0] >= last:
+            why = (
+                f"is missing: the archive ends at {moment_text(last)}, where the next export "
+                "continues"
+            )
         raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {TAKE}")
 
     def read(
@@ -183,19 +193,20 @@ class Snapshot:
         scan = self.scan(filters, start, end, partial=partial)
         table = read_frame(scan, columns)
         if {*COLUMNS} <= {*columns}:
-            note_known(table, scan.known, nothing_before=scan.nothing_before)
+            note_evidence(table, scan.evidence)
         return table
 
     def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
         """Return the balance of every account at an instant: see `Archive.balance_at`."""
-        self.about.check_holds(filters)
-        moment = to_microseconds(when)
+        self.manifest.query.check_holds(filters)
+        moment, evidence = to_microseconds(when), self.evidence.narrow(filters)
         if not partial:
-            self.check_complete(min(self.coverage.bounds()[0], moment), self.until(moment))
+            first, _ = evidence.complete_bounds
+            self.check_complete(min(first, moment), self.until(moment), evidence)
         seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
         # Of what an account held before, nothing is asked: its last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
-        self.note_known(table)
+        self.note_evidence(table, filters)
         return held_at(table, when)
 
     def until(self, moment: int) -> int:
@@ -205,10 +216,10 @@ class Snapshot:
 
     def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
         """Return the accounts: see `Archive.accounts`."""
-        self.about.check_holds(filters)
+        self.manifest.query.check_holds(filters)
         span = self.interval(None, None, partial=partial)
         if not partial:
-            self.check_complete(*span)
+            self.check_complete(*span, self.evidence.narrow(filters))
         files, held = self.files(*span), self.checkpoint(span[1])
         since = held.stop if held else span[0]
         later = [file for file in files if file.stop > since]
@@ -235,7 +246,7 @@ class Snapshot:
     def _look(
         self, filters: Filters, files: Sequence[File], columns: Sequence[str]
     ) -> list[pa.Table]:
-        scan = Scan(self.store, filters, tuple(files), ())
+        scan = Scan(self.store, filters, tuple(files), Evidence())
         return scan.each(lambda some: some.accounts(columns))
 
     def lost_files(self) -> list[str]:
@@ -246,33 +257,31 @@ class Snapshot:
         SnapshotGoneError
             If a run has replaced one of them since.
         """
-        lost = manifest.lost_files(self.store, self.about, self.coverage)
+        lost = lost_files(self.store, self.manifest)
         for name in lost:
-            notes = manifest.noted_files(self.about, self.coverage)[name]
-            manifest.check_not_replaced(self.store, name, notes)
+            check_not_replaced(self.store, name, noted_files(self.manifest)[name])
         return lost
 
 
 def read_snapshot(store: Store) -> Snapshot:
     """Return the state that an archive is in now.
 
-    Its two small files are read each time, each once, and understood only where their bytes are
-    others than before: unlike times and sizes, they can't be mistaken.
+    The manifest is read each time, but decoded only if its bytes differ from the last ones: unlike
+    times and sizes, bytes can't mislead.
 
     Raises
     ------
     ArchiveError
-        If there is no archive, or one of the two is damaged.
+        If there is no archive, or its manifest is damaged.
     """
-    about, coverage = store.read(layout.ABOUT), store.read(layout.COVERAGE)
-    version = hashlib.sha256((about or b"") + b"\0" + (coverage or b"")).hexdigest()[:16]
+    content = store.read(layout.MANIFEST)
+    version = hashlib.sha256(content or b"").hexdigest()[:16]
 
-    def parse() -> tuple[tuple[manifest.ArchiveSpec, Coverage], int]:
-        found = manifest.to_state(store, about, coverage)
-        return found, len(found[1].files) + 1
+    def decode() -> tuple[Manifest, int]:
+        manifest = parse(store, content)
+        return manifest, len(manifest.files) + 1
 
-    bound, state = _PARSED.get(version, parse)
-    return Snapshot(store, bound, state, version)
+    return Snapshot(store, _PARSED.get(version, decode), version)
 
 
 def with_snapshot(archive: Store | Snapshot, read: Callable[[Snapshot], T]) -> T:

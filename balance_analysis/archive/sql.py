@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.coverage import coverage_frame
 from balance_analysis.archive.network import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
@@ -18,7 +19,7 @@ from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.labels import Names
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS
-from balance_analysis.spans import EVER, Span, joined
+from balance_analysis.spans import EVER, Span
 from balance_analysis.text import exact_text, list_text
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
 
-_MOMENT: Final = ARROW_SCHEMA.field("timestamp").with_name("moment")
-_COLUMNS: Final = {"changes": ARROW_SCHEMA, "checkpoints": pa.schema([_MOMENT, *ARROW_SCHEMA])}
 _TEXT: Final = pa.string()
 _ASSETS: Final = pa.schema(
     {"asset_id": _TEXT, "symbol": _TEXT, "name": _TEXT, "decimals": pa.int32()}
@@ -50,8 +49,7 @@ def connect(self: Readable) -> DuckDBPyConnection:
 
     `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units, NULL
     where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits with as
-    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `checkpoints` has a
-    table's columns, and the `moment` before which each row is its account's last. `accounts`,
+    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `accounts`,
     `coverage` and `limits` are as the methods return them; `assets` (`asset_id`, `symbol`, `name`,
     `decimals`) and `labels` (`id`, of an account its ids with slashes between, and `label`) are
     what the archive was told.
@@ -77,25 +75,23 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     except ModuleNotFoundError as error:
         said = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
         raise ModuleNotFoundError(said, name=error.name) from error
-    store, about, state = snapshot.store, snapshot.about, snapshot.coverage
+    store, manifest = snapshot.store, snapshot.manifest
     if lost := snapshot.lost_files():
         said = f"{store.uri} lacks {list_text(lost)}, or has only a part; `verify` tells more"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
-    changes = [layout.changes_file(period, about.partition) for period in state.files]
-    checkpoints = {about.checkpoint_file(moment): moment for moment in state.checkpoints}
+    changes = [*map(manifest.changes_file, manifest.files)]
     # A file that an export replaces meanwhile has rows that the other views don't know of.
-    spans = joined(interval.span for interval in state.intervals)
+    spans = snapshot.evidence.answered
     names = read_archive_names(store)
-    rows = _within(_rows(connection, store, "changes", dict.fromkeys(changes)), spans)
+    rows = _within(_rows(connection, store, changes), spans)
     rows.project(f"*, {_columns_of(names.assets)}").create_view("changes")
-    _rows(connection, store, "checkpoints", checkpoints).create_view("checkpoints")
-    intervals = pa.Table.from_pandas(state.to_frame().astype({"state": "str"}))
-    tables = {"coverage": intervals, "limits": read_limits(snapshot), **_tables_of(names)}
+    intervals = pa.Table.from_pandas(coverage_frame(snapshot.evidence).astype({"state": "str"}))
+    tables = {"coverage": intervals, "limits": read_limits(store), **_tables_of(names)}
     for name, table in tables.items():
         connection.from_arrow(table).create(name)
-    since = exact_text(snapshot.known_since(state.bounds(proven=False)[1]))
+    since = exact_text(snapshot.known_since(snapshot.evidence.bounds[1]))
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
     if is_locked:
         files = changes if store.folder is not None else []
@@ -144,15 +140,12 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _rows(
-    connection: DuckDBPyConnection, store: Store, view: str, files: Mapping[str, int | None]
-) -> DuckDBPyRelation:
-    """Return the rows of files; where these are of a moment, a column tells it."""
+def _rows(connection: DuckDBPyConnection, store: Store, files: Sequence[str]) -> DuckDBPyRelation:
     if not files:
-        return connection.from_arrow(_COLUMNS[view].empty_table())
-    if store.folder is None or view == "checkpoints":
-        connection.register(f"_{view}", _dataset(store, files, _COLUMNS[view]))
-        return connection.table(f"_{view}")
+        return connection.from_arrow(ARROW_SCHEMA.empty_table())
+    if store.folder is None:
+        connection.register("_changes", _dataset(store, files))
+        return connection.table("_changes")
     paths = [_path(store, name) for name in files]
     return connection.read_parquet(paths, hive_partitioning=False)
 
@@ -171,16 +164,9 @@ def _path(store: Store, name: str) -> str:
     return str(Path(store.place(name)[1]).absolute())
 
 
-def _dataset(store: Store, files: Mapping[str, int | None], columns: pa.Schema) -> Dataset:
+def _dataset(store: Store, files: Sequence[str]) -> Dataset:
     ds: Any = import_module("pyarrow.dataset")  # takes long, and most need none
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
-    fragments = [
-        parquet.make_fragment(
-            store.place(name)[1],
-            system,
-            None if moment is None else ds.field("moment") == pa.scalar(moment, _MOMENT.type),
-        )
-        for name, moment in files.items()
-    ]
-    found: Dataset = ds.FileSystemDataset(fragments, columns, parquet, system)
+    fragments = [parquet.make_fragment(store.place(name)[1], system) for name in files]
+    found: Dataset = ds.FileSystemDataset(fragments, ARROW_SCHEMA, parquet, system)
     return found

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from balance_analysis.archive import network
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import ArchiveSpec
-from balance_analysis.archive.runs import RunReport, iter_reports
+from balance_analysis.archive.manifest import Query
+from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
@@ -38,7 +39,7 @@ class ArchiveStatus(Record):
     ----------
     uri
         Its address.
-    about
+    query
         The accounts that it is bound to, and the period of a file.
     complete, confirmed, gaps, unproven
         The intervals, [start, end) each in UTC, that are known to be complete; the parts
@@ -46,6 +47,8 @@ class ArchiveStatus(Record):
         them and were not asked for; and that were asked for when the node may have forgotten rows.
     confirmed_by
         The sources that have the same, as `confirm` compared them.
+    disputed
+        The moments at which a source has other rows.
     rows
         How many balance changes it holds.
     accounts
@@ -60,7 +63,7 @@ class ArchiveStatus(Record):
     lost
         Files that are gone, or of another size than what was written.
     last_run
-        The report of the last run; `None` before the first.
+        The last run; `None` before the first.
     writing
         Who is writing to it now, as "process 12 on host, since ..."; `None` if nobody is, or where
         an object store has no lock.
@@ -72,10 +75,11 @@ class ArchiveStatus(Record):
     """
 
     uri: str
-    about: ArchiveSpec
+    query: Query
     complete: tuple[Moments, ...]
     confirmed: tuple[Moments, ...]
     confirmed_by: tuple[str, ...]
+    disputed: tuple[Moments, ...]
     gaps: tuple[Moments, ...]
     unproven: tuple[Moments, ...]
     rows: int
@@ -88,7 +92,7 @@ class ArchiveStatus(Record):
     block_height: int | None
     limits: int
     lost: tuple[str, ...]
-    last_run: RunReport | None
+    last_run: Run | None
     writing: str | None
     is_interrupted: bool
     now: dt.datetime
@@ -108,25 +112,27 @@ class ArchiveStatus(Record):
 
     def _content(self) -> dict[str, Any]:
         content = asdict(self)
-        about, size = content.pop("about"), content.pop("size")
+        query, size = content.pop("query"), content.pop("size")
         age = None if self.age is None else self.age.total_seconds()
-        bound = {"query": about["filters"], "partition": about["partition"]}
+        bound = {"query": query["filters"], "partition": query["partition"]}
         return {**content, **bound, "bytes": size, "age_seconds": age}
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "archive", self.uri
-        yield "holds", self.about.describe()
+        yield "holds", str(self.query)
         yield "complete", spans_text(self.complete) or "nothing"
         by = f" by {list_text(self.confirmed_by)}" if self.confirmed_by else ""
         yield "confirmed", (spans_text(self.confirmed) or "nothing") + by
         if self.age is not None:
             yield "age", f"{duration_text(self.age)} at {moment_text(self.now, 'seconds')}"
+        if self.disputed:
+            yield "disputed", spans_text(self.disputed)
         yield "gaps", spans_text(self.gaps) or "none"
         yield "unproven", spans_text(self.unproven) or "none"
         accounts = "" if self.accounts is None else f" of {count_text(self.accounts, 'account')}"
         yield "rows", f"{self.rows:,}{accounts}"
         checkpoints = count_text(self.checkpoints, "checkpoint")
-        files = f"{count_text(self.files, 'file')} ({self.about.partition}s with rows)"
+        files = f"{count_text(self.files, 'file')} ({self.query.partition}s with rows)"
         yield "files", f"{files}, {checkpoints}, {_bytes(self.size)}"
         yield "last asked", _last_asked(self)
         yield "limits", count_text(self.limits, "distinct snapshot")
@@ -143,32 +149,32 @@ def read_status(
     snapshot: Snapshot, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
     """Return what an archive holds: see `Archive.status`."""
-    store, state, lost = snapshot.store, snapshot.coverage, snapshot.lost_files()
+    store, manifest, lost = snapshot.store, snapshot.manifest, snapshot.lost_files()
+    evidence = manifest.evidence
     accounts = None if lost or not count_accounts else snapshot.count_accounts()
-    proven = [each.span for each in state.intervals if each.proven]
-    unproven = [each.span for each in state.intervals if not each.proven]
-    last = max(state.intervals, key=lambda each: each.asked_at, default=None)
+    last = max(evidence.answers, key=lambda answer: answer.asked[1], default=None)
     last_run, writing = next(iter_reports(store), None), writer_of(store)
-    is_open = state.pending is not None
+    is_open = manifest.pending is not None
     is_open |= last_run is not None and last_run.outcome == "incomplete"
-    notes = [*state.files.values(), *state.checkpoints.values()]
+    notes = [*manifest.files.values(), *manifest.checkpoints.values()]
     return ArchiveStatus(
         uri=without_credentials(store.uri),
-        about=snapshot.about,
-        complete=_stretches(joined(proven)),
-        confirmed=_stretches(joined(x.span for x in state.intervals if x.confirmed_by)),
-        confirmed_by=tuple(sorted({x.confirmed_by for x in state.intervals if x.confirmed_by})),
-        gaps=_stretches(state.missing(*state.bounds(proven=False), proven=False)),
-        unproven=_stretches(joined(unproven)),
-        rows=sum(note.rows for note in state.files.values()),
+        query=manifest.query,
+        complete=_stretches(evidence.complete),
+        confirmed=_stretches(evidence.confirmed),
+        confirmed_by=tuple(sorted({node.name for _, node in evidence.confirmations()})),
+        disputed=_stretches(joined(span for span, _ in evidence.disputed)),
+        gaps=_stretches(evidence.missing(*evidence.bounds)),
+        unproven=_stretches(evidence.unproven),
+        rows=sum(note.rows for note in manifest.files.values()),
         accounts=accounts,
-        files=len(state.files),
-        checkpoints=len(state.checkpoints),
+        files=len(manifest.files),
+        checkpoints=len(manifest.checkpoints),
         size=sum(note.size for note in notes),
-        asked_at=None if last is None else dt.datetime.fromisoformat(last.asked_at),
-        source=None if last is None else last.source,
-        block_height=None if last is None else last.block_height,
-        limits=state.snapshots,
+        asked_at=None if last is None else from_microseconds(last.asked[1]),
+        source=None if last is None else last.node.name,
+        block_height=None if last is None or last.heights is None else last.heights[1],
+        limits=network.read_limits(store).num_rows,
         lost=tuple(lost),
         last_run=last_run,
         writing=writing,
@@ -185,7 +191,7 @@ def _last_run(status: ArchiveStatus) -> str:
     run = status.last_run
     if run is None:
         return "none"
-    began = moment_text(dt.datetime.fromisoformat(run.started), "seconds")
+    began = moment_text(run.started, "seconds")
     if run.outcome == "incomplete":
         return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
     error = f" ({run.error})" if run.error else ""
@@ -213,7 +219,6 @@ Kind = Literal[
     "limits",
     "assets",
     "labels",
-    "blocks",
     "difference",
     "interrupted",
     "ledger",
@@ -230,7 +235,7 @@ class Problem:
     ----------
     kind
         "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "labels",
-        "blocks", "difference" (from what a node or segments say), "ledger" (a change that segments'
+        "difference" (from what a node or segments say), "ledger" (a change that segments'
         ledger has otherwise), "interrupted" (a run that was cut off, or is under way), "leftover"
         (of an interrupted write), "stranger" (a file that is no part of an archive).
     what

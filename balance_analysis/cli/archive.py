@@ -163,10 +163,10 @@ def confirmed_by(
     """Confirm an archive by another source, and tell how; return whether no row differs."""
     from balance_analysis.schema import to_microseconds
 
-    state = archive.snapshot().coverage
+    manifest = archive.snapshot().manifest
     since = EVER[0] if start is None else to_microseconds(start)
-    rows = sum(note.rows for note in state.files.values() if note.last >= since)
-    requests = rows // defaults.PAGE_SIZE + len(state.intervals) + 10
+    rows = sum(note.rows for note in manifest.files.values() if note.last >= since)
+    requests = rows // defaults.PAGE_SIZE + len(manifest.evidence.answers) + 10
     messages.say(f"Comparing up to {rows:,} rows; a node gets about {requests:,} requests for that")
     found = ba.confirm(archive, other, start=start)
     print_record(found, form)

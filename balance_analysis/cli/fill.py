@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.archive import confirmed_by, connected, too_old
+from balance_analysis.cli.archive import confirmed_by, too_old
 from balance_analysis.cli.output import (
     BAD,
     LOCKED,
@@ -25,12 +24,13 @@ from balance_analysis.cli.output import (
 from balance_analysis.cli.settings import ConfigFile, ExportCommand, ExportOptions
 from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.spans import Span
-from balance_analysis.text import count_text, range_text, spans_text, without_credentials
+from balance_analysis.spans import Span, joined
+from balance_analysis.text import count_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.coverage import Coverage
-    from balance_analysis.archive.runs import RunReport
+    from balance_analysis.archive.runs import Run
+    from balance_analysis.evidence import Evidence
+    from balance_analysis.segments.segment import Stretch
 
 
 @command(panel=ARCHIVE, kind=ExportCommand)
@@ -66,9 +66,6 @@ def export(
     if dry_run and repair:
         told = options.command_line("verify", folder)
         raise ValueError(f"--repair has no --dry-run; `{told}` tells what it would mend")
-    if (repair or dry_run) and _typed(context, "scheduler"):
-        option = "--repair" if repair else "--dry-run"
-        raise ValueError(f"{option} works without a cluster: leave --scheduler out")
     if given.metrics_file is not None and not dry_run:
         check_output(given.metrics_file, inputs=[config, folder.removeprefix("file://")])
     if repair:
@@ -103,7 +100,7 @@ class Export:
     ) -> None:
         self._settings, self._messages = settings, messages
         self._url, self._archive, self._second = url, archive, second
-        self._report: RunReport | None = None
+        self._report: Run | None = None
 
     def plan(self, client: ba.Client) -> int:
         """Print what would be asked for."""
@@ -112,16 +109,17 @@ class Export:
 
     def load(self, client: ba.Client) -> int:
         """Bring the archive up to date."""
-        self._ping(None)
-        with connected(self._settings.scheduler) as cluster:
-            run = self._export(client, executor=cluster)
-        state = self._archive.snapshot().coverage
-        lacking = _lacking(run, state)
-        nothing = "Nothing new" if state.files else "No row matches"
+        run = self._export(client)
+        manifest = self._archive.snapshot().manifest
+        lacking = _lacking(run, manifest.evidence, fill_gaps=self._settings.fill_gaps)
+        nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
         is_bad |= self._differs()
-        said = f"the node doesn't remember all of the interval: {spans_text(lacking)}"
-        wrong = [f"{said} is unproven in {self._archive.uri}"] if lacking else []
+        wrong = []
+        if lacking:
+            wrong.append(f"{self._archive.uri} is not complete for {spans_text(lacking)}")
+        elif run.lagging:
+            wrong.append(f"no node reaches the end of {self._archive.uri}")
         return self._finish(wrong, is_bad=is_bad)
 
     def _finish(self, wrong: list[str], *, is_bad: bool) -> int:
@@ -130,7 +128,6 @@ class Export:
             wrong += too_old(self._archive.status(count_accounts=False), max_age)
         code, said = BAD if is_bad else PARTIAL if wrong else 0, "; ".join(wrong)
         self._write_metrics(code)
-        self._ping(code, said)
         if said:
             self._messages.fail(said, code)
         return code
@@ -145,14 +142,13 @@ class Export:
             return False
         done = held.confirmed[-1][1] if held.confirmed else held.complete[0][0]
         came = [] if self._report is None else self._report.committed[:1]
-        start = min([done, *(dt.datetime.fromisoformat(first) for first, _ in came)])
+        start = min([done, *(first for first, _ in came)])
         if start >= held.complete[-1][1]:
             return False
         return not confirmed_by(self._messages, self._archive, self._second, start=start)
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
-        self._ping(None)
         done = ba.repair(client, self._archive, **self._how())
         if done.is_rebuilt:
             logger.warning(
@@ -171,8 +167,6 @@ class Export:
 
     def failed(self, error: BaseException, code: int) -> int:
         """Measure a run that failed; a source that fails midway leaves a part."""
-        from balance_analysis.archive.runs import error_text
-
         report = self._report
         is_partial = report is not None and report.outcome == "partial"
         if is_partial and isinstance(error, RequestError):
@@ -183,7 +177,6 @@ class Export:
                 self._write_metrics(code)
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
-            self._ping(code, error_text(error))
         if report is not None and is_partial:
             self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
         elif report is not None:
@@ -193,7 +186,7 @@ class Export:
         return code
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
-        names = ("lag", "overlap", "settle", "fill_gaps")
+        names = ("lag", "overlap", "fill_gaps")
         return ba.export(
             client,
             self._archive,
@@ -215,22 +208,14 @@ class Export:
 
         return export_command(self._archive.store, *arguments, url=self._url)
 
-    def _keep(self, report: RunReport) -> None:
+    def _keep(self, report: Run) -> None:
         self._report = report
 
     def _write_metrics(self, code: int) -> None:
         if (path := self._settings.metrics_file) is not None:
-            from balance_analysis.ingest.metrics import write_metrics
+            from balance_analysis.fill.metrics import write_metrics
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
-
-    def _ping(self, code: int | None, said: str = "") -> None:
-        """Tell the health check, if there is one, that the run begins or what it ended with."""
-        if (url := self._settings.ping_url) is not None:
-            from balance_analysis.ingest.ping import ping
-
-            told = without_credentials(f"exit code {code}: {said}") if code else ""
-            ping(url, "start" if code is None else "fail" if code else "done", told)
 
     def _tell(self, what: str) -> bool:
         """Tell what is wrong, and how the run ended in one line; return whether anything is."""
@@ -238,20 +223,22 @@ class Export:
         if report is None:
             return False
         is_bad = warn_of(report, self._archive, url=self._url)
-        known = [dt.datetime.fromisoformat(each) for span in report.committed for each in span]
-        asked = f" from {range_text(known[0], known[-1])}" if known else ""
+        known = report.committed
+        asked = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
         cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
         told = f"{what}{asked} in {cost}: {self._archive.uri}"
         self._messages.say(told, event="summary", **asdict(report))
         return is_bad
 
 
-def _lacking(run: ba.Run, state: Coverage) -> list[Span]:
-    """Return what was asked for and isn't known to be complete now."""
+def _lacking(run: ba.Run, evidence: Evidence, *, fill_gaps: bool) -> list[Span]:
+    """Return what was asked for and isn't complete now; with `fill_gaps` the whole archive was."""
     from balance_analysis.schema import to_microseconds
 
     spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-    return [gap for span in spans for gap in state.missing(*span)]
+    if fill_gaps:
+        spans.append(evidence.bounds)
+    return joined(gap for span in spans for gap in evidence.incomplete(*span))
 
 
 @command(panel=ARCHIVE)
@@ -268,32 +255,45 @@ def import_(
     ] = False,
 ) -> int:
     """Import network history segments into an archive; the first run creates it."""
+    from balance_analysis.segments.segment import find_stretches, missing_blocks
+
     _check_order(archive, segments)
-    found, held = ba.diagnose_segments(segments), ba.Archive(archive)
-    reports: list[RunReport] = []
-    with connected(filling.scheduler) as cluster:
-        run = ba.import_segments(
-            held,
-            segments,
-            progress=messages.shows_progress,
-            dry_run=dry_run,
-            on_report=reports.append,
-            executor=cluster,
-            **accounts.named(),
-            **filling.how(),
-        )
+    stretches, held = find_stretches(segments), ba.Archive(archive)
+    run = ba.import_segments(
+        held,
+        segments,
+        progress=messages.shows_progress,
+        dry_run=dry_run,
+        **accounts.named(),
+        **filling.how(),
+    )
     if dry_run:
-        echo(str(found))
+        _print_segments(stretches)
         print_spans(run.spans, none="Nothing to import: the archive has all of it")
         return 0
-    is_bad = warn_of(reports[-1], held)
+    is_bad = warn_of(run, held)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
-    messages.say(f"{what}{where} from segments of {found.chain}: {archive}")
-    return BAD if is_bad else PARTIAL if found.missing else 0
+    messages.say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
+    return BAD if is_bad else PARTIAL if missing_blocks(stretches) else 0
 
 
-def warn_of(report: RunReport, archive: ba.Archive, *, url: str | None = None) -> bool:
+def _print_segments(stretches: list[Stretch]) -> None:
+    """Print which blocks segments hold, and which are missing between them."""
+    from balance_analysis.segments.rows import span_of
+    from balance_analysis.segments.segment import heights_text, missing_blocks
+
+    count = count_text(sum(len(stretch.segments) for stretch in stretches), "segment")
+    echo(f"chain    {stretches[0].segments[0].chain}, {count}")
+    for stretch in stretches:
+        times = range_text(*span_of(stretch.segments))
+        echo(f"blocks   {stretch.first:,} to {stretch.last:,}, {times}")
+    echo(f"missing  {heights_text(missing_blocks(stretches)) or 'none in between'}")
+    is_known = stretches[0].is_from_first
+    echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
+
+
+def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool:
     """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
     from balance_analysis.archive.manifest import export_command
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
@@ -107,27 +107,13 @@ def limits(
 @command(panel=NODE)
 def doctor(
     messages: Messages,
-    url: Annotated[
-        str, Argument(metavar="URL_OR_SEGMENTS", help="A node's address, or a folder of segments.")
-    ],
+    url: options.Url,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Check whether a node can be trusted, in at most 40 requests, or show what segments hold."""
-    from balance_analysis.segments.segment import are_segments
-
-    report: ba.NodeReport | ba.SegmentsReport
-    if options.kind_of(url) != "archive" and (Path(url).is_dir() or are_segments(url)):
-        report = ba.diagnose_segments(url)
-    else:
-        options.check_is("node", url)
-        try:
-            client = ba.Client(url)
-        except ValueError as error:
-            error.add_note("no folder of segments is there either")
-            raise
-        with client:
-            report = ba.diagnose_node(client)
-    print_record(report, form)
+    """Check whether a node can be trusted, in some 20 requests."""
+    options.check_is("node", url)
+    with ba.Client(url) as client:
+        print_record(ba.diagnose_node(client), form)
 
 
 @command(panel="Try it")

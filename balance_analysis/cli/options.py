@@ -12,7 +12,7 @@ from typer import Argument, BadParameter, Option
 
 import balance_analysis as ba
 from balance_analysis import defaults
-from balance_analysis.files.atomic import ABOUT
+from balance_analysis.files.atomic import MANIFEST
 from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
@@ -161,7 +161,6 @@ class FillOptions:
         Literal["quarantine", "raise"],
         Option("--on-bad-rows", help="Set malformed rows aside, or fail."),
     ] = defaults.ON_BAD_ROWS
-    scheduler: Scheduler = None
 
     def how(self) -> dict[str, Any]:
         """Return those that the functions of the library take by the same names."""
@@ -188,7 +187,7 @@ def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
     """Return what an argument names, if that can be seen."""
     if re.match("https?://", text, re.IGNORECASE):
         return "node"
-    if re.match(_STORES, text) or (Path(text) / ABOUT).exists():
+    if re.match(_STORES, text) or (Path(text) / MANIFEST).exists():
         return "archive"
     return "file" if Path(text).is_file() else None
 

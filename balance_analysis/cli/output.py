@@ -200,7 +200,8 @@ class Messages(logging.Formatter):
 
 def _line(level: str, message: str, content: Mapping[str, object] | None = None) -> str:
     time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": time, "level": level, "message": message, **(content or {})})
+    told = {"time": time, "level": level, "message": message, **(content or {})}
+    return json.dumps(told, default=dt.datetime.isoformat)
 
 
 @contextlib.contextmanager

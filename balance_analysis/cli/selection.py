@@ -7,15 +7,13 @@ import errno
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.output import Messages
 from balance_analysis.errors import IncompleteError
-from balance_analysis.text import list_text, moment_text, spans_text, without_credentials
+from balance_analysis.text import list_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,12 +35,6 @@ class Selection(options.AccountOptions):
     file: options.Source
     since: options.Since = None
     until: options.UntilLast = None
-    since_block: Annotated[
-        int | None, typer.Option(min=0, metavar="HEIGHT", help="Start, by its block.")
-    ] = None
-    until_block: Annotated[
-        int | None, typer.Option(min=0, metavar="HEIGHT", help="End, exclusive, by its block.")
-    ] = None
     partial: options.Partial = False
 
     def __post_init__(self) -> None:
@@ -52,23 +44,7 @@ class Selection(options.AccountOptions):
     @cached_property
     def bounds(self) -> dict[str, Any]:
         """The interval as the functions of the library take it."""
-        since, until = self._bound("since"), self._bound("until")
-        return options.interval(since, until)
-
-    def _bound(self, name: str) -> str | None:
-        """Return a bound as it is given; that of a block as its time, which an archive knows."""
-        given: str | None = getattr(self, name)
-        height: int | None = getattr(self, f"{name}_block")
-        if height is None:
-            return given
-        if given is not None:
-            raise ValueError(f"give --{name} or --{name}-block, not both")
-        self._check_is_there()
-        if not self.is_archive:
-            raise ValueError(f"--{name}-block is for archives; {self.name} is a file")
-        from balance_analysis.archive.network import time_of_block
-
-        return moment_text(time_of_block(ba.Archive(self.file).store, height))
+        return options.interval(self.since, self.until)
 
     @cached_property
     def filters(self) -> Filters:

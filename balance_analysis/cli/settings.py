@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import typer
-from typer import Argument, BadParameter, Option
+from typer import Argument, Option
 
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, FILE, Command, UsageError, app, command, origin
 from balance_analysis.cli.output import Messages, echo, print_table
-from balance_analysis.text import without_credentials, without_path
+from balance_analysis.text import without_credentials
 
 PREFIX: Final = "BALANCE_ANALYSIS_"
 TABLE: Final = "export"
@@ -31,12 +31,6 @@ ConfigFile = Annotated[
     Path | None,
     Option(metavar="FILE", help="A TOML file of settings, as [export.NAME]; then give NAME."),
 ]
-
-
-def _checked_url(text: options.Text) -> options.Text:
-    if text is not None and options.kind_of(text) != "node":
-        raise BadParameter("it must begin with https:// or http://")
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +51,12 @@ class ExportOptions(options.FillOptions, options.RequestOptions, options.Account
     overlap: Annotated[str, options.duration_option("How much of the end to request again.")] = (
         defaults.OVERLAP
     )
-    settle: Annotated[
-        str, options.duration_option("How long the last block must stay the last.")
-    ] = defaults.SETTLE
     fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
     confirm: Annotated[
         int | None,
         Option(min=2, max=2, metavar="2", help="Confirm what isn't yet by the last URL."),
     ] = None
     max_age: options.MaxAge = None
-    ping_url: Annotated[
-        options.Text,
-        Option(
-            metavar="URL",
-            callback=_checked_url,
-            help="Tell a health check: URL when done, URL/start and URL/fail.",
-        ),
-    ] = None
     metrics_file: Annotated[
         Path | None,
         Option(
@@ -180,8 +163,6 @@ def show(
     with root.command.commands["export"].make_context("export", arguments, parent=root) as found:
         held = found.command.settings.items()
         values = {each: _shown(found.params[each]) for each, _ in held}
-        if found.params["ping_url"]:
-            values["ping_url"] = without_path(found.params["ping_url"])
         origins = {each: origin(found, option) for each, option in held}
     if form == "json":
         content = {each: {"value": values[each], "from": origins[each]} for each in values}

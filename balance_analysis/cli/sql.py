@@ -48,8 +48,8 @@ def sql(
 ) -> None:
     """Query an archive's changes, accounts, assets, coverage and the like with SQL (DuckDB).
 
-    The others are labels, limits and checkpoints. A query reads nothing but the archive, and writes
-    nothing but FILE. In changes, amount is the balance in whole units.
+    The others are labels and limits. A query reads nothing but the archive, and writes nothing but
+    FILE. In changes, amount is the balance in whole units.
     """
     held, limit = options.archive_at(archive), listing.limit
     form = listing.chosen(archive)

@@ -211,44 +211,24 @@ def accounts(
 
 @command(panel=ARCHIVE)
 def explain(
-    messages: Messages,
+    _: Messages,
     archive: options.ArchiveAt,
     accounts: options.AccountOptions,
-    listing: AccountTableOptions,
-    at: Annotated[options.Text, Option(metavar="MOMENT", help="Of a balance, or a total.")] = None,
-    since: Annotated[options.Text, Option(help="Start of flows and averages, inclusive.")] = None,
-    until: Annotated[options.Text, Option(help="End of them, exclusive.")] = None,
-    partial: options.Partial = False,
+    at: Annotated[str, Option(metavar="MOMENT", help="When the account held it.")],
+    form: options.PrintFormat = "table",
 ) -> None:
-    """Tell where a number comes from: rows, files, runs, nodes and blocks.
+    """Print where the balance of one account comes from: its row, the file, and the node.
 
-    Of one account's balance --at a moment, it tells all that is known. Of several accounts, and of
-    an interval, it lists the rows, whose sums are the total, the flows and the averages.
+    The options must name one account.
     """
-    from balance_analysis.labels import names_of
-
-    held, form = options.archive_at(archive), listing.chosen(archive)
+    held = options.archive_at(archive)
     found = held.accounts(partial=True, **accounts.named())
     if found.empty:
         raise ValueError(f"{archive} has no such account")
-    is_record = form in {"table", "json"} and not (since or until or listing.output)
-    if at is not None and len(found) == 1 and is_record:
-        return print_record(held.explain(found.iloc[0], at=at), form)
-    bounds = options.interval(since, until)
-    rows = held.rows_behind(at=at, partial=partial, **bounds, **accounts.named())
-    names = accounts.with_given(names_of(rows))
-    listing.show(rows, ("balance", "delta", "start"), form, messages, names, what="row")
-    for asset, own in rows.groupby("asset_id", observed=True) if form == "table" else ():
-        told = f"{own['balance'].count():,} of {len(own):,} balances add up to "
-        told += f"{sum(map(int, own['balance'].dropna())):,}"
-        if at is None:
-            delta = [int(each) for each in own["delta"].dropna()]
-            lacking = count_text(own["timestamp"].count() - len(delta), "change")
-            flows = sum(x for x in delta if x > 0), -sum(x for x in delta if x < 0)
-            told = "in {:,}, out {:,}".format(*flows)
-            told += f", {lacking} unknown"
-        echo(f"{names.assets.label(str(asset))}: {told}, in the smallest unit")
-    return None
+    if len(found) > 1:
+        said = f"{archive} has {count_text(len(found), 'such account')}: name one"
+        raise ValueError(f"{said} by --asset, --account-type, --party and --market")
+    print_record(held.explain(found.iloc[0], at=at), form)
 
 
 def choose_format(

@@ -37,9 +37,9 @@ from balance_analysis.archive.network import read_archive_names
 from balance_analysis.archive.scan import Scan
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.cluster.combine import own, write_frames
+from balance_analysis.cluster.pool import Pool
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
-from balance_analysis.ingest.executor import Pool
 from balance_analysis.labels import Names, note_names
 from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
@@ -296,7 +296,7 @@ def make_job(archive: Archive, given: Options, **how: Any) -> Job:  # noqa: ANN4
     archive, options = to_archive(archive), dict[str, Any](given)
     own = {each.name: options.pop(each.name) for each in fields(Job) if each.name in options}
     scan, names = archive.scan(**options), read_archive_names(archive.store)
-    grid = make_grid(np.array(scan.extent(), np.int64), **how, known=scan.known)
+    grid = make_grid(np.array(scan.extent(), np.int64), **how, known=tuple(scan.evidence.complete))
     return Job(scan, grid, names.but(given.get("assets"), given.get("labels")), **own)
 
 

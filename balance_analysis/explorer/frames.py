@@ -45,16 +45,13 @@ _EXPLANATION: Final = {
     "source": "text",
     "source_height": "count",
     "asked_at": "moment",
-    "run": "text",
 }
 
 _CITED: Final = {
     "which": "text",
     "timestamp": "moment",
     "balance": "amount",
-    "block_height": "count",
     "file": "text",
-    "row_group": "count",
 }
 
 PARTY: Final = ("opening", "closing", "net", "internal", "inflow", "outflow")

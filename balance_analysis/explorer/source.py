@@ -154,7 +154,7 @@ class ArchiveState:
         self.version: str = snapshot.version
         self.start: int
         self.end: int
-        self.start, self.end = snapshot.coverage.bounds(proven=False)
+        self.start, self.end = snapshot.evidence.bounds
         self.known: Known | None = snapshot.known
         names = read_archive_names(snapshot.store).updated(given)
         self.assets: Assets = names.assets
@@ -188,7 +188,7 @@ class ArchiveState:
                 )
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
-        self._snapshot.note_known(table)
+        self._snapshot.note_evidence(table, filters)
         return open_history(table, opening)
 
     def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:

@@ -151,7 +151,7 @@ _ASKED: Final = {
     "account": ("What an account did in a range, and in each period of it.", "account start end"),
     "party": ("What a party holds, and moved with others and within.", "party start end"),
     "rows": ("The rows of an account, newest first.", "account start end page"),
-    "explain": ("Where a balance comes from: its row, file, run and node.", "account at"),
+    "explain": ("Where a balance comes from: its row, file and node.", "account at"),
     "notes": ("The coverage and the network limits of the archive.", ""),
 }
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from balance_analysis.errors import check_type
 
-ABOUT: Final = "_archive.json"
+MANIFEST: Final = "_archive.json"
 """The file that makes a folder an archive."""
 
 DAMAGES: Final = (
@@ -41,7 +41,7 @@ def check_outside(path: PathLike) -> Path:
     target = Path(os.path.realpath(path))
     spelled = Path(os.path.abspath(path))  # noqa: PTH100 - a folder of an archive may be a link
     for folder in (target, *target.parents, *spelled.parents):
-        if (folder / ABOUT).exists():
+        if (folder / MANIFEST).exists():
             where = "is an archive" if folder == target else f"lies in the archive {folder}"
             raise ValueError(f"{os.fspath(path)} {where}; name a place outside of it")
     return target

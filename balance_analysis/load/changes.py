@@ -18,7 +18,7 @@ from balance_analysis.load.request import LoadKeywords, Report, check_positive, 
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
-from balance_analysis.node.window import PageRequest
+from balance_analysis.node.walk import PageRequest
 from balance_analysis.presentation import facts_html, rows_html
 from balance_analysis.rows import PART
 from balance_analysis.schema import ATTRS_KEY, Instant

@@ -14,8 +14,15 @@ from typing import Final
 
 from balance_analysis.errors import RequestError
 from balance_analysis.filters import Filters
-from balance_analysis.node.walk import Step, find_oldest
-from balance_analysis.node.window import EARLIEST, LONGEST_WINDOW, Ask, Window, fetch
+from balance_analysis.node.walk import (
+    EARLIEST,
+    LONGEST_WINDOW,
+    Ask,
+    Step,
+    Window,
+    fetch,
+    find_oldest,
+)
 from balance_analysis.spans import EVER, Span, between, clipped, joined
 from balance_analysis.text import moment_text, spans_text
 

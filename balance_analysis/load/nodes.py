@@ -15,13 +15,18 @@ from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.filters import Filters
 from balance_analysis.load.evidence import NodeState, retention_start
 from balance_analysis.load.request import LoadRequest, OnBadRows
-from balance_analysis.node.client import BALANCE_CHANGES, NETWORK_LIMITS, Client, check_client
+from balance_analysis.node.client import (
+    BALANCE_CHANGES,
+    NETWORK_LIMITS,
+    ONCE,
+    Client,
+    Retry,
+    check_client,
+)
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.exchange import Answer
-from balance_analysis.node.retry import ONCE, Retry
 from balance_analysis.node.stats import RequestStats
-from balance_analysis.node.walk import Step, find_oldest, take_step
-from balance_analysis.node.window import Ask, PageRequest, Window
+from balance_analysis.node.walk import Ask, PageRequest, Step, Window, find_oldest, take_step
 from balance_analysis.spans import EVER, Span
 
 FRESH: Final = 3

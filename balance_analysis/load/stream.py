@@ -24,8 +24,7 @@ from balance_analysis.load.evidence import Evidence
 from balance_analysis.load.nodes import NodePool
 from balance_analysis.load.request import LoadRequest, Report, reporting
 from balance_analysis.node.client import Client, check_client
-from balance_analysis.node.walk import Step
-from balance_analysis.node.window import LONGEST_WINDOW, Window, filter_parameters
+from balance_analysis.node.walk import LONGEST_WINDOW, Step, Window, filter_parameters
 from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.spans import EVER, Span, between
 from balance_analysis.text import iso_text

@@ -39,10 +39,13 @@ from balance_analysis.schema import (
     FIRST_MOMENT,
     from_microseconds,
 )
-from balance_analysis.segments.chain import Stretch, find_stretches, missing_blocks
-from balance_analysis.segments.content import read_accounts, read_flows
-from balance_analysis.segments.segment import heights_text
-from balance_analysis.segments.table import iter_rows
+from balance_analysis.segments.rows import iter_rows, read_accounts, read_flows
+from balance_analysis.segments.segment import (
+    Stretch,
+    find_stretches,
+    heights_text,
+    missing_blocks,
+)
 from balance_analysis.spans import Span, clipped
 from balance_analysis.text import (
     count_text,
@@ -57,7 +60,7 @@ _FILL: Final = 0.5
 """How full of rows a window's one page should be: rows don't come evenly."""
 
 _FORGOTTEN: Final = "the node has forgotten rows of it"
-_AGAIN: Final = f"remove {layout.BLOCKS} from the archive and import the segments again"
+_AGAIN: Final = "import the segments into a new archive if they are right"
 _CONTRADICTION: Final = "the segments contradict themselves or the archive: find out what is right"
 
 

@@ -23,13 +23,13 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.int128 import to_decimals, words_of
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import numbers_of, times_of
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, in_file_order
-from balance_analysis.archive.digest import HOUR, HourDigest, hour_digests, split_hours
-from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.scan import File, Scan
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import ArchiveError, CheckError
@@ -43,7 +43,7 @@ from balance_analysis.load.request import LoadRequest, make_request
 from balance_analysis.load.stream import Load
 from balance_analysis.node.client import Client
 from balance_analysis.presentation import Record
-from balance_analysis.rows import PART, by_account_and_time, canonical
+from balance_analysis.rows import PART, by_account_and_time, canonical, stable_order, to_records
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -52,15 +52,26 @@ from balance_analysis.schema import (
     from_microseconds,
     to_bounds,
 )
-from balance_analysis.segments.chain import find_stretches
-from balance_analysis.segments.content import read_blocks
-from balance_analysis.segments.segment import are_segments
-from balance_analysis.segments.table import iter_rows
+from balance_analysis.segments.rows import iter_rows, span_of
+from balance_analysis.segments.segment import are_segments, find_stretches
 from balance_analysis.spans import EVER, Moments, Span, clipped, joined
 from balance_analysis.text import count_text, range_text, without_credentials
 
+HOUR: Final = 3_600_000_000
+"""Microseconds of an hour."""
+
 _KINDS: Final = ("removed", "added", "changed")
 _UNTOLD: Final = "not told"
+
+
+@dataclass(frozen=True, slots=True)
+class HourDigest:
+    """The rows of an hour: its number since 1970, how many there are, and their SHA-256."""
+
+    hour: int
+    rows: int
+    sha256: bytes
+
 
 Comparable = Stored | pd.DataFrame | Client | PathLike | Sequence[PathLike]
 Hours = Iterator[tuple[HourDigest, Callable[[], pa.Table]]]
@@ -289,22 +300,53 @@ def _archive(store: Store) -> _Side:
     snapshot = read_snapshot(store)
 
     def hours(spans: Sequence[Span], filters: Filters) -> Hours:
-        cut = (
-            replace(file, spans=tuple(x for span in spans for x in clipped(file.spans, *span)))
-            for file in snapshot.files()
-        )
-        scan = Scan(store, filters, tuple(file for file in cut if file.spans), ())
+        scan = _within(Scan(store, filters, tuple(snapshot.files()), ()), spans)
 
         @lru_cache(maxsize=1)
         def day(number: int) -> pa.Table:
-            own = scan.between(number * 24 * HOUR, (number + 1) * 24 * HOUR)
+            own = _within(scan, [(number * 24 * HOUR, (number + 1) * 24 * HOUR)])
             return pa.Table.from_batches(own.iter_batches(), ARROW_SCHEMA)
 
-        for each in hour_digests(scan):
+        for each in _hour_digests(scan):
             yield each, partial(lambda hour: _of_hour(day(hour // 24), hour), each.hour)
 
     tells = [(*x.span, "complete" if x.proven else "unproven") for x in snapshot.coverage.intervals]
     return _Side(without_credentials(store.uri), tells, hours, snapshot.about.filters.sorted())
+
+
+def _within(scan: Scan, spans: Sequence[Span]) -> Scan:
+    cut = (
+        replace(file, spans=tuple(x for span in spans for x in clipped(file.spans, *span)))
+        for file in scan.files
+    )
+    return replace(scan, files=tuple(file for file in cut if file.spans))
+
+
+def _hour_digests(scan: Scan) -> list[HourDigest]:
+    """Return the digests of the hours of a scan, in time order, files side by side."""
+    found = scan.each(lambda some: [*itertools.chain(*(_of_file(some, f) for f in some.files))])
+    return sorted(itertools.chain(*found), key=lambda each: each.hour)
+
+
+def _of_file(scan: Scan, file: File) -> Iterator[HourDigest]:
+    hashes: dict[int, Any] = {}
+    counts: dict[int, int] = {}
+    for rows in scan.rows(file):
+        for hour, records in _split_hours(rows):
+            hashes.setdefault(hour, hashlib.sha256()).update(records)
+            counts[hour] = counts.get(hour, 0) + len(records)
+    return (HourDigest(hour, counts[hour], each.digest()) for hour, each in hashes.items())
+
+
+def _split_hours(rows: pa.Table) -> Iterator[tuple[int, NDArray[np.void]]]:
+    """Yield each hour of rows in the order of files, ascending, with its rows as `to_records`."""
+    if not rows.num_rows:
+        return
+    hours, records = times_of(rows) // HOUR, to_records(rows)
+    order = stable_order(hours)
+    edges = [0, *(np.flatnonzero(np.diff(hours.take(order))) + 1), len(order)]
+    for begin, stop in itertools.pairwise(edges):
+        yield int(hours[order[begin]]), records(order[begin:stop])
 
 
 def _table(name: str, told: object, tables: Iterator[pa.Table]) -> _Side:
@@ -314,10 +356,8 @@ def _table(name: str, told: object, tables: Iterator[pa.Table]) -> _Side:
 
 
 def _segments(paths: PathLike | Iterable[PathLike]) -> _Side:
-    stretches, tells = find_stretches(paths), []
-    for stretch in stretches:
-        first, last = (read_blocks(stretch.segments[at]) for at in (0, -1))
-        tells.append((int(first.times[first.since]), int(last.times[-1]) + 1, "complete"))
+    stretches = find_stretches(paths)
+    tells = [(*span_of(stretch.segments), "complete") for stretch in stretches]
 
     def hours(spans: Sequence[Span], filters: Filters) -> Hours:
         parts = (part for x in stretches for _, part in iter_rows(x.segments, filters, "raise"))
@@ -364,7 +404,7 @@ def _by_hour(
         is_done = numbers < (numbers.max(initial=0) if rows is not None else np.inf)
         waiting, size = [whole.filter(pa.array(~is_done))], 0
         ready = in_file_order(whole.filter(pa.array(is_done)))
-        for hour, records in split_hours(ready):
+        for hour, records in _split_hours(ready):
             sha256 = hashlib.sha256(records.tobytes()).digest()
             yield HourDigest(hour, len(records), sha256), partial(_of_hour, ready, hour)
 

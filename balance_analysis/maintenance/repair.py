@@ -31,7 +31,7 @@ from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, enco
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import read_about
-from balance_analysis.archive.runs import Run, RunReport, iter_reports, reported
+from balance_analysis.archive.runs import Run, RunWriter, iter_reports, reported
 from balance_analysis.archive.scan import File
 from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.status import VerifyReport
@@ -91,7 +91,7 @@ def repair(
     end: Instant | None = None,
     page_size: int = defaults.PAGE_SIZE,
     workers: int = defaults.WORKERS,
-    on_report: Callable[[RunReport], object] | None = None,
+    on_report: Callable[[Run], object] | None = None,
 ) -> Repaired:
     """Mend what `Archive.verify` finds wrong, with the help of a node.
 
@@ -134,7 +134,7 @@ def repair(
         If a file can't be written.
     """
     check_client(client)
-    store, run = to_store(archive), Run()
+    store, run = to_store(archive), RunWriter()
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     request = make_request(start, end, filters=read_about(store).filters, **sizes)
     wanted = (0, 0) if start is None and end is None else (request.start or 0, request.end)
@@ -189,7 +189,7 @@ class _Repair:
     client: Client
     store: Store
     writer: Writer
-    run: Run
+    run: RunWriter
     request: LoadRequest
     damaged: set[str]
     rewritten: list[str] = field(default_factory=list)
@@ -241,7 +241,7 @@ class _Repair:
                 raise self._refusal(period, "doesn't hold all of it yet")
             if any([*clipped(proven, *span)] for step in found for span in step.incomplete):
                 raise self._refusal(period, "says itself that it may lack rows of it")
-            self.run.bad_rows |= {bad: None for step in found for bad in step.bad_rows}
+            self.run.sets_aside(bad for step in found for bad in step.bad_rows)
             steps += found
         # What a wrong file holds is not trusted: these are all of its rows, and none is new.
         return replace(make_period(NO_ROWS, steps, spans[0][0], spans[-1][1]), added=0)

@@ -44,7 +44,7 @@ from balance_analysis.text import moment_text, range_text, without_credentials
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
 
-_BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.BLOCKS, layout.DISPUTES)
+_BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES)
 """What stands in an archive without being noted in its coverage."""
 
 NOBODY: Final = ACCOUNTS.empty_table()
@@ -266,7 +266,6 @@ class _Verification:
         """Read the files that have no rows."""
         store = self.store
         made = f"put back a copy, or {self._command('--repair')} makes it from the runs' reports"
-        again = f"remove it, and `balance-analysis import {store.uri} SEGMENT...` again"
         self._try_reading(
             "limits", self.about.limits, lambda _: with_snapshot(store, network.read_limits), made
         )
@@ -274,8 +273,6 @@ class _Verification:
         for kind, file in zip(names, (layout.ASSETS, layout.LABELS), strict=True):
             written = f"{self._command(f'--{kind}', 'FILE')} writes it anew"
             self._try_reading(kind, file, partial(network.read_names_file, store), written)
-        for name in network.blocks_files(store):
-            self._try_reading("blocks", name, partial(network.read_blocks_file, store), again)
 
     def _try_reading(self, kind: Kind, name: str, read: Callable[[str], object], mend: str) -> None:
         try:

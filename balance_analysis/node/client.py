@@ -1,7 +1,8 @@
-"""Ask a node, or one of several nodes of a network.
+"""Ask a node, or one of several nodes of a network: addresses, pace and retries.
 
-`exchange` does one request, and `retry` says when it is sent, and sent again. Here stand the
-addresses, and what is sent to each of them.
+Requests wait for slots in time that all threads share, and are sent again after what may pass. A
+node's "too many requests" is a pause for all threads, as long as the node says. `exchange` does one
+request.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import base64
 import contextlib
 import platform
+import random
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
@@ -20,9 +24,15 @@ from urllib.parse import unquote, urlencode, urlsplit
 import requests
 
 from balance_analysis import __version__
-from balance_analysis.errors import RequestError, check_type
-from balance_analysis.node.exchange import Answer, Get, Parameters, exchange, new_session
-from balance_analysis.node.retry import Retry, Throttle
+from balance_analysis.errors import RequestError, check_type, logger
+from balance_analysis.node.exchange import (
+    LONGEST_WAIT,
+    Answer,
+    Get,
+    Parameters,
+    exchange,
+    new_session,
+)
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.text import without_credentials
 
@@ -34,7 +44,131 @@ _HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
 
 MAX_ANSWER_BYTES: Final = 256_000_000
 
+ATTEMPTS: Final = 6
+PAUSES: Final = 5
+TOO_MANY: Final = 429
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+_SLOWER, _FASTER = 2.0, 0.99
+_FIRST_RATE: Final = 16.0
+"""Requests a second after a first refusal: real nodes refill 20 a second."""
+
 T = TypeVar("T")
+
+
+class Throttle:
+    """Slots in time, at most `per_second`, for any number of threads."""
+
+    def __init__(
+        self,
+        per_second: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if per_second is not None and not per_second > 0:
+            raise ValueError(f"max_requests_per_second must be more than 0, not {per_second!r}")
+        self._least = self._interval = 0.0 if per_second is None else 1.0 / per_second
+        self.sleep: Callable[[float], None] = sleep
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next = self._held_until = clock()
+
+    def wait(self) -> float:
+        """Wait for the next slot, and return how many seconds that took."""
+        with self._lock:
+            now = self._clock()
+            slot = max(now, self._held_until, self._next)
+            self._next = slot + self._interval
+            # After a refusal the rate is regained slowly, so that it settles below the node's.
+            self._interval = max(self._least, self._interval * _FASTER)
+        return self._pass(now, slot)
+
+    def wait_again(self, error: RequestError, pauses: int) -> float:
+        """Hold all threads as long as a node asks, and give fewer slots a second afterwards.
+
+        Where the node doesn't say how long, each further pause is longer. Of several threads that
+        are refused at once, the first logs why. Return as `wait` does.
+        """
+        usual = min(_FIRST_PAUSE * 2**pauses, _LONGEST_PAUSE)
+        seconds = usual if error.retry_after is None else error.retry_after
+        with self._lock:
+            now = self._clock()
+            is_first = now >= self._held_until
+            if is_first:
+                slower = max(self._interval * _SLOWER, 1.0 / _FIRST_RATE)
+                # Never so slow that the rate is a longer pause than what a refusal costs.
+                widest = max(seconds, 1.0 / _FIRST_RATE)
+                self._interval = max(self._interval, min(slower, widest))
+            self._held_until = max(self._held_until, now + seconds)
+            slot = max(now + seconds, self._next)
+            # Where the node named the seconds, the slower rate doesn't add to them.
+            self._next = slot + (self._interval if error.retry_after is None else self._least)
+            if is_first:
+                logger.warning("%s; it is asked again in %.1f s", error, slot - now)
+        return self._pass(now, slot)
+
+    def _pass(self, now: float, slot: float) -> float:
+        if slot > now:
+            self.sleep(slot - now)
+        return slot - now
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
+
+    A node may ask one request to slow down as often as there are `pauses`. A caller that can ask
+    for less doesn't repeat `timeouts`, which are answers that took too long. A caller that can ask
+    another node doesn't repeat `refusals`, where there was no connection.
+    """
+
+    attempts: int = ATTEMPTS
+    pauses: int = PAUSES
+    timeouts: bool = True
+    refusals: bool = True
+    stopped: threading.Event | None = None
+
+    def run(
+        self, ask: Callable[[], Answer[T]], throttle: Throttle, stats: RequestStats
+    ) -> Answer[T]:
+        """Ask until there is an answer, or the tries are used up; count what it costs."""
+        throttled, number = throttle.wait(), 1
+        while True:
+            stats.add(requests=1, throttled=throttled)
+            try:
+                return ask()
+            except RequestError as error:
+                number += 1
+                if not self._wants(error, number):
+                    raise
+                stats.add(retries=1)
+                if _is_throttling(error):
+                    throttled = throttle.wait_again(error, number - 2)
+                    continue
+                logger.warning("%s; trying again (%d of %d)", error, number, self.attempts)
+            pause = _FIRST_PAUSE * 2 ** (number - 2) + random.random()  # noqa: S311 - spreads threads
+            throttle.sleep(min(pause, _LONGEST_PAUSE))
+            throttled = throttle.wait()
+
+    def _wants(self, error: RequestError, number: int) -> bool:
+        """Whether the same request may succeed soon, as a try of this number."""
+        return (
+            error.retryable
+            and number <= (self.pauses + 1 if _is_throttling(error) else self.attempts)
+            and (error.retry_after or 0.0) <= LONGEST_WAIT
+            and (self.timeouts or not error.timed_out)
+            and (self.refusals or not error.refused)
+            and not (self.stopped is not None and self.stopped.is_set())
+        )
+
+
+def _is_throttling(error: RequestError) -> bool:
+    """Whether the node says to slow down."""
+    return error.retry_after is not None or error.status == TOO_MANY
+
+
+ONCE: Final = Retry(attempts=1)
 
 
 class Client:
@@ -54,12 +188,14 @@ class Client:
         Upper bound of this client's request rate, over all threads; `None` for none.
     headers
         Extra headers of each request, for a node behind a proxy. They win over this package's own,
-        a user in the address and a `.netrc`, and don't follow a redirect to another host.
+        a user in the address and a `.netrc`.
     session
         The caller's own `requests.Session`, with its proxies, certificates and adapters. The client
         doesn't close it, and doesn't change the headers that the session sends on its own.
     max_answer_bytes
         The largest answer, decompressed; a larger one is a `TooLargeError`: a load asks for less.
+    sleep
+        Waits a number of seconds, between requests and before a request is sent again.
 
     Raises
     ------
@@ -89,6 +225,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         session: requests.Session | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         for name, number in {"timeout": timeout, "max_answer_bytes": max_answer_bytes}.items():
             if not number > 0:
@@ -108,7 +245,8 @@ class Client:
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
         self._extra_headers = dict(headers or {})
-        self._throttle = Throttle(max_requests_per_second)
+        self._sleep = sleep
+        self._throttle = Throttle(max_requests_per_second, sleep=sleep)
         self._session = new_session() if session is None else session
         self._owns_session = session is None
 
@@ -120,7 +258,7 @@ class Client:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._session = self._session or new_session()
-        self._throttle = Throttle(self.max_requests_per_second)
+        self._throttle = Throttle(self.max_requests_per_second, sleep=self._sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +279,11 @@ class Client:
         """The node's address; the first one's of several."""
         return self.base_urls[0]
 
+    @property
+    def session(self) -> requests.Session:
+        """What sends the requests."""
+        return self._session
+
     def close(self) -> None:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:
@@ -155,11 +298,18 @@ class Client:
                 client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
             yield client
 
+    def only(self, *base_urls: str) -> Client:
+        """Return a client of some of the same nodes, with the same pace and connections."""
+        client = copy(self)
+        client.base_urls, client._owns_session = base_urls, False  # noqa: SLF001 - of its own kind
+        client._session, client._throttle = self._session, self._throttle  # noqa: SLF001
+        return client
+
     def paced(self, per_second: float | None) -> Client:
         """Return a client of the same nodes that has a request rate of its own."""
         client = copy(self)
         client.max_requests_per_second = per_second
-        client._throttle = Throttle(per_second)  # noqa: SLF001 - of its own kind
+        client._throttle = Throttle(per_second, sleep=self._sleep)  # noqa: SLF001 - of its own kind
         return client
 
     def without_users(self) -> Client:
@@ -176,7 +326,7 @@ class Client:
         *,
         base_url: str | None = None,
         stats: RequestStats | None = None,
-        retry: Retry = Retry(),  # noqa: B008 - frozen
+        retry: Retry = Retry(),
     ) -> Answer[T]:
         """Return one node's answer to one GET.
 
@@ -208,7 +358,6 @@ class Client:
             base,
             f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}",
             headers={**_HEADERS, **self._users.get(base, {}), **self._extra_headers},
-            elsewhere=_HEADERS,
             timeout=self.timeout,
             max_bytes=self.max_answer_bytes,
         )

@@ -2,20 +2,18 @@
 
 Here camelCase and numbers in strings end. `msgspec` decodes and validates a page in one pass, in
 columns. Only a page with a bad row is read again, row by row, to tell which row is bad and why.
-Cursors of single rows are not decoded: `pageInfo` has the two that paging needs.
-
-Of a key that an object has twice, `msgspec` takes the last and says nothing: `check_keys` does.
+Cursors of single rows are not decoded: `pageInfo` has the two that paging needs. Of a key that an
+object has twice, `msgspec` takes the last.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,7 +22,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.rows import BadRow, are_balances, balance_fault, from_numbers, to_numbers
+from balance_analysis.rows import (
+    Account,
+    BadRow,
+    are_balances,
+    balance_fault,
+    from_numbers,
+    to_numbers,
+)
 from balance_analysis.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
@@ -40,20 +45,21 @@ _NANOSECOND_DIGITS: Final = 19
 _BETWEEN: Final = "\0"
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
-_PAGE_KEYS: Final = 7
-_EDGE_KEYS: Final = 8
-_PIECE: Final = 1 << 18
-
 T = TypeVar("T")
 
 
-class Row(msgspec.Struct, rename=FIELD_NAMES, gc=False):
-    """One balance change. A number as `account_type` is a type that the node has no name for."""
+class AccountIds(msgspec.Struct, rename=FIELD_NAMES, gc=False):
+    """An account. A number as `account_type` is a type that the node has no name for."""
 
     asset_id: str
     account_type: str | int
     party_id: str
     market_id: str
+
+
+class Row(AccountIds, rename=FIELD_NAMES, gc=False):
+    """One balance change."""
+
     timestamp: str | int
     balance: str
 
@@ -68,10 +74,9 @@ class PageInfo(msgspec.Struct, rename="camel"):
 
 
 class Edge(msgspec.Struct, gc=False):
-    """One place in the list. The cursor is a key like any other when keys are counted."""
+    """One place in the list."""
 
     node: Row
-    cursor: msgspec.Raw
 
 
 class RawEdge(msgspec.Struct, gc=False):
@@ -99,6 +104,7 @@ class BalanceChanges(msgspec.Struct, Generic[E]):
 _page_decoder: Final = msgspec.json.Decoder(BalanceChanges[Edge])
 _raw_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[RawEdge])
 _row_decoder: Final = msgspec.json.Decoder(Row)
+_account_decoder: Final = msgspec.json.Decoder(AccountIds)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -139,21 +145,17 @@ def decode_page(body: bytes) -> DecodedPage:
     Raises
     ------
     DecodeError
-        If the answer as a whole is not a page of the interface, or has a key twice. Bad rows don't
-        raise: they are in `bad_rows`.
+        If the answer as a whole is not a page of the interface. Bad rows don't raise: they are in
+        `bad_rows`.
     msgspec.DecodeError
         If the body is not JSON at all.
     """
-    rows, is_plain = None, False
     with contextlib.suppress(msgspec.ValidationError):
         page = decode(_page_decoder, body).balances
         rows = _columns([edge.node for edge in page.edges])
-        is_plain = rows is not None and _has_just_its_keys(body, len(page.edges))
-    if not is_plain:
-        check_keys(body)
-    if rows is None:
-        return _decode_row_by_row(body)
-    return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
+        if rows is not None:
+            return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
+    return _decode_row_by_row(body)
 
 
 def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
@@ -195,9 +197,10 @@ def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
     lengths = to_numbers(pc.binary_length(texts))
     if not _all(pc.ascii_is_decimal(texts)) or np.any(lengths != _NANOSECOND_DIGITS):
         return None
-    times = to_numbers(texts.cast(pa.int64()))
+    # Unsigned: 19 digits may be more than a signed number holds.
+    times = to_numbers(texts.cast(pa.uint64()))
     is_good = (times >= FIRST_NANOSECOND) & (times < LAST_NANOSECOND) & (times % 1000 == 0)
-    return times if is_good.all() else None
+    return times.view(np.int64) if is_good.all() else None
 
 
 def _all(mask: pa.BooleanArray) -> bool:
@@ -221,7 +224,7 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
         if row is not None and not fault:
             good.append(row)
         else:
-            bad.append(BadRow(raw.decode(errors="replace"), fault, time))
+            bad.append(BadRow(raw.decode(errors="replace"), fault, time, _read_account(raw)))
     rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
@@ -241,6 +244,15 @@ def _read_row(raw: bytes) -> tuple[Row | None, int | None, str]:
     return row, time, fault or balance_fault(row.balance)
 
 
+def _read_account(raw: bytes) -> Account | None:
+    """Return the account of a row, if all four ids can be read."""
+    try:
+        ids = decode(_account_decoder, raw)
+    except msgspec.DecodeError:
+        return None
+    return (ids.asset_id, str(ids.account_type), ids.party_id, ids.market_id)
+
+
 def _read_time(timestamp: object) -> tuple[int | None, str]:
     """Return a timestamp's microseconds, or `None` and what is wrong with it."""
     text = str(timestamp)
@@ -249,36 +261,3 @@ def _read_time(timestamp: object) -> tuple[int | None, str]:
     if int(text) % 1000:
         return None, f"timestamp {text!r} is not a whole number of microseconds"
     return int(text) // 1000, ""
-
-
-def _has_just_its_keys(body: bytes, edges: int) -> bool:
-    """Whether a page that was decoded strictly has each key once and no others: fast.
-
-    Each key has a colon, so that no more colons than required keys leave none for a second one.
-    """
-    # In pieces that stay in the heap: a mask as large as a page is mapped and unmapped each time.
-    letters = np.frombuffer(body, np.uint8)
-    pieces = (letters[place : place + _PIECE] for place in range(0, len(body), _PIECE))
-    colons = sum(np.count_nonzero(piece == ord(":")) for piece in pieces)
-    return bool(colons == _PAGE_KEYS + _EDGE_KEYS * edges)
-
-
-def check_keys(body: bytes) -> None:
-    """Check that no object of a body, JSON, has a key twice.
-
-    Raises
-    ------
-    DecodeError
-        If one does.
-    """
-    try:
-        json.loads(body.decode(errors="replace"), object_pairs_hook=_check_pairs, parse_int=len)
-    except (ValueError, RecursionError) as error:
-        raise DecodeError(f"the answer can't be read: {error}") from error
-
-
-def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        key = next(key for key in keys if keys.count(key) > 1)
-        raise DecodeError(f"the answer has the key {key!r} twice in one object")

@@ -11,8 +11,9 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import requests
@@ -22,6 +23,7 @@ from requests.structures import CaseInsensitiveDict
 
 from balance_analysis.errors import RequestError, TooLargeError, logger
 from balance_analysis.node.decode import decode
+from balance_analysis.text import without_credentials
 
 LONGEST_WAIT: Final = 60.0
 """The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
@@ -49,7 +51,7 @@ T = TypeVar("T")
 class Answer(Generic[T]):
     """What a node answered: the body, read, and its size in bytes, decompressed.
 
-    `source` is the address that answered: after a redirect, not the one that was asked.
+    `source` is the node's address, without user and password.
     """
 
     value: T
@@ -123,34 +125,32 @@ def new_session() -> requests.Session:
 class Get:
     """One GET: `base` is the node's address, for messages.
 
-    `headers` win over those of a `.netrc`; `elsewhere` are sent instead to another host, port or
-    scheme that the node redirects to. `timeout` is in seconds, for the connection and for each next
-    byte; `max_bytes` is the largest body, decompressed.
+    `headers` win over those of a `.netrc`. `timeout` is in seconds, for the connection and for each
+    next byte; `max_bytes` is the largest body, decompressed.
     """
 
     base: str
     url: str
     headers: Mapping[str, str]
-    elsewhere: Mapping[str, str]
     timeout: float
     max_bytes: int
 
 
 def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) -> Answer[T]:
-    """Send one GET, follow its redirects, and return the answer with its body as `read` reads it.
+    """Send one GET and return the answer with its body as `read` reads it.
 
     Raises
     ------
     RequestError
-        If there is no answer, a refusal, or one that can't be read: `read` tells by
-        `msgspec.DecodeError`.
+        If there is no answer, a refusal, a redirect, or an answer that can't be read, for which
+        `read` raises `msgspec.DecodeError`.
     TooLargeError
         If the answer would be larger than the node can send, or is larger than `max_bytes`.
     """
     began = time.monotonic()
     deadline = began + PATIENCE * get.timeout
     try:
-        response, url = _send(session, get, deadline)
+        response = _send(session, get)
         is_ok = response.status_code == requests.codes.ok
         body = _body(response, deadline, get.max_bytes if is_ok else min(get.max_bytes, _CHUNK))
     except MemoryError as error:
@@ -170,47 +170,36 @@ def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) ->
         value = read(body)
     except msgspec.DecodeError as error:
         raise _unreadable(response.status_code, body, get) from error
-    return Answer(value, _source(get, url), response.headers, len(body), seconds)
+    return Answer(value, get.base, response.headers, len(body), seconds)
 
 
-def _send(session: requests.Session, get: Get, deadline: float) -> tuple[requests.Response, str]:
-    """Return the answer that no longer redirects, its body unread, and what was asked last."""
-    url, headers = get.url, get.headers
-    for _ in range(session.max_redirects + 1):
-        is_given = "Authorization" in CaseInsensitiveDict(headers)
-        response = session.get(
-            url,
-            headers=dict(headers),
-            # Any function keeps a `.netrc` out.
-            auth=(lambda request: request) if is_given else None,
-            hooks={"response": [_drop_redirect, *session.hooks["response"]]},
-            timeout=get.timeout,
-            stream=True,
-            allow_redirects=False,
-        )
-        if response.next is None:
-            return response, url
-        if time.monotonic() > deadline:
-            break
-        if session.should_strip_auth(url, response.next.url):  # type: ignore[no-untyped-call]
-            headers = get.elsewhere
-        url = str(response.next.url)
-    raise requests.TooManyRedirects("it redirects without an end")
+def _send(session: requests.Session, get: Get) -> requests.Response:
+    """Return the answer, its body unread."""
+    is_given = "Authorization" in CaseInsensitiveDict(get.headers)
+    return session.get(
+        get.url,
+        headers=dict(get.headers),
+        # Any function keeps a `.netrc` out.
+        auth=(lambda request: request) if is_given else None,
+        hooks={"response": [partial(_refuse_redirect, get), *session.hooks["response"]]},
+        timeout=get.timeout,
+        stream=True,
+        allow_redirects=False,
+    )
 
 
-def _drop_redirect(response: requests.Response, **_: object) -> None:
-    """Close a redirect, whose body requests would read, however long it is."""
+def _refuse_redirect(get: Get, response: requests.Response, **_: object) -> None:
+    """Raise RequestError for a redirect, here in a hook: requests would read its endless body."""
     if response.is_redirect:
         response.close()
-
-
-def _source(get: Get, url: str) -> str:
-    """Return the base address of what answered, without user and password."""
-    if url == get.url:
-        return get.base
-    parts, operation = urlsplit(url), urlsplit(get.url.removeprefix(get.base)).path
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path.removesuffix(operation)}"
+        target = without_credentials(urljoin(get.url, response.headers["Location"]))
+        operation = urlsplit(get.url.removeprefix(get.base)).path
+        address = target.partition("?")[0].removesuffix(operation)
+        raise RequestError(
+            f"{get.base} redirects to {address}: give that address",
+            url=get.url,
+            status=response.status_code,
+        )
 
 
 def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes:

@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 from balance_analysis.errors import CheckError
 from balance_analysis.filters import IDS_PER_REQUEST, Filters
 from balance_analysis.frame import to_frame
-from balance_analysis.node.walk import complete_block, find_oldest
-from balance_analysis.node.window import (
+from balance_analysis.node.walk import (
     EARLIEST,
     LONGEST_WINDOW,
     Ask,
@@ -33,7 +32,9 @@ from balance_analysis.node.window import (
     Window,
     ask_less,
     check_restart,
+    complete_block,
     fetch,
+    find_oldest,
     moment,
 )
 from balance_analysis.rows import Account, accounts_in

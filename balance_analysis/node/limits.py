@@ -10,7 +10,7 @@ import pandas as pd
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.node.client import NETWORK_LIMITS, Client, check_client
-from balance_analysis.node.decode import check_keys, decode
+from balance_analysis.node.decode import decode
 from balance_analysis.node.exchange import Answer
 from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
 
@@ -57,16 +57,14 @@ def decode_limits(body: bytes) -> dict[str, Any]:
     Raises
     ------
     DecodeError
-        If the answer is not the network limits, or has a key twice.
+        If the answer is not the network limits.
     msgspec.DecodeError
         If the body is not JSON at all.
     """
     try:
-        limits = decode(_limits_decoder, body).limits
+        return decode(_limits_decoder, body).limits
     except msgspec.ValidationError as error:
         raise DecodeError(f"the answer is not the network limits: {error}") from error
-    check_keys(body)
-    return limits
 
 
 def network_limits(answer: Answer[dict[str, Any]], fetched_at: pd.Timestamp) -> NetworkLimits:

@@ -6,41 +6,266 @@ next page starts after the whole block. Here no cursor is followed. A step asks 
 may be cut, and the next step restarts at that block's time: its answer must begin there. Only a
 block that fills a whole page stops the walk: `complete_block` completes it or fails.
 
+The bound that is sent lies one microsecond before the window, so that a server whose start were
+exclusive loses nothing; one whose end were inclusive sends a row too many. Rows outside the window
+are dropped here; rows that no such reading of the range explains, rows out of order and rows that
+the filters exclude raise.
+
 The walk depends on a function that asks, not on a client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from balance_analysis.errors import IncompleteError, RequestError
+from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.evidence import Reach
 from balance_analysis.filters import Filters
-from balance_analysis.node.window import (
-    EARLIEST,
-    LONGEST_WINDOW,
-    Ask,
-    Listing,
-    Window,
-    ask_less,
-    check_restart,
-    fetch,
-    is_refusal,
-    moment,
-)
-from balance_analysis.rows import Account, BadRow, accounts_in, within
-from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.node.decode import DecodedPage
+from balance_analysis.node.exchange import Parameters
+from balance_analysis.rows import Account, BadRow, accounts_in, inside, within
+from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
 from balance_analysis.spans import clipped
-from balance_analysis.text import range_text
+from balance_analysis.text import moment_text, range_text
+
+EARLIEST: Final = to_microseconds("2020-01-01")
+"""Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""
+
+LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
+
+HALVINGS: Final = 5
+"""How often a window whose answer takes too long is halved before it is given up."""
 
 USUAL_MAXIMUM: Final = 5_000
 """The largest page of the releases that have a maximum."""
 
 LARGEST_PAGE: Final = 1_000_000
 """A page that holds any block, for the releases that have none."""
+
+FILTER_NAMES: Final = {
+    "asset_id": "filter.assetId",
+    "party_id": "filter.partyIds",
+    "market_id": "filter.marketIds",
+    "account_type": "filter.accountTypes",
+}
+"""What the wire calls the filter of each column."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """One page of balance changes in a range of microseconds, from a cursor on or from an end."""
+
+    filters: Filters
+    start: int
+    end: int
+    page_size: int
+    newest_first: bool = False
+    cursor: str | None = None
+    backward: bool = False
+
+    def parameters(self) -> Parameters:
+        """Return the wire's parameters; both bounds are always sent.
+
+        A node that is asked without a range scans its whole table and may never answer.
+        """
+        size, cursor = ("last", "before") if self.backward else ("first", "after")
+        return [
+            *filter_parameters(self.filters),
+            (f"pagination.{size}", str(self.page_size)),
+            *([] if self.cursor is None else [(f"pagination.{cursor}", self.cursor)]),
+            ("pagination.newestFirst", "true" if self.newest_first else "false"),
+            ("dateRange.startTimestamp", str(self.start * 1000)),
+            ("dateRange.endTimestamp", str(self.end * 1000)),
+        ]
+
+
+def filter_parameters(filters: Filters) -> Parameters:
+    """Return the filters as the wire's repeated keys."""
+    allowed = filters.allowed().items()
+    return [(FILTER_NAMES[name], value) for name, values in allowed for value in values]
+
+
+Ask = Callable[[PageRequest], "DecodedPage"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Window:
+    """A slice [start, end) of the interval that is still to be asked for, in microseconds.
+
+    `page_size` is smaller than the caller's where the node can't send so much. Where
+    `begins_with_row`, a row is known to stand at `start`, so that the answer must begin there.
+    """
+
+    start: int
+    end: int
+    page_size: int
+    begins_with_row: bool = False
+
+    def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
+        """Return the first `width` microseconds, in pages of `page_size`, and the rest."""
+        end = min(self.end, self.start + width)
+        near = replace(self, end=end, page_size=page_size)
+        far = replace(self, start=end, begins_with_row=False)
+        return near, (far if end < self.end else None)
+
+    def half(self, *, newest_first: bool = False) -> Window:
+        """Return the half that comes first, and half the page: less to find and to send."""
+        width, size = max(1, (self.end - self.start) // 2), max(1, self.page_size // 2)
+        if newest_first:
+            return replace(self, start=self.end - width, page_size=size)
+        return replace(self, end=self.start + width, page_size=size)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Rows of one window, oldest or newest first.
+
+    `times` are of every row, bad ones too; `more` is whether the window holds rows beyond these.
+    """
+
+    rows: pa.RecordBatch
+    times: pa.Int64Array
+    bad_rows: tuple[BadRow, ...]
+    more: bool
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last row's time."""
+        return self.times[0].as_py(), self.times[-1].as_py()
+
+    def between(self, start: int, end: int, *, more: bool = False) -> Listing:
+        """Return what stands in [start, end); a bad row without a time may, so it is kept."""
+        if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
+            return replace(self, more=more)
+        rows = within(self.rows, start, end)
+        times = self.times.filter(inside(self.times, start, end))
+        bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
+        return Listing(rows, times, bad, more)
+
+
+def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = False) -> Listing:
+    """Return one page of a window, checked: in order, inside the window, of the accounts asked for.
+
+    Raises
+    ------
+    IncompleteError
+        If it is not.
+    """
+    bound = window.start if window.start == EARLIEST else window.start - 1
+    request = PageRequest(filters, bound, window.end, window.page_size, newest_first)
+    listing = _ask_checked(ask, request, window)
+    if listing.more and not len(listing.times) and not newest_first:
+        # The block right before the window filled the page; so this node's start is inclusive.
+        listing = _ask_checked(ask, replace(request, start=window.start), window)
+    return listing
+
+
+def ask_less(
+    get: Callable[[Window], T],
+    window: Window,
+    *,
+    get_one: Callable[[Window], object] | None = None,
+    newest_first: bool = False,
+) -> tuple[T, Window, int]:
+    """Ask for a window; for less of it where the node can't or won't send so much, or is too slow.
+
+    `get` asks for the first page of a window, `get_one` for a page of one row, by default alike.
+    Return what `get` returned, for what window, and the largest page that was not refused.
+
+    Raises
+    ------
+    RequestError
+        If the node refuses even a page of one row, is too slow for a small part of the window, or
+        can't answer just now.
+    """
+    accepted, halvings, is_size_at_fault = window.page_size, 0, False
+    while True:
+        try:
+            return get(window), window, accepted
+        except RequestError as error:
+            if error.timed_out and halvings < HALVINGS:
+                halvings += 1
+                window = window.half(newest_first=newest_first)
+                continue
+            if window.page_size == 1 or not is_refusal(error):
+                raise
+            if not (is_size_at_fault or isinstance(error, TooLargeError)):
+                # If even a page of one row is refused, its size was not the reason.
+                (get_one or get)(replace(window, page_size=1))
+            is_size_at_fault = True
+            accepted = window.page_size // 2
+            window = replace(window, page_size=accepted)
+
+
+def is_refusal(error: RequestError) -> bool:
+    """Whether the node answered that it won't, rather than that it can't just now."""
+    return error.status is not None and not error.retryable
+
+
+def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
+    page = ask(request)
+    times = page.times
+    _check_order(times, request)
+    _check_filters(page.rows, request.filters)
+    more = page.info.has_next_page
+    if len(times):
+        # Times are in order, so a row beyond the window's far side proves that its rows are all
+        # here.
+        last = times[-1].as_py()
+        more &= last >= window.start if request.newest_first else last < window.end
+    listing = Listing(page.rows, times, page.bad_rows, more)
+    return listing.between(window.start, window.end, more=more)
+
+
+def _check_order(times: pa.Int64Array, request: PageRequest) -> None:
+    if not len(times):
+        return
+    older, newer = (times[1:], times[:-1]) if request.newest_first else (times[:-1], times[1:])
+    if not pc.all(pc.less_equal(older, newer), min_count=0).as_py():
+        raise IncompleteError(
+            f"rows came out of order in {range_text(request.start, request.end)}, so nobody can "
+            "tell whether all were sent"
+        )
+    oldest, newest = sorted((times[0].as_py(), times[-1].as_py()))
+    if oldest < request.start or newest > request.end:
+        raise IncompleteError(
+            f"the node was asked for {range_text(request.start, request.end)} and sent rows from "
+            f"{moment(oldest)} to {moment(newest)}: it ignores or misreads the range"
+        )
+
+
+def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
+    for name, values in filters.allowed().items():
+        strangers = set(rows[name].dictionary.to_pylist()) - set(values)
+        if strangers:
+            raise IncompleteError(
+                f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
+                f"ignores or misreads that filter; load without it and select from the table"
+            )
+
+
+def check_restart(listings: Sequence[Listing], at: int, *, newest_first: bool = False) -> None:
+    """Raise IncompleteError unless answers begin with a row that is known to stand there."""
+    nearest = max if newest_first else min
+    first = nearest((each.span[0] for each in listings if len(each.times)), default=None)
+    if first != at:
+        raise IncompleteError(
+            f"a row stands at {moment(at)}, but the answer that should begin with it "
+            f"{'is empty' if first is None else f'begins at {moment(first)}'}: the node has lost "
+            "or withheld rows, or is of another network"
+        )
+
+
+def moment(microseconds: int) -> str:
+    """Return a moment as text for a message, with the nanoseconds that the wire has."""
+    return f"{moment_text(microseconds)} ({microseconds * 1000} ns)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +276,7 @@ class Step:
     `accepted` is the largest that was not refused. The node is `source` as it was asked, and
     `address` as what answered, after redirects; `head`, microseconds, and `block_height` are its
     last block, of its answers the one that knew least; of `incomplete` it says itself that it may
-    lack rows.
+    lack rows. It was asked at the moment `asked`, when `reach` was its reach.
     """
 
     start: int
@@ -66,6 +291,8 @@ class Step:
     head: int | None = None
     block_height: int | None = None
     incomplete: tuple[tuple[int, int], ...] = ()
+    reach: Reach | None = None
+    asked: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -74,8 +301,12 @@ class Step:
 
     @property
     def known_end(self) -> int:
-        """Up to where the node could know the rows: its last block, if that is before the end."""
-        return self.end if self.head is None else max(self.start, min(self.end, self.head))
+        """Up to where the node could know the rows: its last block, if that is before the end.
+
+        Of a node that names no block it is the newest row that it had before.
+        """
+        head = self.reach.end if self.head is None and self.reach else self.head
+        return self.end if head is None else max(self.start, min(self.end, head))
 
     def between(self, start: int, end: int) -> Step:
         """Return what this step settled in [start, end), of its bounds at most."""
@@ -184,8 +415,7 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
 
     1. with a larger page: older releases have no maximum;
     2. from both ends: where the oldest and the newest page share a row, nothing lies between them;
-    3. by cursors, once in each order: a server whose cursors are right gives the same rows twice;
-    4. in halves of the caller's own lists, each completed the same way.
+    3. in halves of the caller's own lists, each completed the same way.
 
     If none does, the rows that are known are not passed off as all. All known account types, one
     after the other, don't do: a row of a type that a newer node has would be in none of the
@@ -221,7 +451,7 @@ def _complete(ask: Ask, filters: Filters, window: Window) -> Listing:
     oldest = fetch(ask, filters, window)
     if not oldest.more:
         return oldest
-    for way in (_from_both_ends, _by_cursors, _by_halves):
+    for way in (_from_both_ends, _by_halves):
         whole = way(ask, filters, window, oldest)
         if whole is not None:
             return whole
@@ -246,35 +476,6 @@ def _from_both_ends(ask: Ask, filters: Filters, window: Window, oldest: Listing)
     return _joined([oldest, newest])
 
 
-def _by_cursors(ask: Ask, filters: Filters, window: Window, _: Listing) -> Listing | None:
-    forwards = list(_follow(ask, filters, window, newest_first=False))
-    backwards = list(_follow(ask, filters, window, newest_first=True))
-    ids = _accounts(forwards)
-    pages = [*forwards, *backwards]
-    if forwards[-1].more or backwards[-1].more or len(ids) != len(set(ids)):
-        return None
-    if not all(page.sent for page in pages):
-        return None
-    return _joined(forwards) if sorted(ids) == sorted(_accounts(backwards)) else None
-
-
-def _follow(ask: Ask, filters: Filters, window: Window, *, newest_first: bool) -> Iterator[Listing]:
-    """Yield pages by cursor; where a cursor leads nowhere, the last one still announces more."""
-    after, seen = None, set[str]()
-    while True:
-        try:
-            listing = fetch(ask, filters, window, newest_first=newest_first, after=after)
-        except RequestError as error:
-            if after is None or not is_refusal(error):
-                raise
-            return
-        yield listing
-        after = listing.end_cursor
-        if not (listing.more and after and after not in seen and listing.sent):
-            return
-        seen.add(after)
-
-
 def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> Listing | None:
     halves = filters.halves()
     if not halves:
@@ -293,5 +494,4 @@ def _joined(listings: list[Listing]) -> Listing:
     rows = pa.concat_batches([listing.rows for listing in listings])
     times = pa.concat_arrays([listing.times for listing in listings])
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
-    sent = sum(listing.sent for listing in listings)
-    return Listing(rows, times, tuple(bad), more=False, end_cursor="", sent=sent)
+    return Listing(rows, times, tuple(bad), more=False)

@@ -197,7 +197,7 @@ def _interval(asked: tuple[int | None, int | None], extent: Span | None) -> Span
 
 def _facts_of(archive: Archive, coverage: pd.DataFrame) -> Iterator[tuple[str, str]]:
     yield "archive", without_credentials(archive.uri)
-    yield "holds", archive.snapshot().about.describe()
+    yield "holds", str(archive.snapshot().manifest.query)
     asked = coverage[coverage["asked_at"].notna()]
     if asked.empty:
         yield "filled", "never"

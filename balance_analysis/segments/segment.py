@@ -1,17 +1,19 @@
-"""One segment: the zip or folder that it is, what it says of itself, and its tables as text."""
+"""Network history segments: what each says of itself, its tables as text, and their order.
+
+A segment is a zip, or its unpacked folder, with the rows that a node wrote for a range of blocks.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import hashlib
 import os
+import re
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +21,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from balance_analysis.errors import DecodeError, logger
+from balance_analysis.errors import (
+    CheckError,
+    DecodeError,
+    IncompleteError,
+    NetworkMismatchError,
+    logger,
+)
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.text import count_text, list_text
 
@@ -31,17 +39,15 @@ ACCOUNTS: Final = "currentstate/accounts"
 ASSETS: Final = "currentstate/assets"
 LIMITS: Final = "currentstate/network_limits"
 
+FIRST_BLOCK: Final = 1
+"""The height of a network's first block."""
+
 _NEEDED: Final = (BALANCES, BLOCKS, LEDGER, ACCOUNTS, ASSETS, LIMITS)
-_BLOCK: Final = 1 << 26
+_CHUNK: Final = 1 << 26
 """Bytes that pyarrow reads at once: a table that fits is one chunk."""
 
 _LARGEST: Final = 1 << 30
 """Bytes of a table: a thousand times those of the main network, where a segment has 4,000 rows."""
-
-_ALWAYS_READ: Final = 1 << 24
-_TIGHTEST: Final = 100
-"""How many times smaller a larger table may be in the zip. A row has an id or a hash, whose digits
-are half as long at best, so nodes' tables are up to 10 times smaller."""
 
 _PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _HIGHEST: Final = 10**18
@@ -53,6 +59,9 @@ _OLD: Final = (
 _DAMAGES: Final = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError,
 )  # fmt: skip
+
+_SOURCE: Final = re.compile(r"segments (.+) (\d+)-(\d+)", re.ASCII)
+_CONTENT_ID: Final = re.compile(r"Qm[1-9A-Za-z]{44}|baf[a-z2-7]{50,}")
 
 
 class _Metadata(msgspec.Struct, rename="pascal"):
@@ -71,17 +80,13 @@ class Segment:
     path
         The zip or the folder.
     root
-        Where in it `metadata.json` stands: nothing, or a folder with a slash.
+        The folder inside of it that has `metadata.json`: empty, or with a slash at the end.
     chain
         The network's chain id.
     first, last
         The heights of its first and its last block.
     previous
         The content id of the segment before it; empty where the metadata doesn't name it.
-    digest
-        What tells its content from another's, packed or not.
-    after
-        Blocks up to this height are those of another segment, which agrees.
     """
 
     path: Path
@@ -90,19 +95,22 @@ class Segment:
     first: int
     last: int
     previous: str
-    digest: str
-    after: int = -1
 
     def __str__(self) -> str:
         return f"the segment {self.path}"
 
-    @property
-    def begin(self) -> int:
-        """The height of the first block that is taken of it."""
-        return max(self.first, self.after + 1)
+    def read(self, name: str) -> bytes:
+        """Return one of its files.
+
+        Raises
+        ------
+        DecodeError
+            If the file is missing, damaged or too large.
+        """
+        return _read(self.path, self.root + name)
 
     def table(self, name: str, columns: Sequence[str]) -> pa.RecordBatch:
-        """Return columns of a table as text; what is null or an empty text is "".
+        """Return columns of a table as text; nulls and empty texts are "".
 
         Raises
         ------
@@ -111,8 +119,8 @@ class Segment:
         """
         try:
             rows = pacsv.read_csv(
-                pa.BufferReader(_read(self.path, self.root + name)),
-                read_options=pacsv.ReadOptions(use_threads=False, block_size=_BLOCK),
+                pa.BufferReader(self.read(name)),
+                read_options=pacsv.ReadOptions(use_threads=False, block_size=_CHUNK),
                 parse_options=pacsv.ParseOptions(newlines_in_values=name == ASSETS),
                 convert_options=pacsv.ConvertOptions(
                     include_columns=list(columns), column_types=dict.fromkeys(columns, pa.string())
@@ -124,19 +132,59 @@ class Segment:
         return pa.RecordBatch.from_arrays(arrays, rows.column_names)
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Segments of one chain, each of which begins where the one before ends."""
+
+    segments: tuple[Segment, ...]
+
+    @property
+    def first(self) -> int:
+        """The height of the first block."""
+        return self.segments[0].first
+
+    @property
+    def last(self) -> int:
+        """The height of the last block."""
+        return self.segments[-1].last
+
+    @property
+    def is_from_first(self) -> bool:
+        """Whether it begins with the network's first block, before which there was nothing."""
+        return self.first <= FIRST_BLOCK
+
+    @property
+    def source(self) -> str:
+        """The name of its source in a coverage."""
+        return source_text(self.segments[0].chain, self.first, self.last)
+
+
+def source_text(chain: str, first: int, last: int) -> str:
+    """Return the source that a coverage names for blocks from segments."""
+    return f"segments {chain} {first}-{last}"
+
+
+def blocks_of(source: str) -> tuple[str, int, int] | None:
+    """Return the chain and the first and last block of a coverage's source; `None` for a node."""
+    found = _SOURCE.fullmatch(source)
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
+
+
 def heights_text(heights: Iterable[tuple[int, int]]) -> str:
     """Return ranges of heights, the first and the last of each, for a message."""
     return list_text([f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in heights])
 
 
-def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
-    """Return the segments that paths name.
+def find_stretches(paths: PathLike | Iterable[PathLike]) -> list[Stretch]:
+    """Return the segments that paths name in the order of their blocks, a stretch up to each gap.
+
+    A segment that is given twice counts once.
 
     Parameters
     ----------
     paths
         Zips, unpacked segments, folders that hold such at any depth, and patterns such as
-        `history/*.zip`. Tars of old nodes that stand beside such are left out, with a warning.
+        `history/*.zip`. Tars of old nodes beside such are left out, with a warning.
 
     Raises
     ------
@@ -144,7 +192,56 @@ def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
         If a zip is no segment, or damaged, or if there are tars alone.
     FileNotFoundError
         If a path names nothing.
+    NetworkMismatchError
+        If segments are of two chains.
+    CheckError
+        If two different ones have a block in common.
+    IncompleteError
+        If one names another segment before it than the one that is there.
     """
+    ordered = sorted(_find_segments(paths), key=lambda each: (each.first, each.last, each.path))
+    stretches: list[list[Segment]] = []
+    for segment in ordered:
+        before = stretches[-1][-1] if stretches else None
+        if before is not None and before.chain != segment.chain:
+            raise NetworkMismatchError(
+                f"{before} is of the chain {before.chain!r}, {segment} of {segment.chain!r}: give "
+                "those of one network"
+            )
+        if before is None or segment.first > before.last + 1:
+            stretches.append([segment])
+        elif segment.first == before.last + 1:
+            _check_follows(before, segment)
+            stretches[-1].append(segment)
+        elif not _are_same(before, segment):
+            shared = heights_text([(segment.first, min(before.last, segment.last))])
+            raise CheckError(f"{before} and {segment} both have blocks {shared}: leave one out")
+    return [Stretch(tuple(each)) for each in stretches]
+
+
+def missing_blocks(stretches: list[Stretch]) -> list[tuple[int, int]]:
+    """Return the heights between stretches, the first and the last of each gap."""
+    return [(one.last + 1, other.first - 1) for one, other in pairwise(stretches)]
+
+
+def _check_follows(before: Segment, after: Segment) -> None:
+    """Raise if a segment names another one before it, where both names are content ids."""
+    name = before.path.name.removesuffix(".zip")
+    if after.previous and _CONTENT_ID.fullmatch(name) and name != after.previous:
+        raise IncompleteError(
+            f"{after} says that {after.previous} came before it, but {before} has the blocks "
+            "there: one of them is of another history"
+        )
+
+
+def _are_same(one: Segment, other: Segment) -> bool:
+    """Return whether two segments have the same content, packed or not."""
+    if (one.first, one.last) != (other.first, other.last):
+        return False
+    return all(one.read(name) == other.read(name) for name in (METADATA, *_NEEDED))
+
+
+def _find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     found = dict.fromkeys(each for path in named for each in _segments_at(Path(path)))
     old = [path for path in found if _is_old(path)]
@@ -156,7 +253,7 @@ def find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
 
 
 def are_segments(path: PathLike) -> bool:
-    """Whether a path names what may be segments, which are not looked at; see `find_segments`."""
+    """Return whether a path looks like segments, by names alone: see `find_stretches`."""
     try:
         found = next(_segments_at(Path(path)))
     except FileNotFoundError:
@@ -165,7 +262,7 @@ def are_segments(path: PathLike) -> bool:
 
 
 def _is_old(path: Path) -> bool:
-    """Whether a path is a segment as nodes older than v0.71 wrote them."""
+    """Return whether a path is a segment as nodes older than v0.71 wrote them."""
     if path.is_dir() or zipfile.is_zipfile(path):
         return False
     return path.suffix == ".tar" or tarfile.is_tarfile(path)
@@ -190,52 +287,42 @@ def _segments_at(path: Path) -> Iterator[Path]:
 
 def _open(path: Path) -> Segment:
     try:
-        files = dict(_files_of(path))
+        names = _names_in(path)
     except (*_DAMAGES, OSError) as error:
         raise DecodeError(f"{path} is no segment, or not all of one: {error}") from error
-    roots = [name.removesuffix(METADATA) for name in files if name.endswith(METADATA)]
+    roots = [name.removesuffix(METADATA) for name in names if name.endswith(METADATA)]
     if not roots:
         raise DecodeError(f"{path} is no network history segment: it has no {METADATA}")
     root = min(roots, key=len)
     for name in _NEEDED:
-        if root + name not in files:
+        if root + name not in names:
             raise DecodeError(f"{path} is not all of a segment: it has no {name}")
-    chain, first, last, previous = _read_metadata(path, root, files[root + BLOCKS][0])
-    content = sorted(
-        (name.removeprefix(root), size_and_crc) for name, size_and_crc in files.items()
-    )
-    digest = hashlib.sha256(repr(content).encode()).hexdigest()
-    return Segment(path, root, chain, first, last, previous, digest)
-
-
-def _read_metadata(path: Path, root: str, size_of_blocks: int) -> tuple[str, int, int, str]:
-    """Return the chain, the first and the last block, and the id of the segment before."""
     try:
         metadata = msgspec.json.decode(_read(path, root + METADATA), type=_Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"{path}: {METADATA} is not that of a segment: {error}") from error
     first, last = metadata.height_from, metadata.height_to
     if not (0 <= first <= last < _HIGHEST and metadata.chain_id):
-        raise DecodeError(f"{path}: {METADATA} tells no chain and blocks: {metadata}")
-    if last - first > size_of_blocks:
-        raise DecodeError(
-            f"{path}: {METADATA} tells of the blocks {first:,} to {last:,}, and the table {BLOCKS} "
-            f"has {count_text(size_of_blocks, 'byte')}"
-        )
-    return metadata.chain_id, first, last, metadata.previous
+        raise DecodeError(f"{path}: {METADATA} names no chain and blocks: {metadata}")
+    return Segment(path, root, metadata.chain_id, first, last, metadata.previous)
+
+
+def _names_in(path: Path) -> list[str]:
+    if path.is_dir():
+        return [file.relative_to(path).as_posix() for file in path.rglob("*")]
+    with zipfile.ZipFile(path) as packed:
+        return packed.namelist()
 
 
 def _read(path: Path, name: str) -> bytes:
     """Return a file of a segment; DecodeError if it is missing, damaged or too large."""
     try:
         if path.is_dir():
-            _check_size((path / name).stat().st_size, _LARGEST)
+            _check_size((path / name).stat().st_size)
             return (path / name).read_bytes()
         with zipfile.ZipFile(path) as file:
             info = file.getinfo(name)
-            _check_size(
-                info.file_size, max(_ALWAYS_READ, min(_LARGEST, info.compress_size * _TIGHTEST))
-            )
+            _check_size(info.file_size)
             if info.compress_type not in _PACKINGS:
                 raise NotImplementedError("it is not deflated")
             with file.open(info) as stream:
@@ -245,22 +332,6 @@ def _read(path: Path, name: str) -> bytes:
         raise DecodeError(f"the segment {path}: {name} can't be read: {error}") from error
 
 
-def _files_of(path: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the files of a segment, each with its size and its CRC-32."""
-    if path.is_dir():
-        for file in path.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as stream:
-                    parts = iter(partial(stream.read, _BLOCK), b"")
-                    digest = reduce(lambda crc, part: zlib.crc32(part, crc), parts, 0)
-                yield file.relative_to(path).as_posix(), (file.stat().st_size, digest)
-        return
-    with contextlib.closing(zipfile.ZipFile(path)) as packed:
-        for info in packed.infolist():
-            if not info.is_dir():
-                yield info.filename, (info.file_size, info.CRC)
-
-
-def _check_size(size: int, most: int) -> None:
-    if size > most:
-        raise EOFError(f"it would unpack to {size:,} bytes, where at most {most:,} can be right")
+def _check_size(size: int) -> None:
+    if size > _LARGEST:
+        raise EOFError(f"it would unpack to {size:,} bytes, more than {_LARGEST:,}")

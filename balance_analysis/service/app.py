@@ -30,9 +30,9 @@ from starlette.types import Receive
 
 from balance_analysis import defaults
 from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.network import read_limits
 from balance_analysis.archive.scan import LruCache
-from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.live import Explorer
@@ -42,7 +42,7 @@ from balance_analysis.explorer.wire import PARTS, VIEWS, read_query, to_table
 from balance_analysis.files.tables import WRITERS
 from balance_analysis.labels import read_names
 from balance_analysis.service import guards
-from balance_analysis.service.changes import Changes, block_headers
+from balance_analysis.service.changes import Changes, evidence_headers
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
 from balance_analysis.service.openapi import CHANGES, FORMS, LIMITS, VIEWS_AT, describe, page
 
@@ -348,11 +348,11 @@ def _limits(archive: Archive) -> Response:
         If the archive holds none, or can't be read.
     """
     with refusing_while_unreadable():
-        snapshot, rows = with_snapshot(archive.store, lambda now: (now, read_limits(now)))
+        evidence, rows = read_manifest(archive.store).evidence, read_limits(archive.store)
     if not rows.num_rows:
         raise RefusedError("the archive holds no network limits", code=Code.NOT_FOUND)
     body = msgspec.json.encode({"limits": _fields(rows.slice(rows.num_rows - 1))})
-    return Response(body, media_type="application/json", headers=block_headers(snapshot))
+    return Response(body, media_type="application/json", headers=evidence_headers(evidence))
 
 
 def _fields(row: pa.Table) -> dict[str, Any]:

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.scan import LruCache
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
+from balance_analysis.evidence import Evidence
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters
 from balance_analysis.schema import from_microseconds
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
 from balance_analysis.service.parameters import ChangesQuery, read_parameters
 from balance_analysis.service.reader import Finder, Reader
-from balance_analysis.spans import Span, clipped
+from balance_analysis.spans import Span
 from balance_analysis.text import list_text
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Changes:
     def _answer(self, items: Sequence[tuple[str, str]], finder: Finder) -> Response:
         query = read_parameters(items, is_known_type=finder.has_account_type)
         lacks, gaps = _what_lacks(finder.snapshot, query)
-        headers = block_headers(finder.snapshot)
+        headers = evidence_headers(finder.snapshot.evidence)
         if lacks:
             said = list_text(lacks, sep="; ", rest="and {} more")
             if self._strict:
@@ -97,17 +96,18 @@ class Changes:
         return Response(body, media_type="application/json", headers=headers)
 
 
-def block_headers(snapshot: Snapshot) -> dict[str, str]:
-    """Return the headers that tell up to where the archive knows, where it does.
+def evidence_headers(evidence: Evidence) -> dict[str, str]:
+    """Return the headers that say up to where the archive answers, and where its rows are from.
 
-    `X-Block-Timestamp` is the end of the coverage in nanoseconds, and `X-Block-Height` the last
-    block that the node held which was asked for its last part.
+    `X-Block-Timestamp` is where its answers end, in nanoseconds, and `X-Block-Height` the last
+    block that the node held which gave the last of them. `X-Origins` has the origins of all
+    answers: whoever compares this service with them has no second source.
     """
-    headers = {}
-    for newest in snapshot.coverage.intervals[-1:]:
-        headers["X-Block-Timestamp"] = str(newest.end * 1000)
-        if newest.block_height is not None:
-            headers["X-Block-Height"] = str(newest.block_height)
+    headers = {"X-Origins": ", ".join(sorted({x for y in evidence.answers for x in y.node.origin}))}
+    for newest in evidence.answers[-1:]:
+        headers["X-Block-Timestamp"] = str(newest.span[1] * 1000)
+        if newest.heights is not None:
+            headers["X-Block-Height"] = str(newest.heights[1])
     return headers
 
 
@@ -115,29 +115,29 @@ def _what_lacks(snapshot: Snapshot, query: ChangesQuery) -> tuple[list[str], lis
     """Return what may be missing in an answer, in words, and all stretches that may lack rows."""
     if query.filters is None:
         return [], []
-    coverage = snapshot.coverage
-    first, last = coverage.bounds(proven=False)
+    evidence = snapshot.evidence
+    first, last = evidence.bounds
     start = first if query.start is None else query.start
     end = last if query.end is None else query.end
-    accounts = list(_missing_accounts(snapshot.about, query.filters))
-    lacks = [*_missing_times(coverage, query, start, end), *accounts]
+    accounts = list(_missing_accounts(evidence.filters, query.filters))
+    evidence = evidence.narrow(query.filters)
+    lacks = [*_missing_times(evidence, query, start, end), *accounts]
     if accounts:
         return lacks, [(start, end)] if start < end else []
-    return lacks, _without_margin(coverage.missing(start, end), start, end)
+    return lacks, _without_margin(evidence.incomplete(start, end), start, end)
 
 
-def _missing_times(coverage: Coverage, query: ChangesQuery, start: int, end: int) -> Iterator[str]:
+def _missing_times(evidence: Evidence, query: ChangesQuery, start: int, end: int) -> Iterator[str]:
     if start >= end and query.start is not None and query.end is not None:
         return
-    if not coverage.intervals:
+    if not evidence.answers:
         yield "nothing is covered yet"
     elif start >= end:
         beyond = f"from {_iso(end)} on" if query.end is None else f"before {_iso(start)}"
         yield f"not covered: {beyond}"
     else:
-        gaps = coverage.missing(start, end, proven=False)
-        unproven = (interval.span for interval in coverage.intervals if not interval.proven)
-        doubted = list(clipped(unproven, start, end))
+        gaps = evidence.missing(start, end)
+        doubted = evidence.within(start, end).unproven
         for what, spans in (("not covered", gaps), ("not known to be complete", doubted)):
             for begin, stop in _without_margin(spans, start, end):
                 yield f"{what}: {_iso(begin)} to {_iso(stop)}"
@@ -152,9 +152,9 @@ def _without_margin(stretches: list[Span], start: int, end: int) -> list[Span]:
     return stretches[1:] if is_margin else stretches
 
 
-def _missing_accounts(about: ArchiveSpec, filters: Filters) -> Iterator[str]:
+def _missing_accounts(held: Filters, filters: Filters) -> Iterator[str]:
     asked = filters.allowed()
-    for name, bound in about.filters.allowed().items():
+    for name, bound in held.allowed().items():
         if not asked.get(name) or not {*asked[name]} <= {*bound}:
             yield f"only accounts of some values of {name} are held"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.archive.exporting import (
+    DAY,
     END,
     HOUR,
     START,
@@ -36,20 +37,20 @@ def naive(rows, complete, unproven=(), **filters):
     """Return the digest of a history, as the docstring defines it, row by row."""
     covered = [*complete, *unproven]
     held = sorted(
-        (row.timestamp_ns // 1000 // HOUR, *PLACE(row), row.timestamp_ns // 1000, int(row.balance))
+        (row.timestamp_ns // 1000 // DAY, *PLACE(row), row.timestamp_ns // 1000, int(row.balance))
         for row in rows
         if any(a <= row.timestamp_ns // 1000 < b for a, b in covered)
     )
-    head = {"complete": complete, "filters": filters, "unproven": [*unproven], "version": 1}
+    head = {"complete": complete, "filters": filters, "unproven": [*unproven], "version": 2}
     content = json.dumps(head, sort_keys=True, separators=(",", ":")).encode() + b"\n"
-    for hour, some in groupby(held, key=lambda row: row[0]):
+    for _, some in groupby(held, key=lambda row: row[0]):
         digest = hashlib.sha256()
         for _, party, asset, kind, market, at, balance in some:
             ids = [each.encode() for each in (asset, kind, party, market)]
             account = b"".join(len(each).to_bytes(4, "little") + each for each in ids)
             digest.update(hashlib.sha256(account).digest() + at.to_bytes(8, "little"))
             digest.update(balance.to_bytes(16, "little", signed=True))
-        content += hour.to_bytes(8, "little") + digest.digest()
+        content += digest.digest()
     return hashlib.sha256(content).hexdigest()
 
 

@@ -28,7 +28,7 @@ from tests.node.truth import lines_of_table
 
 ROWS = spread_history(5, rows=90, accounts=40)
 CHANGES = [*ba.ACCOUNT_KEY, "timestamp", "balance", "symbol", "amount"]
-VIEWS = ("changes", "accounts", "checkpoints", "coverage", "limits", "assets", "labels")
+VIEWS = ("changes", "accounts", "coverage", "limits", "assets", "labels")
 WRITES = [
     "copy (select 1) to '{folder}/x.csv'",
     "attach '{folder}/x.db'",
@@ -116,16 +116,6 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
     assert ba.read_labels(found) == archive.labels() == ba.read_labels(labels)
 
 
-def test_checkpoints_are_each_accounts_last_row_before_their_moment(tmp_path):
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "a", start=START, end=END)
-    found = read(ba.Archive(tmp_path / "a").connect(), "checkpoints").to_pandas()
-    assert set(found.pop("moment")) == {pd.Timestamp(MONTH, unit="us", tz="UTC")}
-    rows = ba.Archive(tmp_path / "a").read(end="2023-05-01")
-    last = rows.drop_duplicates(list(ba.ACCOUNT_KEY), keep="last")
-    assert sorted(lines_of_table(ba.to_table(found))) == sorted(lines_of_table(last))
-
-
 def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
     store = ba.Archive(address).store
     for name in (local := ba.Archive(folder).store).names():
@@ -142,7 +132,7 @@ def test_an_archive_of_nothing_has_all_views(tmp_path):
     with node_of([]) as node:
         run_export(node, tmp_path / "a", start=START, end=END)
     connection = ba.Archive(tmp_path / "a").connect()
-    for view in ("changes", "accounts", "checkpoints", "assets", "labels"):
+    for view in ("changes", "accounts", "assets", "labels"):
         assert read(connection, view).num_rows == 0
     assert read(connection, "changes").column_names == CHANGES
     assert read(connection, "coverage").num_rows == 1

@@ -13,12 +13,11 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
-import stamina
 
 import balance_analysis as ba
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import RunReport
+from balance_analysis.archive.runs import Run
 from tests.archive.exporting import (
     DAY,
     END,
@@ -33,6 +32,7 @@ from tests.archive.exporting import (
 )
 from tests.archive.writing import begin, interval, writer_of
 from tests.moments import from_microseconds
+from tests.waits import without_waits
 
 ROWS = spread_history(5, rows=400, accounts=20)
 LATER = from_microseconds(END) + dt.timedelta(days=2, hours=3)
@@ -135,9 +135,9 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
 def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
-    report = RunReport("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
+    report = Run("99990101T000000.000000Z-000000", dt.datetime(9999, 1, 1, tzinfo=dt.UTC))
     store = ba.Archive(tmp_path / "x").store
-    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
+    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report), default=str).encode())
     assert status(tmp_path / "x").is_interrupted
     assert "last run     9999-01-01T00:00Z, cut off" in str(status(tmp_path / "x"))
     # A holder that is dead, as after a SIGKILL, holds nothing.
@@ -157,7 +157,7 @@ def test_how_the_last_run_ended_is_told(tmp_path):
         assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
         run_export(node, tmp_path / "x")
         assert "nothing new, 0 new rows" in str(status(tmp_path / "x"))
-    with stamina.set_testing(True), pytest.raises(ba.RequestError):
+    with without_waits(), pytest.raises(ba.RequestError):
         run_export(node, tmp_path / "x")
     assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
+from balance_analysis.archive.manifest import Query, write_empty
+from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.filters import Filters
+from balance_analysis.schema import to_microseconds
 
 
 def begin(folder, partition="day", **query):
     """Make an archive of nothing yet, bound to a query, and return what writes to it."""
     archive = Archive(folder)
-    write_about(archive.store, ArchiveSpec(Filters(**query).sorted(), partition))
+    write_empty(archive.store, Query(Filters(**query).sorted(), partition))
     return writer_of(archive)
 
 
@@ -21,6 +22,9 @@ def writer_of(archive):
     return Writer((archive if isinstance(archive, Archive) else Archive(archive)).store)
 
 
-def interval(span, source, asked_at, *, proven=True, block_height=None):
-    """Return a covered interval, in microseconds: who was asked for it, and when."""
-    return Interval(*span, proven, source, block_height, asked_at)
+def answered(span, source, asked_at, *, reached=True, height=None, **query):
+    """Return the evidence of one answer: its span in microseconds, who was asked, and when."""
+    asked = (to_microseconds(asked_at),) * 2
+    heights = None if height is None else (height, height)
+    answer = Answer(span, Node(source, frozenset({source})), asked, heights, reached)
+    return Evidence(Filters(**query).sorted(), (answer,))

@@ -104,10 +104,6 @@ def explain_balance(folder: Path, party: str) -> int:
     return archive.explain(account, at=WHEN).balance
 
 
-def rows_behind_total(folder: Path, _: str) -> int:
-    return sum(map(int, ba.Archive(folder / ARCHIVE).rows_behind(at=WHEN)[BALANCE].dropna()))
-
-
 def read_whole_with_dataset(folder: Path, _: str) -> int:
     return ds.dataset(folder / ARCHIVE / "changes").to_table().num_rows
 
@@ -151,7 +147,6 @@ WORKS: Final[dict[str, Callable[[Path, str], int]]] = {
         diff_whole,
         confirm_whole,
         explain_balance,
-        rows_behind_total,
         read_whole_with_dataset,
         read_table_with_dataset,
         read_party,

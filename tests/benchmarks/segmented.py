@@ -131,8 +131,8 @@ def alone(folder: Path, _: Path) -> None:
 def rows(folder: Path, _: Path) -> None:
     """Read the rows, joined and proven, and let go of them: what an import reads."""
     from balance_analysis.filters import Filters  # noqa: PLC0415 - not of the others
-    from balance_analysis.segments.chain import find_stretches  # noqa: PLC0415
-    from balance_analysis.segments.table import iter_rows  # noqa: PLC0415
+    from balance_analysis.segments.rows import iter_rows  # noqa: PLC0415
+    from balance_analysis.segments.segment import find_stretches  # noqa: PLC0415
 
     [stretch] = find_stretches(folder)
     print(sum(part.rows.num_rows for _, part in iter_rows(stretch.segments, Filters())))  # noqa: T201

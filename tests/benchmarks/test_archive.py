@@ -73,7 +73,6 @@ def test_an_export_that_finds_nothing_new_asks_little(large_node, tmp_path, repo
         (SCAN, "archive", "total_at"),
         (SCAN, "full scan", "total_at_by_full_scan"),
         (EXPLAIN, "one balance", "explain_balance"),
-        (EXPLAIN, "the rows behind a total", "rows_behind_total"),
         (ACCOUNTS_OF, "archive", "list_accounts"),
     ],
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from balance_analysis.archive.runs import RunReport
+from balance_analysis.archive.runs import Run
 from balance_analysis.demo import sample_archive, sample_data
 from tests.benchmarks.processes import run
 
@@ -53,7 +53,7 @@ def reported(tmp_path) -> Path:
     began = dt.datetime(2023, 5, 1, tzinfo=dt.UTC)
     for hour in range(HOURS):
         name = f"{began + dt.timedelta(hours=hour):%Y%m%dT%H%M%S.%fZ}-{hour:06x}"
-        content = json.dumps(asdict(RunReport(name, began.isoformat(), outcome="complete")))
+        content = json.dumps(asdict(Run(name, began, outcome="complete")), default=str)
         (tmp_path / "archive" / "_runs" / f"{name}.json").write_text(content, encoding="utf-8")
     return tmp_path / "archive"
 

@@ -54,12 +54,12 @@ def explained(archive, account, at):
     """What the library says of a balance, as the page writes it."""
     found = archive.explain(account, at=from_microseconds(at))
     rows = [one for one in (found.before, found.row, found.after) if one]
-    return found, [[one.file, str(one.row_group)] for one in rows]
+    return found, [one.file for one in rows]
 
 
 def cited(page):
     rows = page.locator("table[aria-label^='The row'] tbody tr").all()
-    return [[row.locator("td").nth(n).inner_text() for n in (4, 5)] for row in rows]
+    return [row.locator("td").nth(3).inner_text() for row in rows]
 
 
 def focus(page):
@@ -93,7 +93,7 @@ def test_a_click_on_an_amount_tells_where_it_comes_from(open_page, archive, name
     found, rows = explained(archive, account, END - 1 if at is None else at)
     told = facts(page)
     assert told["held"] == text == f"{found.balance // 100:,}.{found.balance % 100:02}"
-    assert told["run"] == found.run
+    assert told["came from"] == found.source
     assert told["what is known of that time"] == found.state == "complete"
     assert cited(page) == rows
     assert open_page(page.url).locator("#panel").inner_text() == page.locator("#panel").inner_text()

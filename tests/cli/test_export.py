@@ -8,12 +8,12 @@ import signal
 import time
 
 import pytest
-import stamina
 
 import balance_analysis as ba
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
 from tests.cli.running import child, printed_commands, run
 from tests.loopback import Fault, LoopbackNode
+from tests.waits import sleeping, without_waits
 
 ROWS = spread_history(7, rows=200, accounts=15)
 
@@ -23,7 +23,7 @@ def _without_waiting(monkeypatch):
     for name in ("LAG", "URL", "ARCHIVE"):
         monkeypatch.delenv(f"BALANCE_ANALYSIS_{name}", raising=False)
     monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
-    with stamina.set_testing(True, attempts=2):
+    with without_waits():
         yield
 
 
@@ -95,7 +95,8 @@ def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
     rate = ("--max-requests-per-second", 50, "--page-size", 20)
     for command in (("export", tmp_path / "a"), ("fetch", "-o", tmp_path / "x")):
         before, began = len(node.requests), time.monotonic()
-        run(command[0], node.url, *command[1:], "--since", "2023-05-01", *rate)
+        with sleeping(time.sleep):
+            run(command[0], node.url, *command[1:], "--since", "2023-05-01", *rate)
         assert time.monotonic() - began >= (len(node.requests) - before - 1) / 50
     run("export", node.url, tmp_path / "b", "--max-requests-per-second", 0, code=2)
 

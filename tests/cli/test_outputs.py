@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import stamina
 
 import balance_analysis as ba
 from balance_analysis import demo
@@ -28,6 +27,7 @@ from tests.archive.exporting import END, HOUR, START, node_of, run_export, sprea
 from tests.cli.running import SAMPLE, SAMPLE_DATA, app, run
 from tests.loopback import Fault, LoopbackNode
 from tests.node.truth import lines_of_rows, lines_of_table
+from tests.waits import without_waits
 
 ROWS = spread_history(7, rows=120, accounts=8)
 INPUTS = {"config", "assets", "labels", "previous"}
@@ -46,7 +46,6 @@ WRITERS = {
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
     "report --output": (["report", "{source}", "--largest", "0"], ".html"),
     "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
-    "explain --output": (["explain", "{archive}", "--at", "2023-04-29"], ".csv"),
     "accounts --output": (["accounts", "{archive}"], ".csv"),
     "sql --output": (["sql", "{archive}", "select 1 as one"], ".xlsx"),
     "demo --out": (["demo"], ""),
@@ -118,7 +117,7 @@ def _without_waiting(monkeypatch):
 
 @pytest.fixture(scope="module")
 def node():
-    with node_of(ROWS) as node, stamina.set_testing(True, attempts=2):
+    with node_of(ROWS) as node, without_waits():
         yield node
 
 
@@ -371,7 +370,7 @@ def test_errors_and_log_lines_are_escaped(tmp_path):
     def fault(_index, _request):
         return Fault.code(503, 14, f"{ESCAPE}\nERROR forged")
 
-    with LoopbackNode(ROWS, faults=fault) as node, stamina.set_testing(True, attempts=2):
+    with LoopbackNode(ROWS, faults=fault) as node, without_waits():
         said = run("fetch", node.url, "-o", tmp_path / "x.parquet", "-vv", code=4)
     assert is_harmless(said)
     assert "\\u001b]0;gone" in said.stderr

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import pytest
-import stamina
 from distributed import Client as ClusterClient
 from distributed import LocalCluster
 
@@ -38,6 +37,7 @@ from tests.loopback import Fault
 from tests.moments import to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.segments.writer import flip, make_segments, pg_time
+from tests.waits import without_waits
 
 START = to_microseconds("2023-04-30T18:00")
 ROWS = spread_history(17, start=START, end=START + 36 * HOUR, rows=70, accounts=10)
@@ -158,9 +158,18 @@ class Surface:
             run = kind(where, folder, executor=self._executor, **options)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             return Done([], error=error)
-        before = [line for each in run.conflicts for line in lines_of_table(each.to_pandas())]
-        reasons = {bad.reason for bad in run.bad_rows}
-        return Done(run.spans, run.rows, len(before), len(run.bad_rows), before, reasons)
+        before = [
+            (
+                *(row[name] for name in ba.ACCOUNT_KEY),
+                to_microseconds(row["timestamp"]),
+                int(row["balance"]),
+            )
+            for row in run.conflicting_rows
+        ]
+        aside = folder / "_quarantine" / f"{run.id}.jsonl"
+        lines = aside.read_text().splitlines() if run.bad_rows else []
+        reasons = {json.loads(line)["reason"] for line in lines}
+        return Done(run.spans, run.rows, run.conflicts, run.bad_rows, before, reasons)
 
     @staticmethod
     def _import(where, folder, **options):
@@ -229,7 +238,7 @@ def executor_of(name):
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=2, cap=True):
+    with without_waits():
         yield
 
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 import duckdb
 import pandas as pd
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +21,9 @@ from balance_analysis import (
     Client,
     IncompleteError,
     RequestError,
-    Run,
     export,
 )
+from balance_analysis.archive.runs import RunWriter
 from balance_analysis.ingest.continuity import is_finished
 from tests.archive.exporting import (
     DAY,
@@ -48,6 +47,7 @@ from tests.loopback import Fault
 from tests.loopback.node import LIMITS, V71_LIMITS
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import without_waits
 
 ROWS = spread_history(7)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -59,7 +59,7 @@ CLOSED = {**V71_LIMITS, "canProposeAsset": False}
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=3, cap=True):
+    with without_waits():
         yield
 
 
@@ -380,7 +380,7 @@ def test_a_last_block_is_asked_for_twice_with_the_whole_wait_between():
             waits.append((len(node.requests), seconds))
 
         ten = dt.timedelta(seconds=10)
-        assert is_finished(client, node.url, LAST, ten, Run(), sleep=sleep)
+        assert is_finished(client, node.url, LAST, ten, RunWriter(), sleep=sleep)
     assert waits == [(0, 0.0), (1, 10.0)]
     assert len(node.requests) == 2
 
@@ -445,7 +445,7 @@ def test_a_row_that_was_missing_in_the_overlap_is_added(node, archive):
     node.replace([*ROWS, late])
     node.block_timestamp = (END + HOUR) * 1000
     run = run_export(node, archive, end=END + HOUR)
-    assert (run.rows, run.conflicts) == (1, [])
+    assert (run.rows, run.conflicts) == (1, 0)
     assert_holds(archive, [*ROWS, late], whole=(START, END + HOUR))
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +36,7 @@ from tests.archive.exporting import (
 from tests.loopback import Fault
 from tests.loopback.rates import RateLimit
 from tests.moments import from_microseconds, range_text, to_microseconds
+from tests.waits import without_waits
 
 ROWS = spread_history(7)
 STAGED = "_staged/"
@@ -47,7 +47,7 @@ WHOLE = {"start": START, "end": END}
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=2, cap=True):
+    with without_waits():
         yield
 
 

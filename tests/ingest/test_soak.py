@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 import pytest
-import stamina
 
 from balance_analysis import Archive, BalanceAnalysisError
 from tests.archive.exporting import (
@@ -24,6 +23,7 @@ from tests.archive.exporting import (
     spread_history,
 )
 from tests.loopback import Fault
+from tests.waits import without_waits
 
 START = MONTH - 3 * DAY
 END = START + 7 * DAY
@@ -46,7 +46,7 @@ FAULTS = (
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=3, cap=True):
+    with without_waits():
         yield
 
 

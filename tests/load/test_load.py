@@ -7,7 +7,6 @@ import re
 
 import pandas as pd
 import pytest
-import stamina
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -22,12 +21,12 @@ from balance_analysis import (
     load_balance_changes,
     load_network_limits,
 )
-from balance_analysis.node.retry import ATTEMPTS
 from tests.columns import ATTRS_KEY, empty_table, lacking
 from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import NOWHERE, session_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import without_waits
 
 LIST = "/api/v2/balance/changes"
 DAY_365 = 365 * 86_400 * 10**9
@@ -42,7 +41,7 @@ PAGE = 20
 
 @pytest.fixture(autouse=True, scope="module")
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=ATTEMPTS, cap=True):
+    with without_waits():
         yield
 
 
@@ -598,11 +597,10 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
     ("size", "options"),
     [
         (35, {"max_page_size": 20}),
-        (200, {"max_page_size": 20, "lossy_cursors": False}),
+        (35, {"max_page_size": 20, "cap_silently": True}),
         (200, {"release": "v0.71"}),
-        (200, {"max_page_size": 20, "cap_silently": True, "lossy_cursors": False}),
     ],
-    ids=["both ends", "cursors", "a larger page", "cursors, capped silently"],
+    ids=["both ends", "both ends, capped silently", "a larger page"],
 )
 def test_a_block_larger_than_a_page_is_resolved(size, options):
     rows = wide_block(size)
@@ -619,8 +617,9 @@ def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties():
 
 
 @pytest.mark.parametrize("silent", [False, True])
-def test_a_block_that_can_not_be_resolved_is_named(silent):
-    node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent)
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_block_that_can_not_be_resolved_is_named(silent, lossy):
+    node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent, lossy_cursors=lossy)
     with pytest.raises(IncompleteError, match=rf"the block at .* \({TIMES[10]} ns\) holds more"):
         load(node, page_size=PAGE)
 

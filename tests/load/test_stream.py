@@ -14,19 +14,18 @@ from itertools import pairwise
 import pandas as pd
 import pyarrow as pa
 import pytest
-import stamina
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.load import changes
 from balance_analysis.load.stream import AHEAD, QUEUED, settle_windows
-from balance_analysis.node.retry import Throttle
-from balance_analysis.node.walk import Step
-from balance_analysis.node.window import Window
+from balance_analysis.node.client import Throttle
+from balance_analysis.node.walk import Step, Window
 from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA
 from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.waits import sleeping
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
@@ -198,7 +197,7 @@ def test_a_rate_is_kept_by_all_workers_together():
 def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
     caplog.set_level(logging.WARNING, "balance_analysis")
     limit = (30, 15)
-    with LoopbackNode(ROWS, rate_limit=limit) as node, stamina.set_testing(False):
+    with LoopbackNode(ROWS, rate_limit=limit) as node, sleeping(time.sleep):
         table = load(node.url, page_size=25, workers=4)
     assert len(table) == len(ROWS)
     loaded = table.attrs["balance_analysis"]

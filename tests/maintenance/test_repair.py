@@ -53,6 +53,7 @@ from tests.maintenance.damages import (
     truncate,
     verify,
 )
+from tests.moments import from_microseconds
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, delete, swap])
@@ -282,7 +283,8 @@ def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
     asked = [(day, START + 6 * HOUR), (START + 9 * HOUR, day + DAY)]
     report = reports[-1]
     assert done.periods == (SECOND,)
-    assert report.spans == report.committed == [[text(a), text(b)] for a, b in asked]
+    spans = [(from_microseconds(a), from_microseconds(b)) for a, b in asked]
+    assert report.spans == report.committed == spans
     assert (report.rows, report.conflicts, report.source) == (0, 0, node.url)
     assert report.block_height is not None
     assert report.requests == len(node.requests) - before

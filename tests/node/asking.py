@@ -14,7 +14,7 @@ from tests.loopback.following import CHANGES
 
 if TYPE_CHECKING:
     from balance_analysis.node.decode import DecodedPage
-    from balance_analysis.node.window import Ask, PageRequest
+    from balance_analysis.node.walk import Ask, PageRequest
     from tests.loopback import LoopbackNode
 
 NOWHERE = "http://in-process.test"

@@ -7,16 +7,16 @@ import re
 
 import pytest
 import requests
-import stamina
 
 from balance_analysis import Client, RequestError, TooLargeError, __version__
+from balance_analysis.node.client import ATTEMPTS, PAUSES, Throttle
 from balance_analysis.node.decode import decode_page
 from balance_analysis.node.exchange import LONGEST_WAIT
-from balance_analysis.node.retry import ATTEMPTS, PAUSES, Throttle
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.query import BALANCE_CHANGES
 from tests.node.answers import page_of
 from tests.node.asking import NOWHERE, session_to
+from tests.waits import without_waits
 
 ROWS = random_history(5, rows=20, accounts=8)
 RANGE = [
@@ -54,7 +54,7 @@ NOT_RETRIED = {
 
 @pytest.fixture(autouse=True)
 def retries_without_waits():
-    with stamina.set_testing(True, attempts=ATTEMPTS):
+    with without_waits():
         yield
 
 
@@ -169,7 +169,18 @@ def test_the_rate_is_kept_over_retries_too(node, client):
     node.faults = [Fault.status(503)] * 3
     client.get(BALANCE_CHANGES, RANGE, decode_page)
     client.get(BALANCE_CHANGES, RANGE, decode_page)
-    assert slept == pytest.approx([1 / 50, 2 / 50, 3 / 50, 4 / 50])
+    slots = [seconds for seconds in slept if seconds < 0.5]
+    assert slots == pytest.approx([1 / 50, 2 / 50, 3 / 50, 4 / 50])
+
+
+def test_a_pause_before_another_try_is_longer_each_time(node):
+    slept = []
+    node.faults = lambda *_: Fault.status(503)
+    with Client(NOWHERE, session=session_to(node), sleep=slept.append) as client:
+        failure(client)
+    assert len(slept) == ATTEMPTS - 1
+    for number, seconds in enumerate(slept):
+        assert 0.5 * 2**number <= seconds <= min(0.5 * 2**number + 1, 15)
 
 
 def test_it_gives_up_after_all_attempts(node, client):
@@ -245,7 +256,7 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
         now[0] += seconds
 
     node = LoopbackNode(faults=[Fault.rate_limited(1)] * PAUSES)
-    with stamina.set_testing(False), Client(NOWHERE, session=session_to(node)) as client:
+    with Client(NOWHERE, session=session_to(node)) as client:
         client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
         client.get(BALANCE_CHANGES, RANGE, decode_page)
     assert slept == pytest.approx([1.25] * PAUSES)
@@ -280,7 +291,6 @@ def test_the_header_of_a_ban_wins(node, client):
 )
 def test_a_fault_of_the_network_is_asked_again_and_then_told(fault, says):
     with (
-        stamina.set_testing(True, attempts=2),
         LoopbackNode(ROWS, faults=lambda *_: fault) as node,
         Client(node.url, timeout=0.2 if "did not" in says else 60) as client,
     ):
@@ -288,7 +298,7 @@ def test_a_fault_of_the_network_is_asked_again_and_then_told(fault, says):
         assert re.search(says, str(error))
         assert node.url in str(error)
         assert error.retryable
-        assert len(node.requests) == 2
+        assert len(node.requests) == ATTEMPTS
 
 
 def test_a_damaged_encoding_is_asked_again_and_then_told():

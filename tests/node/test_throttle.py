@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis import RequestError
-from balance_analysis.node.retry import Throttle
+from balance_analysis.node.client import Throttle
 
 
 class Clock:
@@ -104,17 +104,6 @@ def test_a_told_pause_is_waited_as_it_is_again_and_again(per_second, caplog):
     assert clock.slept == waits
     told = [float(record.getMessage().split()[-2]) for record in caplog.records]
     assert told == pytest.approx(waits, abs=0.05)
-
-
-def test_a_told_pause_goes_before_what_waits_for_a_slower_rate():
-    clock = Clock()
-    throttle = Throttle(None, clock=clock, sleep=lambda _: None)
-    for _ in range(6):
-        clock.now += 1
-        refused(throttle, seconds=1.0, is_told=True)
-    for _ in range(5):  # threads that are given slots of the slower rate
-        throttle.wait()
-    assert refused(throttle, seconds=1.0, is_told=True) == pytest.approx(1.0)
 
 
 def test_a_told_pause_keeps_to_the_rate_of_the_caller():

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from balance_analysis import IncompleteError, RequestError, TooLargeError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
-from balance_analysis.node.walk import find_oldest, take_step
-from balance_analysis.node.window import (
+from balance_analysis.node.walk import (
     EARLIEST,
     HALVINGS,
     Window,
     ask_less,
     fetch,
+    find_oldest,
+    take_step,
 )
 from tests.loopback import LoopbackNode, Row, histories, random_history
 from tests.node.answers import page_of, row

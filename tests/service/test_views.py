@@ -18,7 +18,7 @@ import balance_analysis as ba
 from balance_analysis import Archive
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.wire import PARTS, VIEWS
-from balance_analysis.segments.chain import source_text
+from balance_analysis.segments.segment import source_text
 from tests.archive.writing import writer_of
 from tests.explorer.test_views import check, check_headline, told, with_relative
 from tests.moments import from_microseconds
@@ -158,11 +158,11 @@ def check_explanation(archive, page, account, at):
     (one,) = as_dicts(found["explanation"])
     assert one["balance"] == (None if expected.balance is None else str(expected.balance))
     assert (one["at"], one["why"], one["state"]) == (at, expected.why, expected.state)
-    assert (one["source"], one["run"]) == (expected.source, expected.run)
+    assert one["source"] == expected.source
     cited = [row for row in (expected.before, expected.row, expected.after) if row]
-    assert [
-        (row["file"], row["row_group"], row["balance"]) for row in as_dicts(found["cited"])
-    ] == [(row.file, row.row_group, str(row.balance)) for row in cited]
+    assert [(row["file"], row["balance"]) for row in as_dicts(found["cited"])] == [
+        (row.file, str(row.balance)) for row in cited
+    ]
 
 
 def merged(gaps):

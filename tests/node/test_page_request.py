@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from balance_analysis import ACCOUNT_TYPES
 from balance_analysis.filters import Filters
-from balance_analysis.node.window import PageRequest, filter_parameters
+from balance_analysis.node.walk import PageRequest, filter_parameters
 
 IDS = tuple(f"{number:064x}" for number in range(300))
 

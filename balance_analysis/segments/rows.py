@@ -1,7 +1,7 @@
-"""What the tables of a segment hold: accounts, blocks, rows, the ledger's flows, assets, limits.
+"""Read the tables of segments: rows of balance changes, flows of the ledger, assets, limits.
 
-Rows are balances joined with accounts, each on one of the segment's blocks. Flows are what the
-ledger moved: they are read to be compared with, and never kept.
+A row is a balance joined with its account, on one of the segment's blocks. Flows are the ledger's
+entries: they are read for comparison, and never kept.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final
+from itertools import islice, pairwise
+from typing import Any, Final, Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -22,11 +24,22 @@ from numpy.typing import NDArray
 
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError, DecodeError, IncompleteError, logger
-from balance_analysis.filters import Filters
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.filters import (
+    FilterKeywords,
+    Filters,
+    make_filters,
+    take_names,
+    takes_filters,
+)
+from balance_analysis.frame import to_frame
+from balance_analysis.known import note_known, note_rows
+from balance_analysis.labels import Names, note_names
 from balance_analysis.rows import BadRow, are_balances, balance_fault, has_repeats
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
+    ATTRS_KEY,
     FIRST_MOMENT,
     LAST_MOMENT,
     LIMIT_FLAGS,
@@ -44,9 +57,12 @@ from balance_analysis.segments.segment import (
     LEDGER,
     LIMITS,
     Segment,
+    find_stretches,
     heights_text,
+    missing_blocks,
 )
-from balance_analysis.text import list_text
+from balance_analysis.spans import Span
+from balance_analysis.text import iso_text, list_text
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
@@ -55,8 +71,124 @@ _COLUMNS: Final = ("account_id", "vega_time", "balance")
 _IDS: Final = ("asset_id", "type", "party_id", "market_id")
 """The columns of accounts that are the columns of `ACCOUNT_KEY`."""
 
+_THREADS: Final = 2
+"""How many segments are read at once."""
+
 _VALUES: Final = {"t": True, "f": False}
 _NOT_SET: Final = pd.Timestamp(0, tz="UTC")
+
+
+@takes_filters
+def read_segments(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    on_bad_rows: Literal["raise", "quarantine"] = "raise",
+    **filters: Unpack[FilterKeywords],
+) -> pd.DataFrame:
+    """Read balance changes from network history segments, proven to be complete.
+
+    Parameters
+    ----------
+    paths
+        The segments: zips, unpacked ones, folders of such, and patterns such as `history/*.zip`.
+        The same one may be given twice; others must not share blocks.
+    on_bad_rows
+        What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
+        which leaves it out and keeps it, raw and with the reason, in the table's attrs.
+    asset_id, party_ids, market_ids, account_types
+        Which accounts, as for `load_balance_changes`.
+    assets
+        Symbols and decimals of assets, as for `read_assets`; they win over those in the segments.
+    labels
+        Own names, as for `load_balance_changes`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table, with the rows that a node lists for these blocks. Its attrs have, as JSON:
+        `source`, `start`, `end`, `rows`, `block_height` (the last one), `known` (from the first
+        block of each stretch of segments through its last), the assets, and quarantined rows. Where
+        segments begin with the network's first block, no account held anything before, and
+        functions go by that: a balance before an account's first row is 0 then, not unknown.
+
+    Raises
+    ------
+    DecodeError
+        If a segment is damaged, lacks a table, or has a bad row.
+    IncompleteError
+        If a segment lacks a block, or names another one before it than there is.
+    NetworkMismatchError
+        If the segments are of two chains.
+    CheckError
+        If two different segments share a block, or one has two rows of one account and block.
+    FileNotFoundError
+        If a path names nothing.
+    ValueError
+        If a filter is malformed.
+    """
+    stretches = find_stretches(paths)
+    last = stretches[-1].segments[-1]
+    names = Names(read_segment_assets(last)).updated(take_names(filters))
+    filters["assets"] = names.assets
+    wanted = make_filters(**filters)
+    batches, known, bad_rows = [], [], []
+    for stretch in stretches:
+        parts = [part for _, part in iter_rows(stretch.segments, wanted, on_bad_rows)]
+        known.append((int(parts[0].times[0]), int(parts[-1].times[-1]) + 1))
+        batches += [part.rows for part in parts]
+        bad_rows += [bad for part in parts for bad in part.bad_rows]
+    if gaps := missing_blocks(stretches):
+        logger.warning(
+            "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
+        )
+    table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    metadata: dict[str, Any] = {
+        "source": ", ".join(stretch.source for stretch in stretches),
+        "start": iso_text(known[0][0]),
+        "end": iso_text(known[-1][1]),
+        "rows": len(table),
+        "block_height": last.last,
+        "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in bad_rows],
+    }
+    table.attrs[ATTRS_KEY] = note_names(metadata, names)
+    note_known(table, known, nothing_before=stretches[0].is_from_first)
+    note_rows(table)
+    return table
+
+
+def iter_rows(
+    segments: Sequence[Segment],
+    filters: Filters,
+    on_bad_rows: Literal["raise", "quarantine"] = "quarantine",
+) -> Generator[tuple[Segment, SegmentRows]]:
+    """Yield segments of one stretch with their rows, in order, reading a few ahead.
+
+    Raises
+    ------
+    IncompleteError, DecodeError, CheckError
+        As `read_rows`; IncompleteError as well where a segment doesn't begin after the one before,
+        and DecodeError for a bad row where these are to raise.
+    """
+    # Those of the last one are of all: accounts are never taken away.
+    accounts = read_accounts(segments[-1], filters)
+    before: int | None = None
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="balance_analysis") as pool:
+        todo = (pool.submit(read_rows, each, accounts) for each in segments)
+        waiting: deque[Future[SegmentRows]] = deque()
+        try:
+            for segment in segments:
+                waiting.extend(islice(todo, 2 * _THREADS - len(waiting)))
+                part = waiting.popleft().result()
+                if before is not None and part.times[0] <= before:
+                    raise IncompleteError(f"{segment} begins before the segment before it ends")
+                before = int(part.times[-1])
+                for bad in part.bad_rows if on_bad_rows == "raise" else ():
+                    raise DecodeError(
+                        f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw
+                    )
+                yield segment, part
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +198,11 @@ class Accounts:
     Attributes
     ----------
     places
-        Where each stands, by its id.
+        The place of each account in the columns, by its id.
     keys
-        Each column of `ACCOUNT_KEY`.
+        The columns of `ACCOUNT_KEY`.
     wanted
-        Which of them are asked for.
+        Whether the filters let each account through.
     """
 
     places: dict[str, int]
@@ -133,15 +265,11 @@ def _type_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of a segment, ascending: heights, times in microseconds, and these as text.
-
-    Those from the place `since` on are taken of it.
-    """
+    """The blocks of a segment, ascending: heights, times in microseconds, and these as text."""
 
     heights: NDArray[np.int64]
     times: NDArray[np.int64]
     texts: pa.StringArray
-    since: int
 
 
 def read_blocks(segment: Segment) -> Blocks:
@@ -152,7 +280,7 @@ def read_blocks(segment: Segment) -> Blocks:
     Raises
     ------
     IncompleteError
-        If a block is missing for another reason, or there is one too much.
+        If a block is missing for another reason, or there is one too many.
     DecodeError
         If the table is damaged.
     """
@@ -166,8 +294,19 @@ def read_blocks(segment: Segment) -> Blocks:
     times = _moments(texts, f"{segment}: a block's time")
     if np.any(np.diff(times) <= 0):
         raise DecodeError(f"{segment}: the times of its blocks don't ascend")
-    since = min(int(np.searchsorted(found, segment.begin)), len(found) - 1)
-    return Blocks(found, times, texts, since)
+    return Blocks(found, times, texts)
+
+
+def span_of(segments: Sequence[Segment]) -> Span:
+    """Return the time of segments of one stretch: [first block, behind the last one).
+
+    Raises
+    ------
+    IncompleteError, DecodeError
+        As `read_blocks`.
+    """
+    first, last = (read_blocks(segments[place]).times for place in (0, -1))
+    return int(first[0]), int(last[-1]) + 1
 
 
 def _check_heights(segment: Segment, found: NDArray[np.int64], texts: pa.StringArray) -> None:
@@ -187,7 +326,7 @@ def _check_heights(segment: Segment, found: NDArray[np.int64], texts: pa.StringA
 
 
 def _are_of(segment: Segment, moments: pa.StringArray) -> bool:
-    """Whether everything in a segment that has a time since the first of some has one of them."""
+    """Return whether all times in a segment's tables, from the first moment on, are among these."""
     for name in (BALANCES, LEDGER, ACCOUNTS):
         [found] = segment.table(name, ("vega_time",)).columns
         since = found.filter(pc.greater_equal(found, pc.min(moments)))
@@ -213,9 +352,9 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRows:
-    """What a segment has of its blocks: their rows, of `ARROW_SCHEMA` and in time order.
+    """The rows of a segment, of `ARROW_SCHEMA` and in time order; the times of its blocks.
 
-    The table can't hold `bad_rows`. The times of the blocks ascend, in microseconds.
+    `bad_rows` are those that a table can't hold. Times are in microseconds and ascend.
     """
 
     rows: pa.RecordBatch
@@ -229,7 +368,7 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     Parameters
     ----------
     accounts
-        Those of this segment or of a later one.
+        Accounts of this segment or of a later one.
 
     Raises
     ------
@@ -245,17 +384,17 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
     bad_rows = tuple(_bad_rows(bad, blocks, accounts))
-    return SegmentRows(rows, bad_rows, blocks.times[blocks.since :])
+    return SegmentRows(rows, bad_rows, blocks.times)
 
 
 def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:
-    """Return what each entry of a segment's ledger gave to and took from accounts.
+    """Return the flows of a segment's ledger: what each entry gave to and took from accounts.
 
     Returns
     -------
     pyarrow.RecordBatch
-        `ARROW_SCHEMA`, where `balance` is the flow, negative where it was taken: two rows an entry,
-        of the accounts that are wanted, in time order.
+        `ARROW_SCHEMA`, where `balance` is the flow, negative where it was taken. An entry has two
+        rows, less those of unwanted accounts. In time order.
 
     Raises
     ------
@@ -280,16 +419,13 @@ def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:
 def _join(
     table: pa.RecordBatch, blocks: Blocks, accounts: Accounts
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return what accounts have in blocks as rows, in time order, and what of it can be none.
-
-    The rows are of the accounts that are wanted, and in the blocks that are taken of the segment.
-    """
+    """Return good lines as rows of the accounts that are wanted, in time order, and bad lines."""
     ids, moments, balances = table.columns
     account, block = accounts.find(ids), pc.index_in(moments, value_set=blocks.texts)
     is_good = pc.and_(pc.and_(are_balances(balances), block.is_valid()), pa.array(account >= 0))
     height = pc.fill_null(block, -1).to_numpy()
     order = np.flatnonzero(is_good.to_numpy(zero_copy_only=False))
-    order = order[accounts.wanted[account[order]] & (height[order] >= blocks.since)]
+    order = order[accounts.wanted[account[order]]]
     order = order[np.argsort(height[order], kind="stable")]
     places = pa.array(account[order])
     # With ids in use alone: a network has many more.

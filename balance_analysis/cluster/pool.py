@@ -1,10 +1,4 @@
-"""Run tasks on an executor, here or elsewhere: of an export each period is one.
-
-Tasks run side by side and end in any order. What they leave is taken in time order, by one process,
-so that the archive is, at every moment, the one that it would have made alone. A task holds all
-that it needs, and touches nothing of the archive but a file that is named by its content: to run it
-twice, or to kill it in the middle, changes nothing.
-"""
+"""Run tasks on an executor, here or elsewhere, and take their results in order."""
 
 from __future__ import annotations
 
@@ -14,32 +8,18 @@ import importlib.metadata
 import os
 import queue
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-import pyarrow as pa
-
-from balance_analysis.archive import layout
-from balance_analysis.archive.commit import merge_rows, read_noted
-from balance_analysis.archive.coverage import FileEntry
-from balance_analysis.archive.datafile import NO_ROWS, encode_rows
-from balance_analysis.archive.manifest import check_seen
-from balance_analysis.archive.store import Store
 from balance_analysis.errors import logger
-from balance_analysis.node.walk import Step
-from balance_analysis.rows import canonical, last_block, within
-from balance_analysis.schema import ARROW_SCHEMA
 
 _LOOK: Final = 60.0
 """After so many seconds without news a cluster is looked at."""
 
 _PACKAGES: Final = ("balance-analysis", "pyarrow")
 """What makes the files: workers must have the driver's versions."""
-
-LoadElsewhere = Callable[[int, int], tuple[Sequence[Step], int]]
-"""Returns the steps of [start, end), and how many requests were sent; it pickles."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -178,114 +158,10 @@ def _check_workers(cluster: Any) -> None:  # noqa: ANN401 - a distributed.Client
     own = {name: importlib.metadata.version(name) for name in _PACKAGES}
     # As an expression: a worker without the package can't read a function of it.
     look = (
-        "__import__('importlib').import_module('balance_analysis.ingest.executor') and "
+        "__import__('importlib').import_module('balance_analysis.cluster.pool') and "
         f"{{name: __import__('importlib.metadata').metadata.version(name) for name in {_PACKAGES}}}"
     )
     for worker, found in cluster.run(eval, look, on_error="return").items():
         if found != own:
             wanted = " and ".join(f"{name} {version}" for name, version in own.items())
             raise ValueError(f"the worker {worker} has {found!r}: install {wanted} there")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedPeriod:
-    """What came of a period's share of a span; it pickles, and is small where its file is staged.
-
-    Attributes
-    ----------
-    start, end
-        Which share: all of [start, end), microseconds.
-    note
-        What the period's file is going to be; `None` where there is no row in the share, neither a
-        new one nor one that the archive holds.
-    content
-        The file; `None` where it is staged in the archive under the name of its content.
-    added
-        How many rows more the file has then.
-    changed, absent
-        The rows that the archive holds and that came with another balance, or did not come again.
-    last
-        The rows of the last block that came.
-    steps
-        What was asked, without the rows.
-    requests
-        How many were sent elsewhere.
-    """
-
-    start: int
-    end: int
-    note: FileEntry | None = None
-    content: bytes | None = None
-    added: int = 0
-    changed: pa.Table = field(default_factory=lambda: NO_ROWS)
-    absent: pa.Table = field(default_factory=lambda: NO_ROWS)
-    last: pa.Table = field(default_factory=lambda: NO_ROWS)
-    steps: tuple[Step, ...] = ()
-    requests: int = 0
-
-
-def make_period(known: pa.Table, steps: Sequence[Step], start: int, end: int) -> LoadedPeriod:
-    """Return what becomes of a period's known rows with those of steps in [start, end)."""
-    bare = tuple(replace(step, batches=()).between(start, end) for step in steps)
-    new = pa.Table.from_batches([each for step in steps for each in step.batches], ARROW_SCHEMA)
-    new = within(new, start, end)
-    if not new.num_rows and not within(known, start, end).num_rows:
-        return LoadedPeriod(start, end, steps=bare)
-    rows, changed, absent = merge_rows(known, new, start, end)
-    content, note = encode_rows(rows)
-    added = rows.num_rows - known.num_rows
-    last = canonical(last_block(new)[1])
-    return LoadedPeriod(start, end, note, content, added, changed, absent, last, bare)
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodTask:
-    """A period's share of a span, [start, end), which any process can load.
-
-    Attributes
-    ----------
-    period
-        Which.
-    load
-        Loads it.
-    store
-        The archive.
-    mark
-        A file of the archive that only this run has written.
-    file, note
-        The name of the period's file, and what it must be; `None` where the archive has none.
-    """
-
-    period: str
-    start: int
-    end: int
-    load: LoadElsewhere
-    store: Store
-    mark: str
-    file: str
-    note: FileEntry | None
-
-    def __str__(self) -> str:
-        return f"the period {self.period}"
-
-
-def load_period(task: PeriodTask) -> LoadedPeriod:
-    """Return what came of a task, whose file is staged.
-
-    Raises
-    ------
-    ArchiveError
-        If the archive is not the one that the run writes to, or its file is not what is noted.
-    RequestError, DecodeError, IncompleteError, CheckError
-        As what loads it.
-    OSError
-        If the file can't be written.
-    """
-    store = task.store
-    check_seen(store, task.mark)
-    known = read_noted(store, task.file, task.note)
-    steps, requests = task.load(task.start, task.end)
-    part = make_period(known, steps, task.start, steps[-1].end)
-    if part.note is not None and part.content is not None and part.note != task.note:
-        store.write(layout.staged_file(part.note.sha256), part.content)
-    return replace(part, content=None, requests=requests)

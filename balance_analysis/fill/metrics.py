@@ -9,9 +9,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from balance_analysis.archive.coverage import Coverage
-from balance_analysis.archive.runs import RunReport, last_success
-from balance_analysis.archive.snapshot import read_snapshot
+from balance_analysis.archive.manifest import Manifest, read_manifest
+from balance_analysis.archive.runs import Run, last_success
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike, replacing
@@ -35,9 +34,7 @@ _GAUGES: Final = {
 }
 
 
-def write_metrics(
-    path: PathLike, store: Store, *, report: RunReport | None, exit_code: int
-) -> None:
+def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code: int) -> None:
     """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
 
     Parameters
@@ -57,9 +54,9 @@ def write_metrics(
         If it can't be written.
     """
     now = dt.datetime.now(dt.UTC)
-    run = RunReport("", now.isoformat()) if report is None else report
+    run = Run() if report is None else report
     values = {
-        "last_run_timestamp_seconds": _seconds(run.started),
+        "last_run_timestamp_seconds": round(run.started.timestamp(), 3),
         "new_rows": run.rows,
         "conflicts": run.conflicts,
         "bad_rows": run.bad_rows,
@@ -68,10 +65,10 @@ def write_metrics(
         "exit_code": exit_code,
     }
     with contextlib.suppress(ArchiveError, OSError):
-        values |= _figures(read_snapshot(store).coverage, now.timestamp())
+        values |= _figures(read_manifest(store), now.timestamp())
         success = last_success(store)
         if success is not None and success.ended is not None:
-            values["last_success_timestamp_seconds"] = _seconds(success.ended)
+            values["last_success_timestamp_seconds"] = round(success.ended.timestamp(), 3)
     registry = CollectorRegistry()
     for name, said in _GAUGES.items():
         if name in values:
@@ -81,17 +78,13 @@ def write_metrics(
         temporary.write_bytes(generate_latest(registry))
 
 
-def _figures(state: Coverage, now: float) -> dict[str, float]:
-    start, end = state.bounds(proven=False)
+def _figures(manifest: Manifest, now: float) -> dict[str, float]:
+    evidence = manifest.evidence
     figures = {
-        "archive_rows": float(sum(note.rows for note in state.files.values())),
-        "gaps": len(state.missing(start, end, proven=False)),
-        "unproven_intervals": sum(not interval.proven for interval in state.intervals),
+        "archive_rows": float(sum(note.rows for note in manifest.files.values())),
+        "gaps": len(evidence.missing(*evidence.bounds)),
+        "unproven_intervals": len(evidence.unproven),
     }
-    if state.intervals:
-        figures["lag_seconds"] = round(now - end / 1e6, 3)
+    if evidence.answers:
+        figures["lag_seconds"] = round(now - evidence.bounds[1] / 1e6, 3)
     return figures
-
-
-def _seconds(moment: str) -> float:
-    return round(dt.datetime.fromisoformat(moment).timestamp(), 3)

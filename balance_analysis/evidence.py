@@ -1,0 +1,418 @@
+"""Evidence: what the answers of nodes prove of an interval, beside the rows that they bring.
+
+Rows alone don't show what is missing: history that a node forgot looks like nothing having
+happened. So each answer is kept with its node, the moments at which it was asked, and whether the
+node could know all of it. Every word that vouches ("complete", "confirmed") is derived from these
+answers when it is asked for. Nothing stores it. Moments are microseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from balance_analysis.filters import Filters
+from balance_analysis.spans import Span, between, joined, overlap
+
+STATES: Final = ("confirmed", "complete", "unproven", "missing")
+"""The states of a stretch of time, best first."""
+
+Account = tuple[str, ...]
+"""The four ids of an account, in the order of `ACCOUNT_KEY`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A source of rows.
+
+    Attributes
+    ----------
+    name
+        Its address, or another name for people.
+    origin
+        What its rows came from: resolved addresses with ports, or `segments:CHAIN`. Two sources
+        whose origins share an element may be one. Nothing is known of an empty origin.
+    """
+
+    name: str
+    origin: frozenset[str] = frozenset()
+
+    def is_independent_of(self, other: Node) -> bool:
+        """Whether both origins are known and share nothing."""
+        return bool(self.origin and other.origin) and self.origin.isdisjoint(other.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """From when to when a node answers completely.
+
+    Attributes
+    ----------
+    start
+        The node holds a row at or before this moment, so it has forgotten nothing since.
+    end
+        Up to where it has all rows: its last block, or its newest row if it names no block.
+    height
+        The height of its last block.
+    """
+
+    node: Node
+    start: int
+    end: int
+    height: int | None = None
+
+    def __and__(self, other: Reach) -> Reach:
+        """Return the reach that two looks at one node have in common."""
+        heights = [each.height for each in (self, other) if each.height is not None]
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return Reach(self.node, start, end, min(heights, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One stretch of time as one node answered it.
+
+    Attributes
+    ----------
+    span
+        The stretch, [start, end).
+    node
+        Who answered.
+    asked
+        When it was asked: the first and the last moment of joined answers.
+    heights
+        The node's last block when it was asked, the lowest and the highest of joined answers; of
+        segments the first and the last block. `None` if the node named none.
+    reached
+        Whether the node's reach held the stretch before and after it was asked.
+    """
+
+    span: Span
+    node: Node
+    asked: Span
+    heights: tuple[int, int] | None = None
+    reached: bool = True
+
+    def joined(self, after: Answer) -> Answer | None:
+        """Return this answer and the next one as one; `None` if they don't continue each other."""
+        alike = (self.node, self.reached, self.heights is None)
+        if self.span[1] != after.span[0] or alike != (
+            after.node,
+            after.reached,
+            after.heights is None,
+        ):
+            return None
+        heights = self.heights
+        if self.heights and after.heights:
+            lows, highs = zip(self.heights, after.heights, strict=True)
+            heights = min(lows), max(highs)
+        asked = min(self.asked[0], after.asked[0]), max(self.asked[1], after.asked[1])
+        return replace(self, span=(self.span[0], after.span[1]), asked=asked, heights=heights)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A row that proves nothing: a bad one that was set aside, or one on which two answers differ.
+
+    Attributes
+    ----------
+    span
+        The moments that it may be of.
+    account
+        Its account; `None` if it can't be read, so that it may be any.
+    """
+
+    span: Span
+    account: Account | None = None
+
+
+Words = tuple[tuple[Span, Node], ...]
+"""Stretches, each with the node that agreed or disagreed about its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is proven of some accounts' rows.
+
+    Attributes
+    ----------
+    filters
+        The accounts.
+    answers
+        Who answered for which stretch; ascending, without overlap.
+    set_aside
+        Bad rows that were left out.
+    agreed, disputed
+        Which node has the same rows, and which has others.
+    from_first_block
+        Whether the first answer begins with the network's first block.
+    """
+
+    filters: Filters = Filters()  # noqa: RUF009 - frozen
+    answers: tuple[Answer, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
+    agreed: Words = ()
+    disputed: Words = ()
+    from_first_block: bool = False
+
+    @property
+    def answered(self) -> list[Span]:
+        """The stretches that some node answered for."""
+        return joined(answer.span for answer in self.answers)
+
+    @property
+    def complete(self) -> list[Span]:
+        """The stretches of which every row is there, as a node that reaches over them sent it."""
+        return between_all(self._reached, [bad.span for bad in self.set_aside])
+
+    @property
+    def complete_for_others(self) -> list[Span]:
+        """The same for accounts that no bad row is of."""
+        return between_all(self._reached, [x.span for x in self.set_aside if x.account is None])
+
+    @property
+    def _reached(self) -> list[Span]:
+        return joined(answer.span for answer in self.answers if answer.reached)
+
+    @property
+    def unproven(self) -> list[Span]:
+        """The stretches whose rows are there, but some of them may be missing."""
+        return between_all(self.answered, self.complete)
+
+    @property
+    def confirmed(self) -> list[Span]:
+        """The complete stretches that a node of another origin agrees with and none disputes."""
+        found = [span for span, _ in self.confirmations()]
+        return joined(found)
+
+    def confirmations(self) -> Iterator[tuple[Span, Node]]:
+        """Yield the confirmed stretches, each with a node that agrees."""
+        disputed, complete = [span for span, _ in self.disputed], self.complete
+        for span, node in self.agreed:
+            for answer in self.answers:
+                if node.is_independent_of(answer.node):
+                    both = overlap(overlap(complete, [answer.span]), [span])
+                    yield from ((each, node) for each in between_all(both, disputed))
+
+    def incomplete(self, start: int, end: int) -> list[Span]:
+        """Return the parts of [start, end) that aren't complete."""
+        return between(self.complete, self._since(start, end), end)
+
+    def missing(self, start: int, end: int) -> list[Span]:
+        """Return the parts of [start, end) that no node answered for."""
+        return between(self.answered, self._since(start, end), end)
+
+    def _since(self, start: int, end: int) -> int:
+        """Return a start, moved past the time before the first block, in which nothing happened."""
+        return max(start, min(end, self.bounds[0])) if self.from_first_block else start
+
+    @property
+    def bounds(self) -> Span:
+        """Where the first answer begins and the last one ends; 0, 0 without answers."""
+        return (self.answers[0].span[0], self.answers[-1].span[1]) if self.answers else (0, 0)
+
+    @property
+    def complete_bounds(self) -> Span:
+        """Where the first complete stretch begins and the last one ends; 0, 0 without one."""
+        complete = self.complete
+        return (complete[0][0], complete[-1][1]) if complete else (0, 0)
+
+    def answer_at(self, moment: int) -> Answer | None:
+        """Return the answer for a moment, if there is one."""
+        return next((answer for answer in self.answers if _holds(answer.span, moment)), None)
+
+    def stretches(self) -> Iterator[tuple[Span, str, Answer | None, Node | None]]:
+        """Yield stretches in time order: span, state, answer, and the node that confirms it."""
+        confirmations, complete = [*self.confirmations()], self.complete
+        cuts = [*(x.span for x in self.answers), *complete, *(span for span, _ in confirmations)]
+        for start, end in itertools.pairwise(sorted({*itertools.chain(*cuts)})):
+            answer = self.answer_at(start)
+            by = next((node for span, node in confirmations if _holds(span, start)), None)
+            state = "missing" if answer is None else "unproven"
+            if any(_holds(span, start) for span in complete):
+                state = "complete" if by is None else "confirmed"
+            yield (start, end), state, answer, by
+
+    def within(self, start: int, end: int) -> Evidence:
+        """Return the evidence for [start, end)."""
+        return self.clipped([(start, end)])
+
+    def clipped(self, spans: Sequence[Span]) -> Evidence:
+        """Return the evidence for some stretches."""
+
+        def words(said: Words) -> Words:
+            return tuple((part, node) for span, node in said for part in overlap([span], spans))
+
+        answers = (
+            replace(answer, span=part)
+            for answer in self.answers
+            for part in overlap([answer.span], spans)
+        )
+        bad = (
+            replace(each, span=part)
+            for each in self.set_aside
+            for part in overlap([each.span], spans)
+        )
+        found = replace(
+            self,
+            answers=tuple(sorted(answers, key=lambda answer: answer.span)),
+            set_aside=tuple(bad),
+            agreed=words(self.agreed),
+            disputed=words(self.disputed),
+        )
+        is_first = self.from_first_block and found.bounds[0] == self.bounds[0]
+        return replace(found, from_first_block=is_first and bool(found.answers))
+
+    def narrow(self, filters: Filters) -> Evidence:
+        """Return the evidence for the accounts that both these filters and others select."""
+        both = self.filters.intersection(filters)
+        if both is None:
+            return Evidence(filters)
+        bad = (x for x in self.set_aside if x.account is None or both.selects(x.account))
+        return replace(self, filters=both, set_aside=tuple(bad))
+
+    def __or__(self, newer: Evidence) -> Evidence:
+        """Return this evidence and newer one of the same accounts.
+
+        A newer answer takes the place of what it overlaps. One that didn't reach over its stretch
+        only fills what no answer reached.
+        """
+        if self.filters != newer.filters:
+            raise ValueError("evidence of different accounts can't be joined")
+        added = [
+            replace(answer, span=part)
+            for answer in newer.answers
+            for part in between([] if answer.reached else self._reached, *answer.span)
+        ]
+        spans = [answer.span for answer in added]
+        kept = [
+            replace(answer, span=part)
+            for answer in self.answers
+            for part in between(spans, *answer.span)
+        ]
+        bad = [
+            replace(each, span=part)
+            for each in self.set_aside
+            for part in between(newer._reached, *each.span)
+        ]
+        ordered = sorted([*kept, *added], key=lambda answer: answer.span)
+        begin = min((each.bounds[0] for each in (self, newer) if each.answers), default=0)
+        return replace(
+            self,
+            answers=tuple(_joined(ordered)),
+            set_aside=tuple(dict.fromkeys([*bad, *newer.set_aside])),
+            agreed=_with_words(self.agreed, newer.agreed),
+            disputed=_with_words(self.disputed, newer.disputed),
+            from_first_block=any(
+                each.from_first_block and each.bounds[0] == begin for each in (self, newer)
+            ),
+        )
+
+    def __and__(self, other: Evidence) -> Evidence:
+        """Return this evidence for what other evidence proves too: its accounts, its stretches.
+
+        What both call complete is the result's `complete`.
+        """
+        both = self.narrow(other.filters)
+        return both.clipped(other.narrow(self.filters).complete)
+
+    def with_words(self, node: Node, shared: Iterable[Span], differing: Iterable[Span]) -> Evidence:
+        """Return this evidence with a node's word on shared stretches in place of its earlier one.
+
+        Parameters
+        ----------
+        node
+            Whose word it is.
+        shared
+            The stretches that were compared.
+        differing
+            The moments at which the node has other rows.
+        """
+        shared, differing = joined(shared), joined(differing)
+        agreed = tuple((span, node) for span in between_all(shared, differing))
+        disputed = tuple((span, node) for span in overlap(shared, differing))
+        return replace(
+            self,
+            agreed=_sorted_words([*_without(self.agreed, node, shared), *agreed]),
+            disputed=_sorted_words([*_without(self.disputed, node, shared), *disputed]),
+        )
+
+    def without_agreement(self, spans: Iterable[Span]) -> Evidence:
+        """Return this evidence for rows that changed in some stretches: none agreed with them."""
+        spans = joined(spans)
+        agreed = ((part, node) for span, node in self.agreed for part in between(spans, *span))
+        return replace(self, agreed=tuple(agreed))
+
+
+def _holds(span: Span, moment: int) -> bool:
+    return span[0] <= moment < span[1]
+
+
+def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """Return what some spans have that others don't."""
+    others = joined(others)
+    return [part for span in spans for part in between(others, *span)]
+
+
+def _joined(answers: Iterable[Answer]) -> Iterator[Answer]:
+    """Yield answers in time order, those that continue each other as one."""
+    last: Answer | None = None
+    for answer in answers:
+        both = None if last is None else last.joined(answer)
+        if last is not None and both is None:
+            yield last
+        last = both or answer
+    if last is not None:
+        yield last
+
+
+def _with_words(older: Words, newer: Words) -> Words:
+    for span, node in newer:
+        older = (*_without(older, node, [span]), (span, node))
+    return _sorted_words(older)
+
+
+def _without(words: Words, node: Node, spans: list[Span]) -> Words:
+    """Return words without what a node said of some stretches."""
+    return tuple(
+        (part, said)
+        for span, said in words
+        for part in (between(spans, *span) if said == node else [span])
+    )
+
+
+def _sorted_words(words: Iterable[tuple[Span, Node]]) -> Words:
+    """Return words by node, stretches that touch as one."""
+    by_node: dict[Node, list[Span]] = {}
+    for span, node in words:
+        by_node.setdefault(node, []).append(span)
+    return tuple((span, node) for node, spans in by_node.items() for span in joined(spans))
+
+
+def to_json(evidence: Evidence) -> dict[str, Any]:
+    """Return evidence as JSON's types."""
+    found: dict[str, Any] = msgspec.to_builtins(evidence, order="sorted")
+    return found
+
+
+def from_json(content: object) -> Evidence:
+    """Return the evidence that `to_json` was given.
+
+    Raises
+    ------
+    ValueError
+        If the content isn't that of evidence, or contradicts itself.
+    """
+    evidence = msgspec.convert(content, Evidence)
+    spans = [answer.span for answer in evidence.answers]
+    others = [bad.span for bad in evidence.set_aside]
+    others += [span for span, _ in (*evidence.agreed, *evidence.disputed)]
+    if any(start >= end for start, end in (*spans, *others)):
+        raise ValueError("an interval is empty or ends before it begins")
+    if any(before[1] > after[0] for before, after in itertools.pairwise(spans)):
+        raise ValueError("its answers overlap or are out of order")
+    return evidence

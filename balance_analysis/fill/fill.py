@@ -1,0 +1,374 @@
+"""Fill an archive from a source of rows, a period at a time.
+
+A period is committed as soon as all of its rows have come, so a run that is cut off keeps what it
+committed. A node is asked what it may have forgotten once, after the rows: until then they are
+unproven, and what a killed run leaves unproven the next run asks for again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from balance_analysis.archive import layout, network
+from balance_analysis.archive.commit import Writer, merge_rows, moments_of
+from balance_analysis.archive.datafile import NO_ROWS, encode_rows
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.manifest import (
+    Query,
+    check_bound,
+    lost_files,
+    partition_of,
+)
+from balance_analysis.archive.runs import Kind, Run, RunWriter, keep_bad_rows, reported
+from balance_analysis.archive.store import Store, Stored, to_store
+from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
+from balance_analysis.evidence import Evidence, SetAside
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.filters import FilterKeywords
+from balance_analysis.load.request import Report, reporting
+from balance_analysis.node.reach import started
+from balance_analysis.node.walk import Step
+from balance_analysis.rows import accounts_in, canonical, within
+from balance_analysis.schema import ARROW_SCHEMA
+from balance_analysis.spans import EVER, Span, between, joined
+from balance_analysis.text import moment_text, range_text, spans_text
+
+PATIENCE: Final = 3.0
+"""Seconds that a node may take to vouch for what an interrupted run keeps."""
+
+_MOST_DOUBTS: Final = 1000
+"""Rows on which two answers differ that the evidence names one by one."""
+
+_LONG: Final = 30.0
+"""Seconds after which a run that goes on asks the node again what it may have forgotten."""
+
+
+class Source(Protocol):
+    """Where rows come from, and what proves them."""
+
+    def rows(self, start: int, end: int) -> Iterator[Step]:
+        """Yield all rows in [start, end), in time order."""
+
+    def answered(self) -> Evidence:
+        """Return the evidence for all rows so far, without asking anything."""
+
+    def evidence(self) -> Evidence:
+        """Return the evidence for all rows so far; a node is asked for its reach."""
+
+    def reach(self, step: Step, start: int, end: int) -> Span:
+        """Return which part of [start, end) the node that answered a step reaches over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a run does.
+
+    Attributes
+    ----------
+    source
+        Where the rows come from.
+    plan
+        Returns the stretches to ask for.
+    finish
+        Keeps what came besides rows.
+    last_block
+        Returns the last block of a chain that rests, if a stretch ended before it.
+    """
+
+    source: Source
+    plan: Callable[[Writer], Sequence[Span]]
+    finish: Callable[[Writer], None]
+    last_block: Callable[[], Step | None] = lambda: None
+
+
+class FillKeywords(FilterKeywords, total=False):
+    """What functions take that fill an archive, and hand to `fill`."""
+
+    partition: layout.Partition | None
+    progress: bool | Report | None
+    dry_run: bool
+    on_report: Callable[[Run], object] | None
+
+
+def fill(
+    archive: Stored | PathLike,
+    make_job: Callable[[Store, Query, RunWriter], Job],
+    kind: Kind,
+    *,
+    partition: layout.Partition | None = None,
+    progress: bool | Report | None = None,
+    dry_run: bool = False,
+    on_report: Callable[[Run], object] | None = None,
+    **filters: Any,  # noqa: ANN401 - FilterKeywords
+) -> Run:
+    """Bring an archive up to date with a source: see `export` and `import_segments`."""
+    store = to_store(archive)
+    accounts = network.make_archive_filters(store, filters).sorted()  # type: ignore[arg-type]
+    query = Query(accounts, partition_of(store, partition))
+    is_new, run = check_bound(store, query), RunWriter(Run(kind=kind))
+    job = make_job(store, query, run)
+    if dry_run:
+        for span in job.plan(Writer(store, query)):
+            run.asks(*span)
+        return run.result()
+    with one_writer(store):
+        is_new = check_bound(store, query)
+        writer = Writer(store, query)
+        # A source that fails at once leaves no archive that is bound to its query.
+        spans = job.plan(writer) if is_new else None
+        if is_new:
+            writer.amend(writer.manifest)
+        with reported(store, writer, run, on_report, kind=kind):
+            writer.recover()
+            spans = job.plan(writer) if spans is None else spans
+            fill_spans(store, writer, job.source, run, spans, progress, job.last_block)
+            job.finish(writer)
+            writer.checkpoint()
+            damaged = run.record.damaged
+            damaged += [x for x in lost_files(store, writer.manifest) if x not in damaged]
+    return run.record
+
+
+def fill_spans(  # noqa: PLR0917 - as a run has them
+    store: Store,
+    writer: Writer,
+    source: Source,
+    run: RunWriter,
+    spans: Sequence[Span],
+    progress: bool | Report | None = False,
+    last_block: Callable[[], Step | None] = lambda: None,
+) -> None:
+    """Ask a source for stretches, and commit what comes: see `Job`."""
+    filler = _Filler(store, writer, source, run, last_block)
+    total, done, rows = sum(end - start for start, end in spans), 0, 0
+    with reporting(progress) as report:
+        try:
+            for start, end in spans:
+                run.asks(start, end)
+                for step in filler.take(start, end):
+                    rows += step.num_rows
+                    report((done + step.end - start) / total, rows)
+                done += end - start
+            filler.prove()
+        except BaseException as error:
+            filler.keep(patience=None if isinstance(error, Exception) else PATIENCE)
+            raise
+    gaps = [gap for span in spans for gap in writer.manifest.evidence.incomplete(*span)]
+    if gaps:
+        logger.warning(
+            "the archive is not complete for %s: the node may have forgotten rows, or doesn't hold "
+            "all of them yet",
+            spans_text(joined(gaps)),
+        )
+
+
+@dataclass(slots=True)
+class _Filler:
+    """Rows on their way into an archive.
+
+    Attributes
+    ----------
+    store, writer, source, run, last_block
+        As of `fill_spans`.
+    before
+        The evidence before the run.
+    begin, front
+        The stretch that is being taken, [begin, ...), and up to where it is committed.
+    waiting
+        Steps from `front` on.
+    committed
+        The stretches that are committed.
+    changed, absent
+        Rows that the archive held: those that came with another balance, and those that didn't
+        come.
+    contradicted
+        Rows that came, and that an earlier complete answer has otherwise, or lacks.
+    is_known
+        Whether the source is known to be of the archive's network.
+    proven_at
+        When the source was asked last what it may have forgotten, in seconds of a clock.
+    """
+
+    store: Store
+    writer: Writer
+    source: Source
+    run: RunWriter
+    last_block: Callable[[], Step | None]
+    before: Evidence = field(init=False)
+    begin: int = 0
+    front: int = 0
+    waiting: list[Step] = field(default_factory=list)
+    committed: list[Span] = field(default_factory=list)
+    changed: pa.Table = field(default_factory=lambda: NO_ROWS)
+    absent: pa.Table = field(default_factory=lambda: NO_ROWS)
+    contradicted: pa.Table = field(default_factory=lambda: NO_ROWS)
+    is_known: bool = False
+    proven_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.before = self.writer.manifest.evidence
+        self.is_known = not self.writer.manifest.files
+
+    def take(self, start: int, end: int) -> Iterator[Step]:
+        """Take the rows of a stretch, and commit each period that is complete."""
+        self.begin = self.front = start
+        self.waiting.clear()
+        if not self.is_known:
+            self._look_at_neighbour(start, end)
+        for step in self.source.rows(start, end):
+            part = step.between(step.start, step.known_end)
+            self._add(part)
+            yield part
+            if part.end < step.end:
+                # The node holds no later block: further answers would be as empty.
+                last = self.last_block()
+                if last is not None and last.start == part.end < end:
+                    self._add(last)
+                break
+        self._commit_periods(with_rest=True)
+
+    def _add(self, step: Step) -> None:
+        self.waiting.append(step)
+        self._commit_periods()
+
+    def keep(self, patience: float | None) -> None:
+        """Commit what is complete, and prove it if the source answers in time.
+
+        The error that ended the run is the one to report, so one in here is only logged.
+        """
+        try:
+            self._commit_periods(with_rest=True)
+            proof = started(self.source.evidence).result(patience)
+            self._join(proof)
+        except (BalanceAnalysisError, OSError, TimeoutError) as error:
+            why = str(error) or "the node doesn't answer"
+            logger.warning("what came last stays unproven until the next export: %s", why)
+
+    def prove(self) -> None:
+        """Ask the source what it may have forgotten, and note what is proven."""
+        self._join(self.source.evidence())
+        self.proven_at = time.monotonic()
+
+    def _commit_periods(self, *, with_rest: bool = False) -> None:
+        """Commit each period that has come completely; with the rest, all that has come."""
+        partition = self.writer.manifest.partition
+        while self.waiting:
+            period, reached = layout.period_of(self.front, partition), self.waiting[-1].end
+            _, end = layout.period_bounds(period, partition)
+            if reached < end and not with_rest:
+                return
+            stop = min(end, reached)
+            steps = [step.between(self.front, stop) for step in self.waiting if step.start < stop]
+            self._commit(period, steps, stop)
+            self.waiting = [x.between(stop, x.end) for x in self.waiting if x.end > stop]
+            if time.monotonic() - self.proven_at > _LONG:
+                self.prove()
+
+    def _commit(self, period: str, steps: list[Step], stop: int) -> None:
+        """Commit the rows of a period in [front, stop)."""
+        batches = [batch for step in steps for batch in step.batches]
+        new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(period)
+        merged = merge_rows(known, new, self.front, stop)
+        self._check_network(within(known, self.front, stop), merged.absent, steps)
+        # Before the manifest says that nothing is missing.
+        self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
+        if self.run.bad_rows:
+            keep_bad_rows(self.store, self.run)
+        if new.num_rows:
+            other = pa.concat_tables([merged.added, merged.changed])
+            doubted = _inside(other, self.before.complete)
+            self.contradicted = pa.concat_tables([self.contradicted, doubted])
+            content, note = encode_rows(merged.rows)
+            evidence = self.writer.manifest.evidence | self.source.answered().within(
+                self.begin, stop
+            )
+            evidence = _doubting(evidence, doubted).without_agreement(moments_of(other))
+            self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
+            self.run.record.rows += merged.added.num_rows
+            self.changed = pa.concat_tables([self.changed, merged.changed])
+        self.absent = pa.concat_tables([self.absent, merged.absent])
+        self.committed = joined([*self.committed, (self.front, stop)])
+        self.front = stop
+
+    def _look_at_neighbour(self, start: int, end: int) -> None:
+        """Look whether the source has the archive's rows next to a stretch that begins with none.
+
+        Rows of a stranger must not be committed before it is found out.
+        """
+        files, partition = self.writer.manifest.files, self.writer.manifest.partition
+        note = files.get(layout.period_of(start, partition))
+        if note is not None and start <= note.last < end:
+            return
+        near = min(files, key=lambda period: abs(files[period].last - start))
+        moment = files[near].last
+        steps = [*self.source.rows(moment, moment + 1)]
+        batches = [batch for step in steps for batch in step.batches]
+        new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(near)
+        merged = merge_rows(known, new, moment, moment + 1)
+        self._check_network(within(known, moment, moment + 1), merged.absent, steps)
+
+    def _check_network(self, held: pa.Table, absent: pa.Table, steps: list[Step]) -> None:
+        """Raise if none of the rows that the archive holds came, though the node reaches there."""
+        self.is_known |= held.num_rows > absent.num_rows
+        if self.is_known or not held.num_rows or not steps:
+            return
+        first, last = pc.min_max(held["timestamp"].cast(pa.int64())).as_py().values()
+        start, end = self.source.reach(steps[0], first, last + 1)
+        if within(held, start, end).num_rows:
+            raise NetworkMismatchError(
+                f"{self.store.uri} has rows from {range_text(first, last + 1)}, and "
+                f"{steps[0].source} sent none of them: it is of another network, or has lost rows"
+            )
+        if end <= first:
+            logger.warning(
+                "%s lags behind the archive: it has rows up to %s",
+                steps[0].source,
+                moment_text(end),
+            )
+
+    def _join(self, found: Evidence) -> None:
+        """Note what the source proves of what is committed, and which rows are disputed."""
+        proof = found.clipped(self.committed)
+        evidence = self.writer.manifest.evidence | proof
+        missed = _inside(self.absent, proof.complete)
+        for rows, by in ((self.contradicted, self.before), (missed, proof)):
+            evidence = _doubting(evidence, rows)
+            for span in moments_of(rows):
+                answer, newer = by.answer_at(span[0]), evidence.answer_at(span[0])
+                older = self.before.answer_at(span[0])
+                if answer and newer and older and older.node != newer.node:
+                    evidence = evidence.with_words(answer.node, [span], [span])
+        self.writer.prove(evidence)
+        conflicts = pa.concat_tables([self.changed, missed])
+        if conflicts.num_rows:
+            self.run.replaces(canonical(conflicts))
+        self.absent = _inside(self.absent, between(proof.complete, *EVER))
+        self.changed = self.contradicted = NO_ROWS
+        for span in self.committed:
+            self.run.commits(*span)
+
+
+def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:
+    """Return the rows in some stretches."""
+    return pa.concat_tables([NO_ROWS, *(within(rows, *span) for span in spans)])
+
+
+def _doubting(evidence: Evidence, rows: pa.Table) -> Evidence:
+    """Return evidence that proves nothing of rows on which two answers differ.
+
+    The next answer that reaches over their moments, and has the same rows, proves them.
+    """
+    spans = moments_of(rows)
+    if rows.num_rows > _MOST_DOUBTS:
+        doubts = [SetAside((spans[0][0], spans[-1][1]))]
+    else:
+        times = rows["timestamp"].cast(pa.int64()).to_pylist()
+        pairs = zip(times, accounts_in(rows), strict=True)
+        doubts = [SetAside((time, time + 1), account) for time, account in pairs]
+    return replace(evidence, set_aside=tuple(dict.fromkeys([*evidence.set_aside, *doubts])))

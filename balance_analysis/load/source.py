@@ -1,0 +1,591 @@
+"""Rows of one node, or of several of a network, with the evidence that none is missing.
+
+Windows are settled side by side. They are cut near the earliest unsettled moment, wide enough for a
+page by the density seen last, so that what waits for its turn stays small. A step settles the first
+part of its window and hands back the rest; the parts always tile the whole, so all steps together
+are its rows whatever the cuts, the page size and the number of workers.
+
+Each window is asked of an address whose reach holds it. A step is proven if the reach of its node
+held it before it was asked, and still does when all rows have come.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import operator
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from balance_analysis import defaults
+from balance_analysis.errors import IncompleteError, RequestError, logger
+from balance_analysis.evidence import Answer, Evidence, Node, Reach, SetAside, between_all
+from balance_analysis.filters import Filters
+from balance_analysis.load.request import OnBadRows
+from balance_analysis.node.client import ONCE, Client, Retry, check_client
+from balance_analysis.node.decode import DecodedPage, raise_bad_row
+from balance_analysis.node.reach import ask_reaches, asking, origin_of, started
+from balance_analysis.node.stats import RequestStats
+from balance_analysis.node.walk import (
+    LONGEST_WINDOW,
+    Ask,
+    PageRequest,
+    Step,
+    Window,
+    find_oldest,
+    is_refusal,
+    take_step,
+)
+from balance_analysis.rows import BadRow, has_repeats
+from balance_analysis.spans import EVER, Span, between, clipped
+from balance_analysis.text import moment_text
+
+FILL: Final = 0.9
+"""How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
+
+RECENT_STEPS: Final = 16
+"""Steps by whose density the width of the next window is chosen."""
+
+GROWTH: Final = 16
+"""How much wider than what these covered a window may be."""
+
+QUEUED: Final = 2
+"""Windows a worker that are handed out, so that none waits while a step is taken care of."""
+
+AHEAD: Final = 4
+"""Steps a worker that may be settled ahead of the earliest unsettled moment."""
+
+_LAG: Final = 60_000_000
+"""Microseconds that an address may be behind another without a warning."""
+
+T = TypeVar("T")
+
+
+class NodeSource:
+    """Rows of one node, or of several nodes of a network, with the evidence for them.
+
+    Parameters
+    ----------
+    client
+        The node, or several.
+    filters
+        Which accounts.
+    page_size, workers, on_bad_rows
+        As for `load_balance_changes`.
+    stats
+        Where to count requests.
+
+    Attributes
+    ----------
+    steps_by_node
+        How many steps of those that were yielded each address settled.
+    bad_rows
+        The bad rows of these steps, each once.
+    head, height
+        The last block of the node that knew least when it was asked for one of these steps:
+        microseconds and number.
+    incomplete
+        Stretches of these steps of which nodes say that they may lack rows.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        filters: Filters = Filters(),  # noqa: B008 - frozen
+        *,
+        page_size: int = defaults.PAGE_SIZE,
+        workers: int = defaults.WORKERS,
+        on_bad_rows: OnBadRows = "raise",
+        stats: RequestStats | None = None,
+    ) -> None:
+        check_client(client)
+        client.dead.clear()
+        self.client, self.filters = client, filters
+        self.stats: RequestStats = stats or RequestStats()
+        self.steps_by_node: dict[str, int] = {}
+        self.bad_rows: list[BadRow] = []
+        self.head: int | None = None
+        self.height: int | None = None
+        self.incomplete: list[Span] = []
+        self._page_size, self._workers = page_size, workers
+        self._raises = on_bad_rows == "raise"
+        self._parts = filters.parts()
+        self._runs: list[list[Step]] = []
+        self._order = list(client.base_urls)
+        self._origins: dict[str, frozenset[str]] = {}
+        self._reaches: dict[str, Reach] = {}
+        self._looked: Span | None = None
+        self._oldest: int | None = None
+        """The time of the oldest row that any look has shown; `None` if a look failed."""
+        self._heads: dict[str, int] = {}
+        self._failed: set[str] = set()
+        self._lagging: set[str] = set()
+        self._lock, self._looking = threading.Lock(), threading.RLock()
+
+    def use(self, client: Client) -> None:
+        """Ask the addresses of another client from now on."""
+        self.client, self._order = client, list(client.base_urls)
+
+    def interval(self, start: int | None, end: int) -> Span:
+        """Return [start, end); without a start from the oldest row that any address remembers.
+
+        Where there is no row it is empty.
+        """
+        if start is not None:
+            return start, end
+
+        def oldest(url: str) -> int | None:
+            return find_oldest(asking(self.client, url, stats=self.stats)[0], [Filters()], end)
+
+        found = [each for each in self._answers(self._alive(), oldest) if each is not None]
+        return min(found, default=end), end
+
+    def reaches(self, start: int, end: int) -> dict[str, Reach]:
+        """Return the reach of each address that answers, best first.
+
+        It is asked once for all stretches that lie in one that was asked for.
+        """
+        with self._looking:
+            if self._looked is None or not self._looked[0] <= start <= end <= self._looked[1]:
+                self._look_at_all(start, end)
+        return {url: self._reaches[url] for url in self._order if url in self._reaches}
+
+    def rows(self, start: int, end: int) -> Iterator[Step]:
+        """Yield all rows in [start, end), step by step, in time order.
+
+        A step's rows are complete up to its `known_end`, if its node's reach holds it.
+
+        Parameters
+        ----------
+        start, end
+            Microseconds. Stretches that `rows` was called for must not overlap.
+
+        Raises
+        ------
+        RequestError, IncompleteError
+            What the last node failed with, if all did.
+        DecodeError, CheckError
+            If an answer or a row is not what the interface describes, or two rows differ.
+        """
+        self._runs.append([])
+        stopped = threading.Event()
+        try:
+            first = None
+            if start < end and len(self._order) == 1 and self._looked is None:
+                first = self._first_step(start, end, stopped)
+            if start < end and first is None:
+                first = self._forgotten(start, end)
+            if first is not None:
+                self._take(first)
+                yield first
+                start = first.end
+            restarts = bool(first and first.rest and first.rest.begins_with_row)
+            windows = [Window(start, end, self._page_size, restarts)] if start < end else []
+            waiting: dict[int, Step] = {}
+            settle = partial(self._settle, stopped=stopped)
+            for step in settle_windows(settle, windows, self._workers):
+                waiting[step.start] = step
+                while start in waiting:
+                    ready = _without_repeats(waiting.pop(start))
+                    self._take(ready)
+                    yield ready
+                    start = ready.end
+        finally:
+            stopped.set()
+
+    def last_block(
+        self, before: int, settle: float, *, sleep: Callable[[float], object] = time.sleep
+    ) -> Step | None:
+        """Return the last block as a step if the chain rests, else `None`.
+
+        The last block that a node names may be unfinished. It is whole if it is still the last one
+        after a while, and old.
+
+        Parameters
+        ----------
+        before
+            Which last blocks are waited for: those before this moment, microseconds.
+        settle
+            How long to wait, in seconds.
+        """
+        url = max(self._heads, key=self._heads.__getitem__, default="")
+        head = self._heads.get(url, before)
+        if head >= before:
+            return None
+        sleep(settle)
+        try:
+            step = self._step(url, Window(head, head + 1, self._page_size))
+        except (RequestError, IncompleteError) as error:
+            logger.info("%s; its last block is left out", error)
+            return None
+        if step.head != head or step.incomplete or step.end != head + 1:
+            return None
+        step = _without_repeats(replace(step, head=head + 1))
+        self._runs.append([])
+        self._take(step)
+        return step
+
+    def evidence(self) -> Evidence:
+        """Return the evidence for all steps that were yielded.
+
+        Each address that answered is asked for its reach again, once a call. One that doesn't
+        answer any more proves nothing.
+        """
+        spans: dict[str, list[Span]] = {}
+        for step in itertools.chain(*self._runs):
+            spans.setdefault(step.source, []).append((step.start, step.end))
+        after: dict[str, Reach] = {}
+        for url, taken in spans.items():
+            try:
+                after[url] = self._look(url, min(taken)[0], max(end for _, end in taken))[0]
+            except (RequestError, IncompleteError) as error:
+                logger.warning("%s; so it is not known what the node may have forgotten", error)
+        return self._evidence(after)
+
+    def answered(self) -> Evidence:
+        """Return the evidence for the steps so far without asking: none of it is proven yet."""
+        return self._evidence({})
+
+    def reach(self, step: Step, start: int, end: int) -> Span:
+        """Return which part of [start, end) the node that answered a step reaches over."""
+        reach, _ = self._look(step.source, start, end)
+        return max(start, reach.start), min(end, reach.end)
+
+    def _evidence(self, after: Mapping[str, Reach]) -> Evidence:
+        found = Evidence(self.filters)
+        for run in self._runs:
+            answers = (answer for step in run for answer in _answers_of(step, after))
+            bad = (_set_aside(step, bad) for step in run for bad in step.bad_rows)
+            found |= Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
+        return found
+
+    def _take(self, step: Step) -> None:
+        self._runs[-1].append(replace(step, batches=(), rest=None))
+        if step.page_size:
+            self.steps_by_node[step.source] = self.steps_by_node.get(step.source, 0) + 1
+        self.incomplete += step.incomplete
+        self.head = _least(self.head, step.head)
+        self.height = _least(self.height, step.block_height)
+        if step.bad_rows:
+            self.bad_rows = [*dict.fromkeys([*self.bad_rows, *step.bad_rows])]
+
+    def _first_step(self, start: int, end: int, stopped: threading.Event) -> Step | None:
+        """Return the first step of a single node that names its last block with each answer.
+
+        It isn't asked for its reach before: what it has forgotten shows when all rows have come.
+        A node that names no block has to be asked for its newest row first: then `None`.
+        """
+        url, window = self._order[0], Window(start, end, self._page_size)
+        step = self._step(url, window.cut(LONGEST_WINDOW, self._page_size)[0], stopped)
+        if step.head is None or step.reach is None:
+            return None
+        self._reaches[url] = Reach(step.reach.node, EVER[0], EVER[1], step.block_height)
+        return _without_repeats(replace(step, reach=self._reaches[url]))
+
+    def _forgotten(self, start: int, end: int) -> Step | None:
+        """Return the part of [start, end) that lies before all rows, as a step without a request.
+
+        All addresses are asked for their reach before.
+        """
+        reaches = self.reaches(start, end)
+        if self._oldest is None or self._oldest <= start or not reaches:
+            return None
+        url, reach = next(iter(reaches.items()))
+        return Step(
+            start,
+            min(self._oldest, end),
+            batches=(),
+            bad_rows=(),
+            page_size=0,
+            accepted=0,
+            rest=None,
+            source=url,
+            address=url,
+            block_height=reach.height,
+            reach=reach,
+            asked=_now(),
+        )
+
+    def _look_at_all(self, start: int, end: int) -> None:
+        """Ask all addresses for their reach, and put them in order: best reach first, then speed.
+
+        An address that fails is asked again before it is used.
+        """
+        is_single = len(self._order) == 1
+        retry = Retry() if is_single else ONCE
+        began = time.monotonic()
+
+        def look(url: str) -> tuple[tuple[Reach, int], float]:
+            return self._look(url, start, end, retry), time.monotonic() - began
+
+        looks = {url: started(look, url) for url in self._alive()}
+        self._looked, self._oldest, self._reaches = (start, end), EVER[1], {}
+        ranks: dict[str, tuple[int, int, float]] = {}
+        for url, future in looks.items():
+            try:
+                (reach, oldest), seconds = future.result()
+            except (RequestError, IncompleteError) as error:
+                if is_single and not (isinstance(error, RequestError) and is_refusal(error)):
+                    raise
+                logger.warning("%s; so it is not known what the node may have forgotten", error)
+                self._oldest = None
+                continue
+            self._reaches[url] = reach
+            ranks[url] = reach.start, -min(reach.end, end), seconds
+            if self._oldest is not None:
+                self._oldest = min(self._oldest, oldest)
+        self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
+
+    def _look(
+        self,
+        url: str,
+        start: int,
+        end: int,
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+    ) -> tuple[Reach, int]:
+        """Return the reach of an address, and the earliest start that a connection has shown."""
+        node = Node(url, self._origin(url))
+        looks = ask_reaches(self.client, node, start, end, stats=self.stats, retry=retry)
+        reach = reduce(operator.and_, looks)
+        self._note_head(url, reach.end)
+        return reach, min(each.start for each in looks)
+
+    def _reach_of(self, url: str) -> Reach:
+        """Return what an address was known to reach before; nothing if that can't be found out."""
+        with self._looking:
+            if url not in self._reaches and len(self._order) > 1 and self._looked is not None:
+                self._reaches[url] = self._look(url, *self._looked)[0]
+        nothing = Reach(Node(url, self._origin(url)), EVER[1], EVER[1])
+        return self._reaches.get(url, nothing)
+
+    def _origin(self, url: str) -> frozenset[str]:
+        if url not in self._origins:
+            self._origins[url] = origin_of(url, self.client.session)
+        return self._origins[url]
+
+    def _note_head(self, url: str, head: int | None) -> None:
+        with self._lock:
+            if head is not None:
+                self._heads[url] = max(head, self._heads.get(url, head))
+
+    def _settle(self, window: Window, stopped: threading.Event) -> Step:
+        """Settle the first part of a window, all of it by one address.
+
+        It goes to an address that reaches back far enough and doesn't lag, if there is one. What an
+        address that lags doesn't know is left as the rest, where another one may know it.
+
+        Raises
+        ------
+        RequestError, IncompleteError
+            What the last address failed with, if all did.
+        """
+        steps: list[Step] = []
+        urls = self._candidates(window.start)
+        for step in self._answers(urls, lambda url: self._step(url, window, stopped)):
+            steps.append(step)
+            if step.known_end == step.end or not self._may_be_behind(step, steps):
+                break
+            if step.known_end > step.start:
+                known = step.between(step.start, step.known_end)
+                rest = replace(window, start=known.end, begins_with_row=False)
+                return replace(known, rest=rest)
+        return max(steps, key=lambda step: (step.known_end, step.head or 0))
+
+    def _step(self, url: str, window: Window, stopped: threading.Event | None = None) -> Step:
+        reach = self._reach_of(url)
+        ask, seen = asking(self.client, url, stats=self.stats, retry=Retry(stopped=stopped))
+        asked = _now()
+        step = take_step(_strict(ask) if self._raises else ask, self._parts, window)
+        self._failed.discard(url)
+        self._note_head(url, seen.head)
+        if seen.origins is not None:
+            reach = replace(reach, node=Node(url, seen.origins))
+        return replace(
+            step,
+            source=url,
+            address=url,
+            head=seen.head,
+            block_height=seen.height,
+            incomplete=tuple(sorted({*clipped(seen.incomplete, step.start, step.end)})),
+            reach=reach,
+            asked=asked,
+        )
+
+    def _candidates(self, moment: int) -> list[str]:
+        """Return the addresses, best first for what follows a moment.
+
+        Those that answer come first; of these the ones that remember what is nearest to the moment,
+        and then those that are least behind.
+        """
+
+        def unfitness(url: str) -> tuple[bool, int, int]:
+            reach = self._reaches.get(url)
+            if reach is None or self._has_failed(url):
+                return True, self._has_failed(url), 0
+            return False, max(moment, reach.start), -min(self._heads[url] - 1, moment)
+
+        return sorted(self._order, key=unfitness)
+
+    def _has_failed(self, url: str) -> bool:
+        return url in self._failed or url in self.client.dead
+
+    def _alive(self) -> list[str]:
+        """Return the addresses that take connections; all if none does."""
+        return [url for url in self._order if url not in self.client.dead] or [*self._order]
+
+    def _may_be_behind(self, step: Step, steps: list[Step]) -> bool:
+        """Whether another address may know more; one that lags far behind it is named once."""
+        left = {*self._order} - {each.source for each in steps}
+        heads = [self._heads.get(url, EVER[1]) for url in left if not self._has_failed(url)]
+        ahead = max(heads, default=0)
+        if EVER[1] > ahead > step.known_end + _LAG and step.source not in self._lagging:
+            self._lagging.add(step.source)
+            until = moment_text(self._heads[step.source])
+            logger.warning("%s lags: it knows nothing after %s", step.source, until)
+        return ahead > step.known_end
+
+    def _answers(self, urls: Iterable[str], ask: Callable[[str], T]) -> Iterator[T]:
+        """Yield what addresses answer, in turn; a caller that is content asks no more."""
+        failure: Exception | None = None
+        any_answered = False
+        for url in urls:
+            try:
+                answer = ask(url)
+            except (RequestError, IncompleteError) as error:
+                failure = error
+                if len(self._order) > 1 and url not in self._failed:
+                    logger.warning("%s; going on with another address", error)
+                self._failed.add(url)
+            else:
+                any_answered = True
+                yield answer
+        if not any_answered:
+            raise failure or AssertionError("a client has at least one node")
+
+
+def _answers_of(step: Step, after: Mapping[str, Reach]) -> Iterator[Answer]:
+    """Yield the answers that a step is, by what its node reached before and reaches after it."""
+    if step.reach is None:
+        raise AssertionError("a step of a source has its node's reach")
+    stop, reached = step.known_end, list[Span]()
+    if step.source in after:
+        common = step.reach & after[step.source]
+        if step.head is None:
+            stop = min(stop, common.end)
+        reached = between_all(clipped([(step.start, stop)], common.start, stop), step.incomplete)
+    heights = None if step.block_height is None else (step.block_height, step.block_height)
+    asked = step.asked, step.asked
+    for spans, is_reached in (reached, True), (between(reached, step.start, stop), False):
+        for span in spans:
+            yield Answer(span, step.reach.node, asked, heights, is_reached)
+
+
+def _set_aside(step: Step, bad: BadRow) -> SetAside:
+    span = (step.start, step.end) if bad.time is None else (bad.time, bad.time + 1)
+    return SetAside(span, bad.account)
+
+
+def _strict(ask: Ask) -> Ask:
+    """Return a function that asks, and raises DecodeError for the first bad row of an answer."""
+
+    def strict(request: PageRequest) -> DecodedPage:
+        page = ask(request)
+        raise_bad_row(page.bad_rows)
+        return page
+
+    return strict
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _without_repeats(step: Step) -> Step:
+    """Return a step in which identical rows occur once.
+
+    Raises
+    ------
+    CheckError
+        If two rows of one account and timestamp differ.
+    """
+    if not any(map(has_repeats, step.batches)):
+        return step
+    return replace(step, batches=tuple(map(_merged, step.batches)))
+
+
+def _merged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    from balance_analysis.analysis.checks import merge_duplicates  # noqa: PLC0415 - pandas is heavy
+    from balance_analysis.frame import to_arrow, to_frame  # noqa: PLC0415
+
+    merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches([batch]))))
+    return merged.sort_by("timestamp").combine_chunks().to_batches()[0]
+
+
+def settle_windows(
+    settle: Callable[[Window], Step], windows: Iterable[Window], workers: int
+) -> Iterator[Step]:
+    """Yield the steps that settle windows, as they come.
+
+    `settle` settles the first part of a window. When it raises, what others have under way is
+    given up.
+    """
+    todo = sorted(windows)
+    running: dict[Future[Step], Window] = {}
+    ahead: set[int] = set()
+    settled: list[Step] = []
+    recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
+    width, page_size = LONGEST_WINDOW, max((window.page_size for window in todo), default=1)
+    queued = workers if workers == 1 else QUEUED * workers
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")
+    try:
+        while todo or running or settled:
+            while todo and len(running) < queued:
+                front = min([todo[0].start, *(window.start for window in running.values())])
+                ahead = {start for start in ahead if start > front}
+                if todo[0].start != front and len(ahead) >= AHEAD * workers:
+                    break
+                window, rest = heapq.heappop(todo).cut(width, page_size)
+                if rest is not None:
+                    heapq.heappush(todo, rest)
+                running[pool.submit(settle, window)] = window
+            yield from settled  # now that the next ones are asked for
+            done = wait(running, return_when=FIRST_COMPLETED).done
+            failed = [future for future in done if future.exception() is not None]
+            settled = []
+            for future in done.difference(failed):
+                settled.append(step := future.result())
+                ahead.add(step.start)
+                page_size = min(page_size, step.page_size)
+                if step.rest is not None:
+                    heapq.heappush(todo, step.rest)
+                recent.append((step.end - step.start, step.num_rows))
+                if workers > 1:
+                    width = _width(recent, page_size)
+            if failed:
+                yield from settled
+                failed[0].result()
+            for future in done:
+                del running[future]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:
+    """Return how wide a window is that fills a page, by steps of (microseconds, rows)."""
+    span, rows = map(sum, zip(*recent, strict=True))
+    if not rows:  # quiet: one request shows where it ends
+        return LONGEST_WINDOW
+    wanted = span * page_size * FILL / rows
+    return int(min(max(wanted, 1), GROWTH * span, LONGEST_WINDOW))

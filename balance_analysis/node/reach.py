@@ -1,0 +1,227 @@
+"""How far back and how far forward a node answers completely.
+
+Forgotten history looks exactly like nothing having happened, and so does what a node that lags
+doesn't know yet. So a node is asked for its oldest row and its last block. Several nodes may stand
+behind one address: it is asked over three new connections, and the least is believed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+
+from balance_analysis.errors import RequestError
+from balance_analysis.evidence import Node, Reach
+from balance_analysis.filters import Filters
+from balance_analysis.node.client import BALANCE_CHANGES, Client, Retry
+from balance_analysis.node.decode import DecodedPage, decode_page
+from balance_analysis.node.exchange import Answer
+from balance_analysis.node.stats import RequestStats
+from balance_analysis.node.walk import (
+    EARLIEST,
+    LONGEST_WINDOW,
+    Ask,
+    PageRequest,
+    Window,
+    fetch,
+    find_oldest,
+)
+from balance_analysis.spans import Span
+
+CONNECTIONS: Final = 3
+"""Connections over which a node is asked for its reach."""
+
+_LOOPBACK: Final = ipaddress.ip_address("127.0.0.1")
+_OUTSIDE: Final = 416
+"""The status of a range that a served archive refuses, as it doesn't hold all of it."""
+
+_decoding = threading.Lock()
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What some answers of one address say of the nodes behind it.
+
+    Attributes
+    ----------
+    head, height
+        The last block: its microseconds and number. Of several answers, the least.
+    incomplete
+        Stretches of which a node says that it may lack rows.
+    origins
+        Where a served archive says that its rows are from; `None` if no answer says so.
+    """
+
+    head: int | None = None
+    height: int | None = None
+    incomplete: list[Span] = field(default_factory=list)
+    origins: frozenset[str] | None = None
+
+    def note(self, answer: Answer[Any]) -> None:
+        """Take over what one more answer says."""
+        self.head = _least(self.head, answer.block_time)
+        self.height = _least(self.height, answer.block_height)
+        self.incomplete += answer.incomplete
+        named = answer.headers.get("X-Origins")
+        if named is not None:
+            found = {origin.strip() for origin in named.split(",")} - {""}
+            self.origins = (self.origins or frozenset()) | found
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
+
+
+def _decode(body: bytes) -> DecodedPage:
+    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
+    with _decoding:
+        return decode_page(body)
+
+
+def asking(
+    client: Client,
+    base_url: str,
+    *,
+    stats: RequestStats,
+    retry: Retry = Retry(),  # noqa: B008 - frozen
+) -> tuple[Ask, Seen]:
+    """Return a function that asks one address for pages, and what its answers say of the node.
+
+    After `retry.stopped` is set it raises `CancelledError`, and sends nothing.
+    """
+    seen, lock = Seen(), threading.Lock()
+
+    def ask(request: PageRequest) -> DecodedPage:
+        if retry.stopped is not None and retry.stopped.is_set():
+            raise CancelledError
+        answer = client.get(
+            BALANCE_CHANGES,
+            request.parameters(),
+            _decode,
+            base_url=base_url,
+            stats=stats,
+            # What takes too long is asked for in parts; a page of one row has none.
+            retry=replace(retry, timeouts=request.page_size == 1),
+        )
+        with lock:
+            seen.note(answer)
+        return answer.value
+
+    return ask, seen
+
+
+def ask_reach(ask: Ask, seen: Seen, node: Node, start: int, end: int) -> Reach:
+    """Return how much of [start, end), in microseconds, whoever answers can know.
+
+    It has forgotten nothing since a moment at or before which it has a row of any account. It holds
+    everything before its last block; if it names none, everything before its newest row. A served
+    archive forgets nothing: it says, or refuses, what it doesn't hold.
+    """
+    try:
+        begin = _find_start(ask, seen, start, end)
+        stop = _find_end(ask, start, end) if seen.head is None else seen.head
+    except RequestError as error:
+        if error.status != _OUTSIDE:
+            raise
+        begin, stop = start, end
+    named = node if seen.origins is None else Node(node.name, seen.origins)
+    return Reach(named, begin, stop, seen.height)
+
+
+def _find_start(ask: Ask, seen: Seen, start: int, end: int) -> int:
+    if start >= EARLIEST:
+        window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
+        if len(fetch(ask, Filters(), window).times) or seen.incomplete:
+            return start
+    oldest = find_oldest(ask, [Filters()], end)
+    if seen.incomplete:
+        return start
+    return end if oldest is None else max(start, oldest)
+
+
+def _find_end(ask: Ask, start: int, end: int) -> int:
+    """Return `end` if a row stands there or later, else the newest row's time."""
+    if len(fetch(ask, Filters(), Window(end, end + LONGEST_WINDOW, page_size=1)).times):
+        return end
+    start = max(start, EARLIEST)
+    while start < end:
+        window = Window(max(start, end - LONGEST_WINDOW), end, page_size=1)
+        listing = fetch(ask, Filters(), window, newest_first=True)
+        if len(listing.times):
+            return listing.span[0]
+        end = window.start
+    return start
+
+
+def ask_reaches(
+    client: Client,
+    node: Node,
+    start: int,
+    end: int,
+    *,
+    stats: RequestStats,
+    retry: Retry = Retry(),  # noqa: B008 - frozen
+) -> list[Reach]:
+    """Return the reach that each of three new connections to a node's address shows.
+
+    The least of them, `functools.reduce(operator.and_, ...)`, is the reach of the address.
+
+    Raises
+    ------
+    RequestError, IncompleteError
+        If one of them gets no answer, or one that doesn't add up.
+    """
+    with ExitStack() as stack:
+        fresh = [stack.enter_context(client.fresh()) for _ in range(CONNECTIONS)]
+        asks = [asking(each, node.name, stats=stats, retry=retry) for each in fresh]
+        return [each.result() for each in [started(ask_reach, *x, node, start, end) for x in asks]]
+
+
+def started(function: Callable[..., T], *args: object) -> Future[T]:
+    """Call a function in a thread that doesn't keep the program alive; return its future."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:  # noqa: BLE001 - it is the future's
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def origin_of(url: str, session: requests.Session) -> frozenset[str]:
+    """Return the addresses and ports that a URL's host resolves to, such as "127.0.0.1:3008".
+
+    All loopback addresses are one. Empty if the host can't be resolved, or a proxy resolves it.
+    """
+    settings = session.merge_environment_settings(url, {}, None, None, None)
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if requests.utils.select_proxy(url, settings["proxies"]):
+        return frozenset()
+    try:
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return frozenset()
+    return frozenset(f"{_plain(str(address[0]))}:{port}" for *_, address in found)
+
+
+def _plain(text: str) -> str:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_loopback or address.is_unspecified:
+        address = _LOOPBACK
+    return f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - IPv6

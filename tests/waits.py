@@ -1,0 +1,29 @@
+"""Clients that don't wait, for tests of what is asked again."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import balance_analysis as ba
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def sleeping(sleep: Callable[[float], None]) -> Iterator[None]:
+    """Give clients that are made meanwhile, those of commands too, another default of `sleep`."""
+    defaults = {**ba.Client.__init__.__kwdefaults__, "sleep": sleep}
+    with mock.patch.object(ba.Client.__init__, "__kwdefaults__", defaults):
+        yield
+
+
+def without_waits() -> contextlib.AbstractContextManager[None]:
+    """Let clients that are made meanwhile not sleep between requests."""
+    return sleeping(_dont_sleep)
+
+
+def _dont_sleep(_: float) -> None:
+    pass
