@@ -8,10 +8,13 @@ node gave for it, over the wire, and each source that it was compared with.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
+from functools import partial
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import balance_analysis as ba
 from tests.cli.running import invoke
@@ -31,6 +34,8 @@ PAUSES = (1, SECOND, 1200 * SECOND, 3 * HOUR, 3 * HOUR, 9 * HOUR, 30 * HOUR)
 SEGMENTS, STRANGER = "segments", "stranger"
 TOO_LONG, UNREADABLE = "9" * 39, "x" * 39
 """What stands for a balance of 39 digits, and for a time that can't be read."""
+AT_ONCE = {"settle": "0s"} if "settle" in inspect.signature(ba.export).parameters else {}
+"""Keywords of an export that doesn't wait to see whether the chain rests."""
 UNEXPECTED = 1
 """The exit code of an error that is none of the package's; of `diff`: different."""
 
@@ -329,7 +334,8 @@ def untrue(rows, complete, answers, filters, true):
 
 def run_command(*arguments):
     """Return how a command ended, which is never by an unexpected error, and what it said."""
-    result = invoke(arguments, env={"BALANCE_ANALYSIS_SETTLE": "0s"})
+    with patch.object(ba, "export", partial(ba.export, **AT_ONCE)):
+        result = invoke(arguments)
     assert result.exit_code != UNEXPECTED or arguments[0] == "diff", (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)
     return result.exit_code, result.output
