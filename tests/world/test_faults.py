@@ -246,6 +246,7 @@ def test_nothing_is_confirmed_by_its_own_source(held, node, tmp_path, kind):
     assert not held.spans("confirmed")
 
 
+@fault
 def test_a_second_node_confirms_all_that_it_has(held, second):
     ba.confirm(held.path, second.url)
     assert not lacking(held.spans("confirmed"), FIRST, LAST)
