@@ -210,8 +210,8 @@ class World(RuleBasedStateMachine):
             goal = min(end, max(node.reach[1] - 1 for node in nodes))
             wanted = [(start, min(before[0], goal)), (before[1], goal)] if before else []
             if not before or fill_gaps:
-                first = before[0] if before else held.complete()[0][0]
-                wanted = [(min(start, first) if is_given else first, goal)]
+                begun = before or (held.complete() or [(goal, goal)])[0]
+                wanted = [(min(start, begun[0]) if is_given else begun[0], goal)]
             elif not is_given:
                 wanted = wanted[1:]
             for span in wanted:
@@ -328,13 +328,18 @@ class World(RuleBasedStateMachine):
         urls = [node.server.url for node in self.nodes[: self.healers]]
         given = ("--fill-gaps", "--since", moment_text(self.times[0]), "--until", self._later())
         for held in self.archives:
-            code, said = self._export(held, *urls, *given)
-            assert code == 0 or (code == 5 and self.has_lied), said
             true = balances(self.truth, held.filters)
-            if self.has_lied and balances_of(held.read()) != true:
+            code, said = self._export(held, *urls, *given)
+            assert code == 0 or (code in {3, 5} and self.has_lied), said
+            if self.has_lied:
                 bounds = {"start": from_microseconds(self.times[0]), "end": self._later()}
-                with self._answering(held.answers), ba.Client(urls) as client:
-                    ba.repair(client, held.path, **bounds)
+                if balances_of(held.read()) != true:
+                    with self._answering(held.answers), ba.Client(urls) as client:
+                        ba.repair(client, held.path, **bounds)
+                # Rows on which answers differ are unproven until an answer repeats them.
+                for _ in range(2):
+                    code, said = self._export(held, *urls, *given)
+                assert code == 0, said
             self._check(held)
             assert balances_of(held.read()) == true
             assert not lacking(held.complete(), self.times[0], self._now() + 1)
