@@ -1,0 +1,341 @@
+"""A model world: one true history, nodes that know a part of it, and archives of what they said.
+
+Moments are microseconds, stretches half-open. What a source has of each account is a dict from
+(moment, account) to balance. The oracle is plain: an archive's model remembers each answer that a
+node gave for it, over the wire, and each source that it was compared with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from functools import partial
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+import balance_analysis as ba
+from tests.cli.running import invoke
+from tests.loopback import LoopbackNode, Row
+from tests.moments import from_microseconds, to_microseconds
+from tests.node.truth import lines_of_table, matching
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+BEGIN = to_microseconds("2023-04-28T20:00")
+EVER = (0, to_microseconds("2100-01-01"))
+PAUSES = (1, SECOND, 1200 * SECOND, 3 * HOUR, 3 * HOUR, 9 * HOUR, 30 * HOUR)
+SEGMENTS, STRANGER = "segments", "stranger"
+TOO_LONG, UNREADABLE = "9" * 39, "x" * 39
+"""What stands for a balance of 39 digits, and for a time that can't be read."""
+AT_ONCE = {"settle": "0s"} if "settle" in inspect.signature(ba.export).parameters else {}
+"""Keywords of an export that doesn't wait to see whether the chain rests."""
+UNEXPECTED = 1
+"""The exit code of an error that is none of the package's; of `diff`: different."""
+
+BOUNDS, COLUMNS = ("start", "end"), ("start", "end", "state")
+
+
+def an_id(seed: str) -> str:
+    return hashlib.sha256(seed.encode()).hexdigest()
+
+
+ASSETS = an_id("asset 0"), an_id("asset 1")
+PARTIES = an_id("party 0"), an_id("party 1")
+ACCOUNTS = tuple(
+    (asset, f"ACCOUNT_TYPE_{kind}", party, "")
+    for asset in ASSETS
+    for kind, party in (
+        ("GENERAL", PARTIES[0]),
+        ("GENERAL", PARTIES[1]),
+        ("GLOBAL_REWARD", "network"),
+    )
+)
+FILTERS = ({}, {}, {"asset_id": ASSETS[0]}, {"party_ids": (PARTIES[1],)})
+
+
+def grown(rng: random.Random, rows: list[Row], blocks: int, *, salt: str = "") -> list[Row]:
+    """Return a history with more blocks: ties, quiet stretches, repeated and long balances."""
+    rows, held = [*rows], {row.account: row.balance for row in rows}
+    time = rows[-1].timestamp_ns // 1000 if rows else BEGIN - bool(salt) * 2 * max(PAUSES)
+    for _ in range(blocks):
+        time += rng.choice(PAUSES)
+        for account in rng.sample(ACCOUNTS, rng.choice((1, 1, 2, 4))):
+            kept, digits = rng.random() < 0.2, rng.choice((1, 6, 20, 38))
+            asset = an_id(account[0] + salt) if salt else account[0]
+            account = (asset, *account[1:])  # noqa: PLW2901
+            held[account] = held.get(account, 0) if kept else rng.randrange(10**digits)
+            rows.append(Row(time * 1000, *account, held[account]))
+    return sorted(rows, key=lambda row: row.order)
+
+
+def time_of(row: Row) -> int:
+    return row.timestamp_ns // 1000
+
+
+def balances(rows, filters=None):
+    """Return rows of some accounts by moment and account."""
+    return {
+        (time_of(row), row.account): int(row.balance) for row in matching(rows, **filters or {})
+    }
+
+
+def balances_of(table):
+    return {(line[4], line[:4]): line[5] for line in lines_of_table(table)}
+
+
+def at(rows, moment):
+    """Return what rows say of one moment."""
+    return {account: balance for (time, account), balance in rows.items() if time == moment}
+
+
+def holds(spans, moment):
+    return any(start <= moment < end for start, end in spans)
+
+
+def both(one, other):
+    """Return where two lists of stretches overlap."""
+    found = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
+    return sorted(span for span in found if span[0] < span[1])
+
+
+def lacking(spans, start, end):
+    """Return the parts of [start, end) that are in none of some stretches."""
+    found = []
+    for first, last in sorted(spans):
+        if start < min(first, end):
+            found.append((start, min(first, end)))
+        start = max(start, last)
+    return [*found, *([(start, end)] if start < end else [])]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a source said of a stretch, and where it could claim to say all of it."""
+
+    source: str
+    span: tuple[int, int]
+    claims: list
+    filters: dict
+    rows: dict
+
+    def is_believed(self, moment):
+        return holds(both([self.span], self.claims), moment)
+
+
+@dataclass(frozen=True)
+class View:
+    """What a source has at a moment: of which accounts, where it claims to be complete, its rows.
+
+    `origins` gives, for a moment, the sources that the rows came from. A node `is_asked` for
+    whichever accounts the other side of a comparison has.
+    """
+
+    filters: dict
+    claims: list
+    rows: dict
+    origins: Callable
+    is_asked: bool = False
+
+
+@dataclass
+class Node:
+    """A node of the network, and all that is wrong with it.
+
+    Attributes
+    ----------
+    since, until
+        It holds the blocks from the one on, and up to the other, inclusive; `None` is the present.
+    begun
+        Whether it has begun its last block, of which no row is committed.
+    lies
+        What it stores instead of some true rows, by their order: another row, or none. One of the
+        two balances of 39 characters makes a malformed row of it.
+    """
+
+    name: str
+    server: LoopbackNode
+    truth: list = field(default_factory=list)
+    since: int = 0
+    until: int | None = None
+    headers: bool = True
+    begun: bool = False
+    lies: dict = field(default_factory=dict)
+    answers: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.server.edit_page, self.server.edit_row = self._note, unreadable
+        self.server.start()
+
+    @property
+    def is_healthy(self):
+        return not (self.since or self.until or self.begun or self.lies) and self.headers
+
+    def heal(self):
+        self.since, self.until, self.headers, self.begun = 0, None, True, False
+        self.lies.clear()
+
+    def refresh(self):
+        """Serve what the node holds by now."""
+        rows = self._held()
+        self.server.replace(rows)
+        self.server.block_headers = self.headers
+        self.server.block_timestamp = self.head * 1000
+
+    @property
+    def head(self):
+        """The moment of the last block that it has begun."""
+        return max(t for t in map(time_of, self.truth) if t <= (self.until or EVER[1]))
+
+    @property
+    def reach(self):
+        """Over which stretch the node holds all that it is ever going to send."""
+        times = [time_of(row) for row in self._held()]
+        end = self.head - self.begun if self.headers else max(times, default=-1)
+        return self.since, end + 1
+
+    def _held(self):
+        last = self.head - self.begun
+        true = [row for row in self.truth if self.since <= time_of(row) <= last]
+        sent = [self.lies.get(row.order, row) for row in true]
+        return [row for row in sent if row is not None]
+
+    def _sound(self):
+        return [row for row in self._held() if len(str(row.balance)) <= 38]
+
+    def view(self):
+        bad = {time_of(row) for row in self._held()} - {time_of(row) for row in self._sound()}
+        claims = [self.reach]
+        for moment in bad:
+            claims = both(claims, [(0, moment), (moment + 1, EVER[1])])
+        return View({}, claims, balances(self._sound()), lambda _: {self.name}, is_asked=True)
+
+    def _note(self, page, request):
+        """Remember what is answered to a request for all rows of a stretch, oldest first."""
+        asked = {name: request.get(f"pagination.{name}") for name in ("first", "newestFirst")}
+        if asked["first"] in {None, "1"} or asked["newestFirst"] != "false":
+            return
+        start, end = (int(request.get(f"dateRange.{name}Timestamp")) // 1000 for name in BOUNDS)
+        if page["balances"]["pageInfo"]["hasNextPage"]:
+            times = [edge["node"]["timestamp"] for edge in page["balances"]["edges"]]
+            end = max((int(time) // 1000 for time in times if time.isdecimal()), default=start)
+        asset, parties = request.get("filter.assetId"), request.params.get("filter.partyIds")
+        filters = {"asset_id": asset} if asset else {}
+        filters |= {"party_ids": tuple(parties)} if parties else {}
+        rows = matching(self._sound(), start=start, end=end, **filters)
+        claims = [] if self.name == STRANGER else self.view().claims
+        self.answers.append(Answer(self.name, (start, end), claims, filters, balances(rows)))
+
+
+def unreadable(row):
+    """Spoil the time of a row that is to be sent so."""
+    if row["balance"] == UNREADABLE:
+        row |= {"balance": "1", "timestamp": "soon"}
+
+
+@dataclass(eq=False)
+class Held:
+    """An archive, the answers that it was filled from, and what it was compared with."""
+
+    path: Path
+    filters: dict
+    answers: list = field(default_factory=list)
+    compared: list = field(default_factory=list)
+
+    @property
+    def archive(self):
+        return ba.Archive(self.path)
+
+    @property
+    def options(self):
+        """The options of commands that name its accounts."""
+        asset, parties = self.filters.get("asset_id"), self.filters.get("party_ids", ())
+        options = [["--asset-id", asset]] if asset else [["--party-id", each] for each in parties]
+        return [part for pair in options for part in pair]
+
+    def copied_to(self, path):
+        return replaced(self, path=path, answers=[*self.answers], compared=[*self.compared])
+
+    def spans(self, *states):
+        frame = self.archive.coverage().astype({"start": "int64", "end": "int64", "state": "str"})
+        return [
+            (a, b) for a, b, state in zip(*map(frame.get, COLUMNS), strict=True) if state in states
+        ]
+
+    def complete(self):
+        return self.spans("complete", "confirmed")
+
+    def read(self):
+        start, end = (from_microseconds(moment) for moment in (BEGIN - 365 * 24 * HOUR, EVER[1]))
+        return self.archive.read(start=start, end=end, partial=True)
+
+    def answered_by(self, moment):
+        return {each.source for each in self.answers if holds([each.span], moment)}
+
+    def view(self):
+        answers = [*self.answers]
+        return View(
+            self.filters,
+            self.complete(),
+            balances_of(self.read()),
+            lambda t: {each.source for each in answers if holds([each.span], t)},
+        )
+
+    def problems(self, truth):
+        """Yield where the archive's words are false."""
+        rows, true = balances_of(self.read()), balances(truth, self.filters)
+        yield from untrue(rows, self.complete(), self.answers, self.filters, true)
+        for start, end in self.spans("confirmed"):
+            inside = {t for t, _ in [*rows, *true] if start <= t < end}
+            for moment in sorted({start, *inside, end - 1}):
+                if not any(self._confirms(*each, moment, rows) for each in self.compared):
+                    yield f"{self.path.name}: {moment} is confirmed, but no second source says so"
+
+    def _confirms(self, view, span, moment, rows):
+        """Whether a source that it was compared with may confirm a moment of it."""
+        return (
+            holds(both([span], view.claims), moment)
+            and view.filters in ({}, self.filters)
+            and at(rows, moment) == at(only(view.rows, self.filters), moment)
+            and len(view.origins(moment) | self.answered_by(moment)) > 1
+        )
+
+
+def only(rows, filters):
+    """Return the balances of some accounts."""
+    asset, parties = filters.get("asset_id"), filters.get("party_ids")
+    return {
+        (time, account): balance
+        for (time, account), balance in rows.items()
+        if asset in (None, account[0]) and (not parties or account[2] in parties)
+    }
+
+
+def untrue(rows, complete, answers, filters, true):
+    """Yield moments called complete at which rows are not the true ones, and no node said so.
+
+    A node that has a wrong row, or lacks one, within its reach is believed.
+    """
+    for moment in sorted({time for time, _ in [*rows, *true]}):
+        found = at(rows, moment)
+        if not holds(complete, moment) or found == at(true, moment):
+            continue
+        said = [x for x in answers if x.is_believed(moment) and x.filters == filters]
+        if not any(at(x.rows, moment) == found for x in said):
+            asked = sorted({x.source for x in answers if holds([x.span], moment)})
+            yield f"{moment} is called complete but has other rows than are true, asked of {asked}"
+
+
+def run_command(*arguments):
+    """Return how a command ended, which is never by an unexpected error, and what it said."""
+    with patch.object(ba, "export", partial(ba.export, **AT_ONCE)):
+        result = invoke(arguments)
+    assert result.exit_code != UNEXPECTED or arguments[0] == "diff", (arguments, result.output)
+    assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)
+    return result.exit_code, result.output
