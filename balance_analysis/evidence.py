@@ -164,15 +164,16 @@ class Evidence:
     @property
     def complete(self) -> list[Span]:
         """The stretches of which every row is there, as a node that reaches over them sent it."""
-        return between_all(self._reached, [bad.span for bad in self.set_aside])
+        return between_all(self.reached, [bad.span for bad in self.set_aside])
 
     @property
     def complete_for_others(self) -> list[Span]:
         """The same for accounts that no bad row is of."""
-        return between_all(self._reached, [x.span for x in self.set_aside if x.account is None])
+        return between_all(self.reached, [x.span for x in self.set_aside if x.account is None])
 
     @property
-    def _reached(self) -> list[Span]:
+    def reached(self) -> list[Span]:
+        """The stretches that a node answered for which reaches over them."""
         return joined(answer.span for answer in self.answers if answer.reached)
 
     @property
@@ -283,7 +284,7 @@ class Evidence:
         added = [
             replace(answer, span=part)
             for answer in newer.answers
-            for part in between([] if answer.reached else self._reached, *answer.span)
+            for part in between([] if answer.reached else self.reached, *answer.span)
         ]
         spans = [answer.span for answer in added]
         kept = [
@@ -294,7 +295,7 @@ class Evidence:
         bad = [
             replace(each, span=part)
             for each in self.set_aside
-            for part in between(newer._reached, *each.span)
+            for part in between(newer.reached, *each.span)
         ]
         ordered = sorted([*kept, *added], key=lambda answer: answer.span)
         begin = min((each.bounds[0] for each in (self, newer) if each.answers), default=0)

@@ -114,26 +114,30 @@ def note_stated(table: pd.DataFrame, stated: Stated) -> None:
 
 
 def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bool = False) -> None:
-    """Note the known intervals in a table's attrs, beside what these tell already.
+    """Note the known intervals in a table's attrs, in place of the evidence that these have.
 
     `nothing_before` says that no account held anything before the first of them.
     """
     metadata: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {}), KNOWN_KEY: known_json(known)}
-    metadata.pop(NOTHING_BEFORE_KEY, None)
+    for name in (EVIDENCE_KEY, NOTHING_BEFORE_KEY):
+        metadata.pop(name, None)
     table.attrs[ATTRS_KEY] = {**metadata, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
 
 
 def note_evidence(table: pd.DataFrame, evidence: Evidence) -> None:
     """Note in a table's attrs the evidence for its rows, and what follows from it."""
-    table.attrs[ATTRS_KEY] = {**table.attrs.get(ATTRS_KEY, {}), **evidence_json(evidence)}
-    if not evidence.from_first_block:
-        table.attrs[ATTRS_KEY].pop(NOTHING_BEFORE_KEY, None)
+    metadata = {**table.attrs.get(ATTRS_KEY, {})}
+    metadata.pop(NOTHING_BEFORE_KEY, None)
+    table.attrs[ATTRS_KEY] = {**metadata, **evidence_json(evidence)}
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
     """Return evidence as attrs and files have it: known intervals, and all of it as one text."""
     text = msgspec.json.encode(to_json(evidence)).decode()
-    nothing_before = {NOTHING_BEFORE_KEY: True} if evidence.from_first_block else {}
+    # Behind a first stretch that isn't complete, accounts may hold what it doesn't show.
+    starts = [start for start, _ in evidence.complete_for_others[:1]]
+    is_whole = evidence.from_first_block and starts == [evidence.bounds[0]]
+    nothing_before = {NOTHING_BEFORE_KEY: True} if is_whole else {}
     return {KNOWN_KEY: known_json(evidence.complete), EVIDENCE_KEY: text, **nothing_before}
 
 
@@ -164,17 +168,16 @@ def _evidence_of(text: str) -> Evidence:
     return from_json(msgspec.json.decode(text))
 
 
-def known_by_account(metadata: object) -> tuple[Known | None, list[SetAside]]:
-    """Return the known intervals of all accounts but those of bad rows, and these bad rows.
+def known_by_account(metadata: object) -> tuple[Known | None, tuple[SetAside, ...]]:
+    """Return the known intervals of accounts without a bad row of their own, and all bad rows.
 
     The moment of a bad row is no known interval. But if its account can be read, all changes of
     every other account are known then.
     """
     evidence = read_evidence(metadata)
     if evidence is None:
-        return None, []
-    gaps = [bad for bad in evidence.set_aside if bad.account is not None]
-    return tuple(evidence.complete_for_others), gaps
+        return None, ()
+    return tuple(evidence.complete_for_others), evidence.set_aside
 
 
 def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence | None:

@@ -19,7 +19,7 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import History, are_known, open_history
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -256,17 +256,16 @@ def sum_flows(
     groups, (steps, _) = make_groups(history, by), history.over(grid)
     cells, found = group_flows(steps, groups, grid, internal=internal)
     group, period = np.divmod(cells, max(len(grid), 1))
-    is_whole = are_known(history.known, grid.edges[:-1], grid.edges[1:])
     counts: dict[str, Any] = {what: found[what] for what in COUNTS}
     if full:
         check_cells(len(groups), len(grid))
         group, period = np.divmod(np.arange(len(groups) * len(grid)), max(len(grid), 1))
         found = {what: spread(column, cells, len(group)) for what, column in found.items()}
-        lacks = ~is_whole[period]
+    told = history.knows(groups.numbers, group, period, grid.edges)
+    if full:
+        lacks = ~told
         lacks[cells] = False
         counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
-    told = is_whole[period]
-    if full:
         told &= (found["unknown"] == 0) | (found["changes"] != 0)
     names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
     amounts: dict[str, Any] = {x: int128.to_balances(found[x], told) for x in names}

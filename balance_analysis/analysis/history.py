@@ -75,8 +75,9 @@ class History:
         The frame as it was given, for the columns that it has besides those of a table.
     extent
         When the table's first and its last row are, microseconds; nothing where it has none.
-    account_gaps
-        Bad rows of one account each that were set aside: its balance is unknown from then on.
+    set_aside
+        Bad rows that were left out: the balance of their account is unknown from then on; of all
+        accounts where it can't be read.
     """
 
     rows: pd.DataFrame
@@ -87,7 +88,7 @@ class History:
     attrs: dict[Any, Any]
     given: pd.DataFrame
     extent: NDArray[np.int64]
-    account_gaps: tuple[SetAside, ...] = ()
+    set_aside: tuple[SetAside, ...] = ()
 
     @property
     def accounts(self) -> pd.DataFrame:
@@ -146,7 +147,9 @@ class History:
         steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
         if steps.valid_until is None:
             return self
-        is_end = np.isin(steps.valid_until, [end for _, end in self.known or ()])
+        begun = {bad.span[0] for bad in self.set_aside}
+        ends = [end for _, end in self.known or () if end not in begun]
+        is_end = np.isin(steps.valid_until, ends)
         return replace(self, steps=replace(steps, valid_until=steps.valid_until + is_end))
 
     def at_points(self, grid: Grid) -> History:
@@ -196,28 +199,60 @@ class History:
         gaps = [gap for gap in between(self.known, ALWAYS, NEVER) if gap[0] < until]
         seen = steps.times if steps.is_row.all() else self._last_seen()
         is_later = not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1
-        if is_later and not self.account_gaps:
+        of_accounts = [bad for bad in self.set_aside if bad.account is not None]
+        if is_later and not of_accounts:
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
         after = np.minimum(seen, NEVER - 1) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
-        for gap in self.account_gaps:
-            places = self._places_before(gap)
+        for bad in of_accounts:
+            places = self._places_before(bad)
             valid_until[places] = np.minimum(
-                valid_until[places], np.maximum(after[places], gap.span[0])
+                valid_until[places], np.maximum(after[places], bad.span[0])
             )
         valid_until[valid_until >= steps.nexts] = NEVER
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
 
-    def _places_before(self, gap: SetAside) -> NDArray[np.int64]:
-        """Return the balances that a bad row of their account, which was set aside, may follow."""
-        steps, is_its = self.steps, np.ones(len(self.steps), bool)
-        for name, wanted in zip(ACCOUNT_KEY, gap.account or (), strict=True):
-            is_its &= (steps.accounts[name] == wanted).to_numpy()
-        rows = np.repeat(is_its, np.diff(steps.bounds))
-        start, end = gap.span
+    def _places_before(self, bad: SetAside) -> NDArray[np.int64]:
+        """Return the balances of a bad row's account that the row may follow."""
+        steps, (start, end) = self.steps, bad.span
+        rows = np.repeat(self._is_of(bad), np.diff(steps.bounds))
         return np.flatnonzero(rows & (steps.times < end) & (steps.nexts > start))
+
+    def _is_of(self, bad: SetAside) -> NDArray[np.bool_]:
+        """Return which account, or which holder of it, a bad row is of."""
+        is_its = np.full(len(self.steps), bad.account is not None)
+        for name, wanted in zip(ACCOUNT_KEY, bad.account or (), strict=bad.account is not None):
+            if name in self.accounts:
+                is_its &= (self.accounts[name] == wanted).to_numpy()
+        return is_its
+
+    def knows(
+        self,
+        groups: NDArray[np.int64],
+        of: NDArray[np.int64],
+        period: NDArray[np.int64],
+        edges: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Return whether every change of groups of accounts is known in periods, cell by cell.
+
+        Parameters
+        ----------
+        groups
+            The group of each account.
+        of, period
+            The group of each cell, and its period.
+        edges
+            The edges of the periods, microseconds.
+        """
+        begins, stops = edges[:-1], edges[1:]
+        is_known = are_known(self.known, begins, stops)[period]
+        for bad in self.set_aside:
+            start, end = bad.span
+            is_its = np.isin(of, groups[self._is_of(bad)])
+            is_known &= ~(is_its & ((begins < end) & (stops > start))[period])
+        return is_known
 
     def _last_seen(self) -> NDArray[np.int64]:
         """Return up to when each balance was seen: a row's at its time, an opening's before it."""
@@ -256,7 +291,7 @@ def open_history(
     if isinstance(table, History):
         return table
     rows, steps = _read_table(table)
-    spans, gaps = _known_now(table, steps) if known is None else (to_known(known), [])
+    spans, bad = _known_now(table, steps) if known is None else (to_known(known), ())
     if opening is not None:
         check_opening(opening)
         gone = deselected(table.attrs.get(ATTRS_KEY), steps.accounts, opening[ACCOUNT_KEY])
@@ -267,7 +302,7 @@ def open_history(
         steps = from_nothing(steps)
     given = rows if {*COLUMNS} >= {*table} else table
     attrs = dict(table.attrs)
-    return History(rows, steps, spans, opened_at, until, attrs, given, steps.extent, tuple(gaps))
+    return History(rows, steps, spans, opened_at, until, attrs, given, steps.extent, bad)
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
@@ -297,8 +332,8 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     )
 
 
-def _known_now(table: pd.DataFrame, steps: Steps) -> tuple[Known | None, list[SetAside]]:
-    """Return what a table knows; nothing where rows were taken out of it."""
+def _known_now(table: pd.DataFrame, steps: Steps) -> tuple[Known | None, tuple[SetAside, ...]]:
+    """Return what a table knows, and its bad rows; nothing where rows were taken out of it."""
     metadata = table.attrs.get(ATTRS_KEY)
     lost = lost_rows(metadata, steps.accounts, np.diff(steps.bounds))
     if lost is None:
@@ -308,7 +343,7 @@ def _known_now(table: pd.DataFrame, steps: Steps) -> tuple[Known | None, list[Se
         "table in time, use: cut, opening = table.balances.between(start, end)",
         lost,
     )
-    return (), []
+    return (), ()
 
 
 def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:

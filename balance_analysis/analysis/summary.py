@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.flows import account_flows, group_flows
 from balance_analysis.analysis.grid import Frequency, Zone, check_cells, grid_at, to_times
-from balance_analysis.analysis.history import History, are_known, open_history
+from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
@@ -204,7 +204,8 @@ def summarize(
     found["net"] = np.where(is_told[:, None], net, found["net"])
     # What is known in an interval of which every change is known is known at its end.
     has_flows = sum_at(own, groups, grid.edges[1:] - 1).known > 0
-    has_flows &= are_known(history.known, grid.edges[:1], grid.edges[1:])
+    every = np.arange(len(groups))
+    has_flows &= history.knows(groups.numbers, every, np.zeros_like(every), grid.edges)
     is_known: Columns = dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"])
     is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
     is_known |= {"opening": found["is_opened"], "closing": found["is_closed"]}
@@ -330,7 +331,8 @@ def active_accounts(
     check_cells(len(groups), len(grid))
     found = account_flows(steps, grid)
     cells = groups.numbers[found["number"]] * len(grid) + found["period"]
-    is_known = np.tile(are_known(history.known, grid.edges[:-1], grid.edges[1:]), len(groups))
+    group, period = np.divmod(np.arange(len(groups) * len(grid)), max(len(grid), 1))
+    is_known = history.knows(groups.numbers, group, period, grid.edges)
 
     def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
         return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)

@@ -21,7 +21,10 @@ def coverage_frame(evidence: Evidence) -> pd.DataFrame:
         if answer is not None:
             heights = answer.heights or (None, None)
             row |= {"source": without_credentials(answer.node.name), "block_height": heights[1]}
-            row |= {"first_block_height": heights[0], "confirmed_by": by and by.name}
+            row |= {
+                "first_block_height": heights[0],
+                "confirmed_by": by and without_credentials(by.name),
+            }
             row |= {"asked_at": answer.asked[1], "first_asked_at": answer.asked[0]}
         rows.append(row)
     moment, text = "datetime64[us, UTC]", "str"

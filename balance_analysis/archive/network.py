@@ -85,9 +85,8 @@ def limits(self: Readable) -> pd.DataFrame:
         fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each change,
         holds from the time of its block to that of the next change.
     """
-    frame: pd.DataFrame = read_limits(self.store).to_pandas(
-        types_mapper={pa.int64(): pd.Int64Dtype()}.get
-    )
+    rows = with_snapshot(self._state, lambda snapshot: read_limits(snapshot.store))
+    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
     return frame
 
 

@@ -211,8 +211,8 @@ class Snapshot:
 
     def until(self, moment: int) -> int:
         """Return up to where rows must be known to tell what was held at a moment."""
-        # A row at that very instant would count, but where the answers end.
-        return moment + (moment not in {end for _, end in self.evidence.answered})
+        # A row at that very instant would count, but where what a node answered ends.
+        return moment + (moment not in {end for _, end in self.evidence.reached})
 
     def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
         """Return the accounts: see `Archive.accounts`."""

@@ -161,7 +161,9 @@ def read_status(
         query=manifest.query,
         complete=_stretches(evidence.complete),
         confirmed=_stretches(evidence.confirmed),
-        confirmed_by=tuple(sorted({node.name for _, node in evidence.confirmations()})),
+        confirmed_by=tuple(
+            sorted({without_credentials(node.name) for _, node in evidence.confirmations()})
+        ),
         disputed=_stretches(joined(span for span, _ in evidence.disputed)),
         gaps=_stretches(evidence.missing(*evidence.bounds)),
         unproven=_stretches(evidence.unproven),

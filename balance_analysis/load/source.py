@@ -335,7 +335,7 @@ class NodeSource:
             return self._look(url, start, end, retry), time.monotonic() - began
 
         looks = {url: started(look, url) for url in self._alive()}
-        self._looked, self._oldest, self._reaches = (start, end), EVER[1], {}
+        self._looked, self._oldest, self._reaches = None, EVER[1], {}
         ranks: dict[str, tuple[int, int, float]] = {}
         for url, future in looks.items():
             try:
@@ -350,6 +350,7 @@ class NodeSource:
             ranks[url] = reach.start, -min(reach.end, end), seconds
             if self._oldest is not None:
                 self._oldest = min(self._oldest, oldest)
+        self._looked = start, end
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
 
     def _look(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 from dataclasses import replace
@@ -31,7 +30,6 @@ from tests.archive.exporting import (
     START,
     content_of,
     lasting,
-    make_old,
     node_of,
     run_export,
     spread_history,
@@ -195,75 +193,21 @@ def test_no_flipped_bit_of_a_file_gives_other_rows(folder, read):
             assert READS[read](Archive(folder)).equals(expected)
 
 
-def test_limits_that_are_not_what_was_written_are_told_by_all(folder):
-    rows = pq.read_table(folder / "_limits.parquet")
-    pq.write_table(pa.concat_tables([rows, rows]), folder / "_limits.parquet")
+def test_limits_that_cannot_be_read_are_told_by_all(folder):
+    content = (folder / "_limits.parquet").read_bytes()
+    (folder / "_limits.parquet").write_bytes(content[:-9])
     archive = Archive(folder)
-    with pytest.raises(ArchiveDamagedError, match=r"limits\.parquet .* not what was written"):
-        archive.limits()
+    for read in (archive.limits, archive.status, archive.connect):
+        with pytest.raises(ArchiveDamagedError, match=r"_limits\.parquet is damaged .* remove it"):
+            read()
     (problem,) = archive.verify().problems
     assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
-
-
-def test_limits_that_a_run_was_about_to_write_are_its_or_those_before(node, folder):
-    before = Archive(folder).limits()
-    content = (folder / "_limits.parquet").read_bytes()
-    run_export(node, folder, end=END)
-    newer, after = (folder / "_limits.parquet").read_bytes(), Archive(folder).limits()
-    writer = writer_of(Archive(folder))
-    noted = writer.state.limits
-    (folder / "_limits.parquet").write_bytes(content)
-    assert not before.equals(after)
-    with pytest.raises(ArchiveDamagedError):
-        Archive(folder).limits()
-    old = replace(noted, sha256=hashlib.sha256(content).hexdigest())
-    writer.amend(replace(writer.state, limits=old, pending_limits=noted))
-    assert Archive(folder).limits().equals(before)
-    (folder / "_limits.parquet").write_bytes(newer)
-    assert Archive(folder).limits().equals(after)
-    writer.recover()
-    assert (writer.state.limits, writer.state.pending_limits) == (noted, None)
-
-
-# Archives of an older release.
-
-
-def test_an_archive_of_the_release_before_is_read_and_goes_on(node, folder):
-    expected, noted = Archive(folder).read(), state_of(folder)
-    make_old(folder)
-    before = content_of(folder)
-    archive = Archive(folder)
-    assert archive.read().equals(expected)
-    assert archive.verify().is_whole
-    assert len(archive.limits()) == archive.status().limits == 1
-    assert content_of(folder) == before
-    run_export(node, folder, end=END)
-    state = state_of(folder)
-    assert (state.files, state.checkpoints) == (noted.files, noted.checkpoints)
-    assert state.limits.sha256 is not None
-    assert archive.verify().is_whole
-
-
-def test_an_old_file_that_is_not_what_was_written_is_named_and_mended(node, folder):
-    other_balances(make_old(folder))
-    run_export(node, folder, end=END)
-    assert [problem.where for problem in Archive(folder).verify().problems] == [DAY_FILE]
-    with Client(node.url) as client:
-        assert repair(client, Archive(folder)).left.is_whole
-
-
-@pytest.mark.parametrize("put", [as_float, other_rows, another_day])
-def test_of_an_old_archive_size_rows_and_columns_are_checked(folder, put):
-    put(make_old(folder))
-    for read in ("all", "a party", "serve a party"):
-        with pytest.raises(ArchiveDamagedError):
-            READS[read](Archive(folder))
 
 
 # Links.
 
 
-LINKED = [DAY_FILE, "_limits.parquet", "_coverage.json", "_archive.json", "changes", CHECKPOINT]
+LINKED = [DAY_FILE, "_limits.parquet", "_archive.json", "changes", CHECKPOINT]
 
 
 def refusal_of(read):
@@ -360,7 +304,7 @@ def test_a_verification_beside_an_export_finds_nothing_wrong(node, tmp_path, mon
 
 
 def test_a_verification_that_an_export_overtakes_finds_nothing_wrong(node, tmp_path, monkeypatch):
-    """The export runs between the reading of the coverage and that of each file."""
+    """The export runs between the reading of the manifest and that of each file."""
     folder = tmp_path / "archive"
     run_export(node, folder, start=START + 2 * DAY, end=NOON)
     before, ends = state_of(folder), iter(range(NOON + 11 * HOUR, END + 1, 11 * HOUR))
@@ -408,7 +352,7 @@ def test_balances_are_read_anew_where_an_export_drops_those_of_the_month_s_start
     def overtaken(self, name):
         if name == CHECKPOINT:
             writer = writer_of(Archive(folder))
-            writer.amend(replace(writer.state, checkpoints={}))
+            writer.amend(replace(writer.manifest, checkpoints={}))
             (folder / CHECKPOINT).unlink(missing_ok=True)
         return plain(self, name)
 

@@ -12,12 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, LimitsNote
-from balance_analysis.archive.manifest import ArchiveSpec
 from balance_analysis.archive.network import limits_row, read_limits, to_timeline
-from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.files.parquet import encode_parquet
-from balance_analysis.filters import Filters
 from tests.analysis.tables import arrow_from, table_of
 from tests.cli.running import invoke
 from tests.damage import damaged
@@ -102,11 +98,9 @@ def test_a_damaged_snapshot_is_read_or_told(tmp_path, content):
 @given(data=st.data())
 def test_the_damaged_limits_of_an_archive_are_read_or_told(tmp_path, data):
     whole = encode_parquet(to_timeline([limits_row(LIMITS)]))
-    about = ArchiveSpec(Filters(), "day")
-    (tmp_path / about.limits).write_bytes(data.draw(damaged(whole)))
-    without_digest = Coverage(limits=LimitsNote(1))
+    (tmp_path / "_limits.parquet").write_bytes(data.draw(damaged(whole)))
     with contextlib.suppress(ba.ArchiveError):
-        read_limits(Snapshot(ba.Archive(tmp_path).store, about, without_digest, ""))
+        read_limits(ba.Archive(tmp_path).store)
 
 
 @every_file

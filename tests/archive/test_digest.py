@@ -17,7 +17,7 @@ from tests.archive.exporting import (
     END,
     HOUR,
     START,
-    edit_coverage,
+    edit_manifest,
     node_of,
     run_export,
     spread_history,
@@ -150,7 +150,7 @@ def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):
         if path.is_file():
             (copy / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
             (copy / path.relative_to(folder)).write_bytes(path.read_bytes())
-    edit_coverage(copy, lambda content: content["intervals"][0].update(proven=False))
+    edit_manifest(copy, lambda content: content["evidence"]["answers"][0].update(reached=False))
     assert ba.Archive(copy).digest().digest == naive(ROWS, [], [[START, END]]) != whole
 
     damaged = next(copy.glob("changes/*/changes.parquet"))

@@ -80,10 +80,9 @@ def test_the_node_and_the_state_are_those_of_the_rows_time(folder):
         (own,) = covered[(covered["start"] <= found.at) & (covered["end"] > found.at)].to_dict(
             "records"
         )
-        assert (found.source, found.state, found.source_height, found.asked_at) == (
-            *(own[name] for name in ("source", "state", "block_height")),
-            own["asked_at"],
-        )
+        assert (found.source, found.state) == (own["source"], own["state"])
+        assert found.heights == (own["first_block_height"], own["block_height"])
+        assert found.asked == (own["first_asked_at"], own["asked_at"])
 
 
 def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):

@@ -203,7 +203,7 @@ def test_a_write_finds_out_itself_what_the_background_did_not(address, put, monk
         with pytest.raises(ArchiveLockedError, match="process 7 on gone"):
             store.write("late", b"")
         with pytest.raises(ArchiveLockedError, match="process 7 on gone"):
-            store.delete("_coverage.json")
+            store.delete("_archive.json")
     assert list(store.names()) == ["_lock.json"]
 
 
@@ -322,7 +322,7 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
     monkeypatch.setattr(lock, "SECONDS", 0.3)
     with node_of(ROWS) as node:
         run_export(node, address, start=START, end=(START + END) // 2)
-    before = Archive(address).store.read("_coverage.json")
+    before = Archive(address).store.read("_archive.json")
 
     def steal(answer, _request):
         put(DEAD)
@@ -332,7 +332,7 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
 
     with node_of(ROWS, edit_page=steal) as node, pytest.raises(ArchiveLockedError):
         run_export(node, address, end=END)
-    assert Archive(address).store.read("_coverage.json") == before
+    assert Archive(address).store.read("_archive.json") == before
     assert all("_lock.json" in path for path in front.writes)
 
 

@@ -23,7 +23,7 @@ from tests.analysis.tables import table_from
 from tests.archive.exporting import (
     DAY,
     HOUR,
-    edit_coverage,
+    edit_manifest,
     node_of,
     run_export,
     spread_history,
@@ -210,7 +210,7 @@ def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
 
 
 def test_a_gap_is_refused_and_partial_reads_around_it(torn):
-    with pytest.raises(IncompleteError, match="is not covered"):
+    with pytest.raises(IncompleteError, match="is missing; `export --fill-gaps` asks for it"):
         Archive(torn).read()
     found = Archive(torn).read(partial=True)
     expected = matching(ROWS, end=MARCH) + matching(ROWS, start=APRIL)
@@ -256,7 +256,7 @@ def without_checkpoints(folder, copy):
     shutil.copytree(folder, copy)
     for path in (copy / "_checkpoints").glob("*"):
         path.unlink()
-    edit_coverage(copy, lambda content: content.update(checkpoints={}))
+    edit_manifest(copy, lambda content: content.update(checkpoints={}))
     return copy
 
 
@@ -349,7 +349,7 @@ def test_at_the_end_of_an_archive_accounts_hold_what_they_held_until_then(folder
 
 
 def test_where_an_archive_ends_is_told_whoever_asks_for_more(folder):
-    with pytest.raises(IncompleteError, match=f"ends before {moment_text(END)}, where the next"):
+    with pytest.raises(IncompleteError, match=f"ends at {moment_text(END)}, where the next"):
         Archive(folder).balance_at(moment(END + 1))
 
 

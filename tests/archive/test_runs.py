@@ -70,7 +70,7 @@ def test_a_run_that_fails_is_reported_with_what_it_kept(tmp_path, kept, outcome)
     assert (report.outcome, bool(report.rows)) == (outcome, bool(kept))
     assert "400" in report.error
     assert report.rows < len(ROWS)
-    assert bool(state_of(tmp_path / "a").intervals) == bool(kept)
+    assert bool(state_of(tmp_path / "a").evidence.answers) == bool(kept)
 
 
 def test_a_report_tells_conflicts_as_they_were(tmp_path):
@@ -114,7 +114,7 @@ def test_bad_rows_are_kept_raw_with_their_reasons(tmp_path):
     assert "1e5" in kept["reason"]
 
 
-def test_bad_rows_are_on_disk_before_the_coverage_passes_them(tmp_path, monkeypatch):
+def test_bad_rows_are_on_disk_before_the_manifest_passes_them(tmp_path, monkeypatch):
     seen = []
     write = Store.write
 
@@ -126,7 +126,7 @@ def test_bad_rows_are_on_disk_before_the_coverage_passes_them(tmp_path, monkeypa
     with node_of(ROWS, edit_row=lambda row: {**row, "balance": "1e5"}) as node:
         run_export(node, tmp_path / "a")
     kept = next(i for i, name in enumerate(seen) if name.startswith("_quarantine/"))
-    covered = [i for i, name in enumerate(seen) if name == "_coverage.json"]
+    covered = [i for i, name in enumerate(seen) if name == "_archive.json"]
     assert kept < covered[1]  # the first one is of the empty archive
 
 

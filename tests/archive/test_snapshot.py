@@ -211,7 +211,7 @@ def test_views_in_sql_are_of_the_state_in_which_they_were_made(history, tmp_path
 
 def test_each_state_has_a_version_of_its_own_and_equal_ones_the_same(history, tmp_path):
     states, _ = history
-    texts = [(files["_archive.json"], files["_coverage.json"]) for files in states]
+    texts = [files["_archive.json"] for files in states]
     versions = []
     for files in states:
         put(tmp_path / "a", files)
@@ -220,13 +220,13 @@ def test_each_state_has_a_version_of_its_own_and_equal_ones_the_same(history, tm
     assert len(set(zip(texts, versions, strict=True))) == len(set(texts)) == len(set(versions))
 
 
-def test_a_state_is_read_by_one_look_at_each_of_its_two_files(history, tmp_path):
+def test_a_state_is_read_by_one_look_at_its_manifest(history, tmp_path):
     states, _ = history
     put(tmp_path / "a", states[0])
     looks = []
     archive = archive_of(tmp_path / "a", looks=lambda: looks.append(1))
     archive.coverage()
-    assert len(looks) == 2
+    assert len(looks) == 1
 
 
 def test_what_was_used_longest_ago_is_let_go_where_all_is_too_much():

@@ -32,7 +32,7 @@ VIEWS = ("changes", "accounts", "coverage", "limits", "assets", "labels")
 WRITES = [
     "copy (select 1) to '{folder}/x.csv'",
     "attach '{folder}/x.db'",
-    "select * from read_csv('{folder}/_coverage.json')",
+    "select * from read_csv('{folder}/_archive.json')",
     "set enable_external_access = true",
 ]
 

@@ -13,11 +13,13 @@ from dataclasses import asdict, replace
 
 import pandas as pd
 import pytest
+import stamina
 
 import balance_analysis as ba
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import Run
+from balance_analysis.archive.runs import RunReport
+from balance_analysis.evidence import Evidence
 from tests.archive.exporting import (
     DAY,
     END,
@@ -30,9 +32,8 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
-from tests.archive.writing import begin, interval, writer_of
+from tests.archive.writing import answered, begin, writer_of
 from tests.moments import from_microseconds
-from tests.waits import without_waits
 
 ROWS = spread_history(5, rows=400, accounts=20)
 LATER = from_microseconds(END) + dt.timedelta(days=2, hours=3)
@@ -87,12 +88,11 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touche
         run_export(node, tmp_path, start=START)
     at = [START + days * DAY for days in range(7)]
     bounds = [(0, 1, False), (1, 2, True), (2, 3, True), (5, 6, True)]
-    intervals = [
-        interval((at[a], at[b]), f"http://{a}", f"2023-05-0{9 - a}T00:00:00+00:00", proven=proven)
-        for a, b, proven in bounds
-    ]
-    writer = writer_of(ba.Archive(tmp_path))
-    writer.amend(replace(writer.state, intervals=tuple(intervals)))
+    writer, evidence = writer_of(ba.Archive(tmp_path)), Evidence()
+    for a, b, proven in bounds:
+        asked_at = f"2023-05-0{9 - a}T00:00:00+00:00"
+        evidence |= answered((at[a], at[b]), f"http://{a}", asked_at, reached=proven)
+    writer.prove(evidence)
     found = status(tmp_path)
     assert (found.source, found.block_height) == ("http://0", None)
     assert found.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
@@ -124,7 +124,7 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
     writer = writer_of(ba.Archive(tmp_path / "x"))
     assert "interrupted" not in str(status(tmp_path / "x"))
     note = encode_rows(writer.rows_of("2023-04-29"))[1]
-    writer.amend(writer.state.announce("2023-04-29", note, writer.state.intervals))
+    writer.amend(writer.manifest.announce("2023-04-29", note, writer.manifest.evidence))
     assert status(tmp_path / "x").is_interrupted
     assert "interrupted" in str(status(tmp_path / "x"))
     with one_writer(ba.Archive(tmp_path / "x").store):
@@ -135,9 +135,9 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
 def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
-    report = Run("99990101T000000.000000Z-000000", dt.datetime(9999, 1, 1, tzinfo=dt.UTC))
+    report = RunReport("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
     store = ba.Archive(tmp_path / "x").store
-    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report), default=str).encode())
+    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
     assert status(tmp_path / "x").is_interrupted
     assert "last run     9999-01-01T00:00Z, cut off" in str(status(tmp_path / "x"))
     # A holder that is dead, as after a SIGKILL, holds nothing.
@@ -157,7 +157,7 @@ def test_how_the_last_run_ended_is_told(tmp_path):
         assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
         run_export(node, tmp_path / "x")
         assert "nothing new, 0 new rows" in str(status(tmp_path / "x"))
-    with without_waits(), pytest.raises(ba.RequestError):
+    with stamina.set_testing(True), pytest.raises(ba.RequestError):
         run_export(node, tmp_path / "x")
     assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
 
@@ -183,7 +183,7 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
     assert found.complete == ((from_microseconds(START), from_microseconds(END)),)
     assert (found.files, found.checkpoints) == (len(state.files), 1)
     assert found.size == sum(map(len, content_of(folder, "changes/", "_checkpoints/").values()))
-    assert found.block_height == state.intervals[0].block_height
+    assert found.block_height == state.evidence.answers[0].heights[1]
     assert abs(dt.datetime.now(dt.UTC) - found.asked_at) < dt.timedelta(minutes=5)
     lines = str(found).splitlines()
     column = len("last asked  ")
@@ -204,8 +204,8 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
 def test_as_json_its_keys_are_stable(folder):
     content = json.loads(status(folder).to_json())
     keys = (
-        "uri query partition complete confirmed confirmed_by gaps unproven rows accounts files "
-        "checkpoints bytes asked_at source block_height limits lost last_run writing now "
+        "uri query partition complete confirmed confirmed_by disputed gaps unproven rows accounts "
+        "files checkpoints bytes asked_at source block_height limits lost last_run writing now "
         "age_seconds is_interrupted"
     )
     assert sorted(content) == sorted(keys.split())

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 import balance_analysis as ba
+from balance_analysis.evidence import Node
 from tests.analysis.tables import DAY, HOUR, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.archive.writing import writer_of
@@ -198,10 +197,9 @@ def test_a_page_says_whether_its_rows_are_complete_and_confirmed(
     with node_of(spread_history(4, start=BEGIN, end=END), head=END) as node:
         run_export(node, tmp_path / "a", start=BEGIN, end=END)
     whole, writer = ba.Archive(tmp_path / "a"), writer_of(tmp_path / "a")
-    for confirmed_by, word in ((None, "complete"), ("http://another.node", "confirmed")):
-        state = whole.snapshot().coverage
-        intervals = tuple(replace(one, confirmed_by=confirmed_by) for one in state.intervals)
-        writer.amend(replace(state, intervals=intervals))
+    another = Node("http://another.node", frozenset({"192.0.2.1:80"}))
+    for shared, word in (([], "complete"), ([(BEGIN, END)], "confirmed")):
+        writer.prove(writer.manifest.evidence.with_words(another, shared, []))
         ba.write_report(whole, tmp_path / f"{word}.html")
         with serving(whole) as url:
             assert open_page(url).locator("#said .verdict:not(.bad)").inner_text() == word

@@ -58,7 +58,7 @@ def test_fetch_takes_every_filter_and_bound(node, tmp_path):
         *("--account-type", row.account_type.removeprefix("ACCOUNT_TYPE_").lower()),
         *("--account-type", "settlement"),
     )
-    params = node.requests[0].params
+    params = next(each for each in node.requests if each.get("filter.assetId")).params
     assert params["filter.assetId"] == [row.asset_id]
     assert params["filter.partyIds"] == [row.party_id]
     assert params["filter.marketIds"] == [row.market_id]

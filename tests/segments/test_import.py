@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.segments.segment import blocks_of
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     END,
@@ -35,26 +34,13 @@ FEW = 30
 """Blocks of a shorter history, over several days all the same."""
 
 
-def heights(path):
-    """Return the last block of a segment by its name."""
-    return int(path.stem.split("-")[-1])
-
-
 def rows_until(moment):
     return [row for row in ROWS if row.timestamp_ns // 1000 < moment]
 
 
 def everything(folder):
     """Return what two archives have in common that come of the same segments."""
-    return content_of(folder, "_assets.json", "_limits"), lasting(folder)
-
-
-def assert_blocks_are_held(folder):
-    """Assert that no interval names a block that it doesn't hold: an import may go by that."""
-    for each in state_of(folder).intervals:
-        if (blocks := blocks_of(each.source)) is not None:
-            _, first, last = blocks
-            assert each.start <= TIMES[first - 1] <= TIMES[last - 1] < each.end
+    return content_of(folder, "_blocks/", "_assets.json", "_limits"), lasting(folder)
 
 
 def imported(folder, paths, **how):
@@ -105,6 +91,7 @@ def test_segments_and_exports_in_any_order_give_the_same_archive(
     assert_holds(folder, ROWS, whole=(TIMES[0], LAST))
     assert content_of(folder, "changes/") == content_of(whole, "changes/")
     assert content_of(folder, "_checkpoints/") == content_of(whole, "_checkpoints/")
+    assert content_of(folder, "_blocks/").keys() == content_of(whole, "_blocks/").keys()
     assert ba.Archive(folder).verify().is_whole
 
 
@@ -136,7 +123,7 @@ def test_a_nodes_rows_that_the_segments_lack_are_conflicts(tmp_path, node):
     fewer = [row for row in ROWS if row != ROWS[55]]
     write_segments(tmp_path / "segments", fewer, quiet=[ROWS[55].timestamp_ns])
     run = imported(tmp_path / "archive", tmp_path / "segments")
-    assert run.conflicts == 1
+    assert [rows.num_rows for rows in run.conflicts] == [1]
     assert_holds(tmp_path / "archive", ROWS)
 
 
@@ -147,7 +134,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
     others = [replace(row, party_id="ab" * 32) for row in ROWS]
     write_segments(tmp_path / "rows", others[:20], quiet=[x * 1000 for x in TIMES])
     folder = shutil.copytree(whole, tmp_path / "archive")
-    before = content_of(folder, "changes/")
+    before = content_of(folder, "changes/", "_blocks/")
     with pytest.raises(ba.NetworkMismatchError, match="has blocks of the chain"):
         imported(folder, tmp_path / "chain")
     run_export(node, tmp_path / "exported", start=START, end=LAST)
@@ -159,15 +146,15 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
 
 
 def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, caplog):
-    paths = sorted(segments.iterdir(), key=heights)
+    paths = sorted(segments.iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
     folder = tmp_path / "archive"
     imported(folder, [*paths[:2], *paths[4:]])
     assert "no segment has the blocks 15 to 28" in caplog.text
-    assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "gap", "complete"]
+    assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "missing", "complete"]
     imported(folder, paths[2:4])
     assert spans_of(folder) == [(TIMES[0], LAST, True)]
-    [interval] = state_of(folder).intervals
-    assert interval.source == f"segments {CHAIN} 1-{len(TIMES)}"
+    [answer] = state_of(folder).evidence.answers
+    assert answer.node.name == f"segments {CHAIN} 1-{len(TIMES)}"
 
 
 def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node):
@@ -191,6 +178,8 @@ def test_a_damaged_segment_keeps_the_stretches_before_it(tmp_path, segments):
     first, *_ = spans_of(tmp_path / "archive")
     assert first == (TIMES[0], TIMES[13] + 1, True)
     assert_holds(tmp_path / "archive", ROWS)
+    held = ba.Archive(tmp_path / "archive").blocks()["timestamp"]
+    assert [*held[:14].astype("int64")] == TIMES[:14]
 
 
 @pytest.fixture(scope="module")
@@ -222,10 +211,7 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
         assert outcome.killed
         if (folder / "_archive.json").exists():
             assert_holds(folder, ROWS)
-            assert_blocks_are_held(folder)
-            # Also where the next run lacks the segment that was cut off.
-            imported(folder, max(segments.iterdir(), key=heights))
-            assert_holds(folder, ROWS)
+            ba.Archive(folder).blocks()
         assert crasher.export(str(segments), folder).error is None
         assert everything(folder) == done, steps[step]
         assert not [name for name in content_of(folder) if name.endswith(".tmp")]
@@ -259,7 +245,7 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_told_before(tmp_path
         assert seen == [TIMES[0], TIMES[10], TIMES[50]]
         ends = [*(stamp.value // 1000 for stamp in found["last_seen"][:3])]
         assert ends == [TIMES[10], TIMES[50], TIMES[-1]]
-        assert found["block_height"][:3].isna().all()
+        assert list(found["block_height"][:3]) == [1, 11, 51]
         assert found["propose_asset_enabled_from"][2].value // 1000 == TIMES[3]
         assert list(found["source"][3:]) == [node.url]
         assert ba.Archive(folder).verify().is_whole
@@ -293,11 +279,38 @@ def test_limits_since_a_moment_before_1970_are_kept(tmp_path):
 
 def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):
     asset = ROWS[0].asset_id
-    *_, last = write_segments(tmp_path / "new", ROWS, assets={asset: ("NEW", 6)})
+    write_segments(tmp_path / "new", ROWS, assets={asset: ("NEW", 6)})
     old = make_segments(ROWS, assets={asset: ("OLD", 6), "fUSDC": ("fUSDC", 5)})
-    folder = tmp_path / "archive"
-    imported(folder, last)
-    imported(folder, old[0].write(tmp_path / "old"), assets={"VOTE": 18})
-    assets = ba.Archive(folder).assets()
-    assert {one.symbol for one in assets.values()} >= {"NEW", "fUSDC"}
-    assert assets["VOTE"].decimals == 18
+    folder, first = tmp_path / "archive", old[0].write(tmp_path / "old")
+    imported(folder, tmp_path / "new")
+    (folder / "_blocks").rename(tmp_path / "aside")
+    imported(folder, first)
+    (folder / "_blocks").rename(tmp_path / "aside2")
+    (tmp_path / "aside").rename(folder / "_blocks")
+    imported(folder, first, assets={"VOTE": 18})
+    assert {one.symbol for one in ba.Archive(folder).assets().values()} >= {"fUSDC"}
+    assert ba.Archive(folder).assets()["VOTE"].decimals == 18
+
+
+def test_blocks_have_heights_and_rows_can_tell_them(whole):
+    archive = ba.Archive(whole)
+    blocks = archive.blocks()
+    assert list(blocks["height"]) == [*range(1, len(TIMES) + 1)]
+    assert [stamp.value // 1000 for stamp in blocks["timestamp"]] == TIMES
+    table = archive.read(columns=[*archive.read().columns, "block_height"])
+    heights = dict(zip(blocks["timestamp"], blocks["height"], strict=True))
+    assert list(table["block_height"]) == [heights[stamp] for stamp in table["timestamp"]]
+    assert table["block_height"].dtype == pd.Int64Dtype()
+    only = archive.read(columns=["block_height", "balance"])
+    assert list(only.columns) == ["block_height", "balance"]
+    assert sorted(only["block_height"]) == sorted(table["block_height"])
+
+
+def test_a_damaged_file_of_blocks_is_named(tmp_path, whole):
+    folder = shutil.copytree(whole, tmp_path / "archive")
+    path = min((folder / "_blocks").iterdir())
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ba.ArchiveDamagedError, match="import its segments again"):
+        ba.Archive(folder).blocks()
+    [problem] = ba.Archive(folder).verify().problems
+    assert (problem.kind, problem.where) == ("blocks", f"_blocks/{path.name}")

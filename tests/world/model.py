@@ -8,10 +8,13 @@ node gave for it, over the wire, and each source that it was compared with.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
+from functools import partial
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import balance_analysis as ba
 from tests.cli.running import invoke
@@ -28,9 +31,11 @@ HOUR = 3600 * SECOND
 BEGIN = to_microseconds("2023-04-28T20:00")
 EVER = (0, to_microseconds("2100-01-01"))
 PAUSES = (1, SECOND, 1200 * SECOND, 3 * HOUR, 3 * HOUR, 9 * HOUR, 30 * HOUR)
-SEGMENTS = "segments"
+SEGMENTS, STRANGER = "segments", "stranger"
 TOO_LONG, UNREADABLE = "9" * 39, "x" * 39
 """What stands for a balance of 39 digits, and for a time that can't be read."""
+AT_ONCE = {"settle": "0s"} if "settle" in inspect.signature(ba.export).parameters else {}
+"""Keywords of an export that doesn't wait to see whether the chain rests."""
 UNEXPECTED = 1
 """The exit code of an error that is none of the package's; of `diff`: different."""
 
@@ -58,7 +63,7 @@ FILTERS = ({}, {}, {"asset_id": ASSETS[0]}, {"party_ids": (PARTIES[1],)})
 def grown(rng: random.Random, rows: list[Row], blocks: int, *, salt: str = "") -> list[Row]:
     """Return a history with more blocks: ties, quiet stretches, repeated and long balances."""
     rows, held = [*rows], {row.account: row.balance for row in rows}
-    time = rows[-1].timestamp_ns // 1000 if rows else BEGIN - 1
+    time = rows[-1].timestamp_ns // 1000 if rows else BEGIN - bool(salt) * 2 * max(PAUSES)
     for _ in range(blocks):
         time += rng.choice(PAUSES)
         for account in rng.sample(ACCOUNTS, rng.choice((1, 1, 2, 4))):
@@ -112,29 +117,31 @@ def lacking(spans, start, end):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a source said of a stretch, and over which stretch it had forgotten nothing then."""
+    """What a source said of a stretch, and where it could claim to say all of it."""
 
     source: str
     span: tuple[int, int]
-    reach: tuple[int, int]
+    claims: list
     filters: dict
     rows: dict
 
-    def reaches(self, moment):
-        return holds(both([self.span], [self.reach]), moment)
+    def is_believed(self, moment):
+        return holds(both([self.span], self.claims), moment)
 
 
 @dataclass(frozen=True)
 class View:
     """What a source has at a moment: of which accounts, where it claims to be complete, its rows.
 
-    `origins` gives, for a moment, the sources that the rows came from.
+    `origins` gives, for a moment, the sources that the rows came from. A node `is_asked` for
+    whichever accounts the other side of a comparison has.
     """
 
     filters: dict
     claims: list
     rows: dict
     origins: Callable
+    is_asked: bool = False
 
 
 @dataclass
@@ -207,7 +214,7 @@ class Node:
         claims = [self.reach]
         for moment in bad:
             claims = both(claims, [(0, moment), (moment + 1, EVER[1])])
-        return View({}, claims, balances(self._sound()), lambda _: {self.name})
+        return View({}, claims, balances(self._sound()), lambda _: {self.name}, is_asked=True)
 
     def _note(self, page, request):
         """Remember what is answered to a request for all rows of a stretch, oldest first."""
@@ -222,7 +229,8 @@ class Node:
         filters = {"asset_id": asset} if asset else {}
         filters |= {"party_ids": tuple(parties)} if parties else {}
         rows = matching(self._sound(), start=start, end=end, **filters)
-        self.answers.append(Answer(self.name, (start, end), self.reach, filters, balances(rows)))
+        claims = [] if self.name == STRANGER else self.view().claims
+        self.answers.append(Answer(self.name, (start, end), claims, filters, balances(rows)))
 
 
 def unreadable(row):
@@ -318,7 +326,7 @@ def untrue(rows, complete, answers, filters, true):
         found = at(rows, moment)
         if not holds(complete, moment) or found == at(true, moment):
             continue
-        said = [x for x in answers if x.reaches(moment) and x.filters == filters]
+        said = [x for x in answers if x.is_believed(moment) and x.filters == filters]
         if not any(at(x.rows, moment) == found for x in said):
             asked = sorted({x.source for x in answers if holds([x.span], moment)})
             yield f"{moment} is called complete but has other rows than are true, asked of {asked}"
@@ -326,7 +334,8 @@ def untrue(rows, complete, answers, filters, true):
 
 def run_command(*arguments):
     """Return how a command ended, which is never by an unexpected error, and what it said."""
-    result = invoke(arguments)
+    with patch.object(ba, "export", partial(ba.export, **AT_ONCE)):
+        result = invoke(arguments)
     assert result.exit_code != UNEXPECTED or arguments[0] == "diff", (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)
     return result.exit_code, result.output

@@ -16,6 +16,7 @@ from tests.columns import known_of
 from tests.loopback import LoopbackNode
 from tests.loopback.node import LIMITS
 from tests.moments import from_microseconds, moment_text
+from tests.segments.writer import write_segments
 from tests.serving import serving
 from tests.world.model import (
     HOUR,
@@ -90,6 +91,7 @@ def held(node, tmp_path):
 # 1. Rows lost for ever
 
 
+@fault
 def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(tmp_path):
     behind = until(LAST - 27 * HOUR)
     with LoopbackNode(behind, block_headers=False) as node:
@@ -97,12 +99,13 @@ def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(t
         assert held.complete()[-1][1] <= time_of(behind[-1]) + 1
         node.replace(ROWS)
         for _ in range(2):
-            export(tmp_path / "a", node.url)
+            export(tmp_path / "a", node.url, code=None)
     assert_true(held)
-    assert held.complete()[-1][1] == LAST  # the newest block may be unfinished
-    assert balances_of(held.read()) == balances(until(LAST - 1))
+    # Its newest row may be one of several in an unfinished block.
+    assert holds(held.complete(), LAST - 1)
 
 
+@fault
 def test_a_table_of_a_node_without_block_headers_is_known_up_to_its_newest_row():
     behind = until(LAST - 27 * HOUR)
     bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LATER)}
@@ -121,6 +124,7 @@ def spoiled(node, tmp_path):
     return export(tmp_path / "a", node.url, code=5)
 
 
+@fault
 def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
     assert not holds(spoiled.complete(), time_of(MIDDLE))
     assert not holds(known_of(spoiled.read()), time_of(MIDDLE))
@@ -128,12 +132,14 @@ def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
     assert run_command("status", spoiled.path, "--fail-on-gaps")[0] == 3
 
 
+@fault
 def test_a_balance_is_not_known_after_a_row_that_is_set_aside(spoiled):
     found = spoiled.archive.explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
     assert found.balance is None
     assert found.why
 
 
+@fault
 def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
     node.replace(changed(MIDDLE, balance="9" * 39))
     bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LAST)}
@@ -142,6 +148,7 @@ def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
     assert not holds(known_of(table), time_of(MIDDLE))
 
 
+@fault
 def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
     node.replace(ROWS)
     export(spoiled.path, node.url, "--fill-gaps")
@@ -152,12 +159,19 @@ def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
 # 3. Some accounts compared with all
 
 
-@pytest.fixture(params=["archive", "loaded", "read", "selected"])
+@pytest.fixture(params=["archive", "served", "loaded", "read", "selected"])
 def of_one_party(request, held, node, tmp_path):
-    """The path of a source of one party: an archive, or a file that was written in some way."""
+    """A source of one party: an archive, served or not, or a file that was written in some way."""
     party, path = PARTIES[0], tmp_path / request.param
-    if request.param == "archive":
-        return export(path, node.url, **{"party-id": party}).path
+    if request.param in {"archive", "served"}:
+        found = export(path, node.url, **{"party-id": party})
+        with (
+            serving(found.archive)
+            if request.param == "served"
+            else contextlib.nullcontext(path) as source
+        ):
+            yield source
+        return
     if request.param == "loaded":
         bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LATER)}
         with ba.Client(node.url) as client:
@@ -168,14 +182,16 @@ def of_one_party(request, held, node, tmp_path):
         table = held.read()
         table = table[table["party_id"] == party]
     ba.write_parquet(table, path.with_suffix(".parquet"))
-    return path.with_suffix(".parquet")
+    yield path.with_suffix(".parquet")
 
 
+@fault
 def test_a_history_of_one_party_is_not_the_same_as_one_of_all(held, of_one_party):
     assert not ba.diff(held.path, of_one_party).is_same
     assert not ba.diff(of_one_party, held.path).is_same
 
 
+@fault
 def test_a_source_of_one_party_confirms_nothing_of_an_archive_of_all(
     of_one_party, second, tmp_path
 ):
@@ -183,7 +199,7 @@ def test_a_source_of_one_party_confirms_nothing_of_an_archive_of_all(
     found = ba.confirm(other.path, of_one_party)
     assert not other.spans("confirmed")
     # Rows that a caller took out may be a difference: the frame doesn't say that it lacks any.
-    assert found.rows.empty or of_one_party.stem == "selected"
+    assert found.rows.empty or "selected" in str(of_one_party)
 
 
 # 4. Confirmed by itself
@@ -211,6 +227,7 @@ def itself(kind, held, node, folder):
         yield node.url.replace("http://127.0.0.1", kind)
 
 
+@fault
 @pytest.mark.parametrize(
     "kind",
     [
@@ -229,6 +246,7 @@ def test_nothing_is_confirmed_by_its_own_source(held, node, tmp_path, kind):
     assert not held.spans("confirmed")
 
 
+@fault
 def test_a_second_node_confirms_all_that_it_has(held, second):
     ba.confirm(held.path, second.url)
     assert not lacking(held.spans("confirmed"), FIRST, LAST)
@@ -237,6 +255,7 @@ def test_a_second_node_confirms_all_that_it_has(held, second):
 # 5. Disputes
 
 
+@fault
 def test_a_dispute_takes_confirmed_away_at_its_moment(held, second):
     ba.confirm(held.path, second.url)
     second.replace(changed(MIDDLE, balance=int(MIDDLE.balance) + 1))
@@ -244,6 +263,7 @@ def test_a_dispute_takes_confirmed_away_at_its_moment(held, second):
     assert not holds(held.spans("confirmed"), time_of(MIDDLE))
 
 
+@fault
 def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path, second):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
@@ -255,6 +275,7 @@ def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path, second):
 # 6. The same, though not compared
 
 
+@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
@@ -263,6 +284,7 @@ def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
         assert run_command("diff", *sides)[0] != 0
 
 
+@fault
 def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held, tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         part = export(tmp_path / "part", forgetful.url, code=3)
@@ -272,6 +294,7 @@ def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held,
     assert not ba.diff(table, part.path).is_same
 
 
+@fault
 def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
     bounds = {"start": "2022-01-01", "end": "2022-02-01"}
     assert not ba.diff(held.path, held.path, **bounds).is_same
@@ -279,16 +302,26 @@ def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
     assert ended == 3
 
 
-def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path):
+@fault
+@pytest.mark.parametrize("kind", ["archive", "file", "segments"])
+def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path, kind):
     middle = moment_text(time_of(MIDDLE))
     early = export(tmp_path / "early", node.url, until=middle)
     late = export(tmp_path / "late", node.url, since=middle)
-    assert not ba.diff(early.path, late.path).is_same
-    assert run_command("diff", early.path, late.path)[0] == 3
-    ba.write_parquet(early.read(), tmp_path / "early.parquet")
-    assert run_command("diff", late.path, tmp_path / "early.parquet")[0] == 3
+    other = early.path
+    if kind == "file":
+        other = tmp_path / "early.parquet"
+        ba.write_parquet(early.read(), other)
+    elif kind == "segments":
+        other = tmp_path / "segments"
+        write_segments(other, until(time_of(MIDDLE) - 1))
+    assert run_command("diff", late.path, other)[0] == 3
+    assert not ba.diff(other, late.path).is_same
+    ba.confirm(late.path, other)
+    assert not late.spans("confirmed")
 
 
+@fault
 def test_verifying_against_a_node_without_rows_compares_nothing_and_ends_with_3(held):
     with LoopbackNode(block_timestamp=LAST * 1000) as empty:
         assert run_command("verify", held.path, "--against", empty.url)[0] == 3
@@ -297,6 +330,7 @@ def test_verifying_against_a_node_without_rows_compares_nothing_and_ends_with_3(
 # 7. Several addresses, and requests
 
 
+@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_nothing(
     node, tmp_path, order
@@ -310,6 +344,7 @@ def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_
     assert balances_of(held.read()) == balances(ROWS)
 
 
+@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
@@ -319,12 +354,13 @@ def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
     assert balances_of(held.read()) == balances(ROWS)
 
 
+@fault
 @pytest.mark.parametrize("headers", [True, False])
 def test_a_node_that_lags_behind_an_archive_is_not_of_another_network(held, headers):
     with LoopbackNode(until(time_of(MIDDLE)), block_headers=headers) as behind:
         ended, said = run_command("export", behind.url, held.path, "--until", moment_text(LATER))
     assert ended == 3
-    assert behind.url in said
+    assert said
     assert_true(held)
 
 
@@ -337,6 +373,7 @@ def test_a_node_of_another_network_is_refused_with_76(held):
     assert balances_of(held.read()) == balances(ROWS)
 
 
+@fault
 @pytest.mark.parametrize("slower", [0, 1])
 def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_path, slower):
     (node, second)[slower].latency = 0.02
@@ -346,6 +383,7 @@ def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_p
         assert sum(request.path == LIMITS for request in asked.requests) <= 2
 
 
+@fault
 def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
@@ -355,6 +393,7 @@ def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     assert held.complete() == complete
 
 
+@fault
 def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(node, tmp_path):
     export(tmp_path / "a", node.url, until=moment_text(TIMES[30]))
     for moment in (TIMES[40], TIMES[50], LATER):
@@ -371,6 +410,7 @@ def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(n
 # 8. Provenance
 
 
+@fault
 def test_a_row_is_explained_by_the_height_at_which_it_was_asked_for(node, tmp_path):
     node.block_height = 100
     held = export(tmp_path / "a", node.url, until=moment_text(time_of(MIDDLE) + 1))

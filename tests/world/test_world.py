@@ -35,6 +35,7 @@ from tests.world.model import (
     FILTERS,
     HOUR,
     SEGMENTS,
+    STRANGER,
     TOO_LONG,
     UNREADABLE,
     Answer,
@@ -53,14 +54,13 @@ from tests.world.model import (
     untrue,
 )
 
-MOST_ARCHIVES = 4
+MOST_ARCHIVES = 3
 SPELLINGS = ("http://127.0.0.1", "http://127.0.0.1", "http://localhost", "HTTP://127.0.0.1")
 places = st.integers(0, MOST_ARCHIVES - 1)
+numbers = st.integers(0, 2)
 seeds = st.integers(0, 2**16)
 tenths = st.none() | st.integers(0, 9)
-addresses = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(SPELLINGS)), min_size=1, max_size=2
-)
+addresses = st.lists(st.tuples(numbers, st.sampled_from(SPELLINGS)), min_size=1, max_size=2)
 
 
 class World(RuleBasedStateMachine):
@@ -82,8 +82,11 @@ class World(RuleBasedStateMachine):
     @initialize(seed=seeds, count=st.integers(2, 3))
     def begin(self, seed, count):
         self.nodes = [self._node(f"node {n}") for n in range(count)]
-        self.stranger = self._node("stranger")
+        self.stranger = self._node(STRANGER)
         self._grow(seed, 20)
+        held = Held(self._path("archive"), random.Random(seed).choice(FILTERS))
+        self._export(held, self.nodes[0].server.url, "--until", moment_text(self._moment(6)))
+        self.archives.append(held)
 
     def _node(self, name):
         node = Node(name, LoopbackNode())
@@ -107,19 +110,20 @@ class World(RuleBasedStateMachine):
     def time_goes_on(self, seed, blocks):
         self._grow(seed, blocks)
 
-    @rule(which=st.integers(0, 2), tenth=st.integers(1, 9), what=st.sampled_from(["forget", "lag"]))
-    def node_knows_less(self, which, tenth, what):
+    @rule(which=numbers, tenth=st.integers(1, 9), has_headers=st.sampled_from([True, True, False]))
+    def node_lags(self, which, tenth, has_headers):
         node, moment = self._of(self.nodes, which), self._moment(tenth)
-        if what == "forget" and moment <= node.head:
-            node.since = max(node.since, moment)
-        elif what == "lag" and moment >= node.since:
-            node.until = moment
+        node.until = max(moment, node.since)
+        node.headers = has_headers
         node.refresh()
 
-    @rule(
-        which=st.integers(0, 2),
-        what=st.sampled_from(["headers", "begun", "catch_up", "restart", "heal"]),
-    )
+    @rule(which=numbers, tenth=st.integers(1, 9))
+    def node_forgets(self, which, tenth):
+        node = self._of(self.nodes, which)
+        node.since = max(node.since, min(self._moment(tenth), node.head))
+        node.refresh()
+
+    @rule(which=numbers, what=st.sampled_from(["headers", "begun", "catch_up", "restart", "heal"]))
     def node_changes(self, which, what):
         node = self._of(self.nodes, which)
         if what == "headers":
@@ -137,7 +141,7 @@ class World(RuleBasedStateMachine):
         node.refresh()
 
     @rule(
-        which=st.integers(0, 2),
+        which=numbers,
         seed=seeds,
         how=st.sampled_from(["wrong", "none", TOO_LONG, UNREADABLE]),
     )
@@ -184,7 +188,7 @@ class World(RuleBasedStateMachine):
         fill_gaps=st.booleans(),
         with_dead=st.booleans(),
     )
-    def export(self, place, asked, filters, since, until, fill_gaps, with_dead):
+    def export(self, *, place, asked, filters, since, until, fill_gaps, with_dead):
         nodes, urls = self._addresses(asked)
         held = self._held(place, filters)
         start, end = self._bounds(since, until)
@@ -204,16 +208,15 @@ class World(RuleBasedStateMachine):
         assert code != 3 or not all(node.is_healthy for node in nodes), said
         if code == 0 and (before or is_given or held.complete()):
             goal = min(end, max(node.reach[1] - 1 for node in nodes))
-            wanted = [(start, before[0]), (before[1], goal)] if before else []
+            wanted = [(start, min(before[0], goal)), (before[1], goal)] if before else []
             if not before or fill_gaps:
-                first = before[0] if before else held.complete()[0][0]
-                wanted = [(min(start, first) if is_given else first, goal)]
+                begun = before or (held.complete() or [(goal, goal)])[0]
+                wanted = [(min(start, begun[0]) if is_given else begun[0], goal)]
             elif not is_given:
                 wanted = wanted[1:]
             for span in wanted:
                 assert not lacking(held.complete(), *span), said
 
-    @precondition(lambda self: self.archives)
     @rule(place=places)
     def export_from_another_network(self, place):
         held = self._of(self.archives, place)
@@ -240,12 +243,11 @@ class World(RuleBasedStateMachine):
         code, said = run_command("import", held.path, folder, *held.options)
         assert code == 0 or (code == 5 and self.has_lied), said
         span, true = (first, last + 1), balances(rows, held.filters)
-        held.answers.append(Answer(SEGMENTS, span, span, held.filters, true))
+        held.answers.append(Answer(SEGMENTS, span, [span], held.filters, true))
         assert self._keep(held)
         self._check(held)
         assert not lacking(held.complete(), *span)
 
-    @precondition(lambda self: self.archives)
     @rule(
         place=places,
         other=st.integers(0, 20),
@@ -266,7 +268,6 @@ class World(RuleBasedStateMachine):
                 assert not [t for t in disputed if holds(held.spans("confirmed"), t)]
         self._check(held)
 
-    @precondition(lambda self: self.archives)
     @rule(
         one=st.integers(0, 20),
         other=st.integers(0, 20),
@@ -280,35 +281,38 @@ class World(RuleBasedStateMachine):
             self._source(other, spelling, held, is_diff=True) as (mate, match),
         ):
             # A node's last block may be unfinished, and need not be compared.
-            ends = [x.claims[-1][1] - 1 for x in (view, match) if x.claims]
+            ends = [x.claims[-1][1] - 1 for x in (view, match) if x.claims and x.is_asked]
             end = min([self._now() + HOUR, *ends])
             try:
                 found = ba.diff(source, mate, end=from_microseconds(end))
             except ba.BalanceAnalysisError:
                 return
         if found.is_same:
-            assert view.filters == match.filters
+            filters = match.filters if view.is_asked else view.filters
+            assert filters == match.filters or match.is_asked
             shared = both(both(view.claims, match.claims), [(0, end)])
             ours, theirs = (
-                {key: row for key, row in only(x.rows, x.filters).items() if holds(shared, key[0])}
+                {key: row for key, row in only(x.rows, filters).items() if holds(shared, key[0])}
                 for x in (view, match)
             )
             assert shared
             assert ours == theirs
 
-    @precondition(lambda self: self.archives)
-    @rule(place=places, which=st.integers(0, 2), since=tenths, until=tenths)
+    @rule(place=places, which=numbers, since=tenths, until=tenths)
     def repair(self, place, which, since, until):
         held, node = self._of(self.archives, place), self._of(self.nodes, which)
         start, end = map(from_microseconds, self._bounds(since, until))
         if node.begun:
             return
-        with self._answering(held.answers), ba.Client(node.server.url) as client:
-            with contextlib.suppress(ba.BalanceAnalysisError):
-                ba.repair(client, held.path, start=start, end=end)
+        with (
+            self._answering(held.answers),
+            ba.Client(node.server.url) as client,
+            contextlib.suppress(ba.BalanceAnalysisError),
+        ):
+            ba.repair(client, held.path, start=start, end=end)
         self._check(held)
 
-    @precondition(lambda self: 0 < len(self.archives) < MOST_ARCHIVES)
+    @precondition(lambda self: len(self.archives) < MOST_ARCHIVES)
     @rule(place=places)
     def copy(self, place):
         held = self._of(self.archives, place)
@@ -316,7 +320,6 @@ class World(RuleBasedStateMachine):
         shutil.copytree(held.path, copied.path)
         self.archives.append(copied)
 
-    @precondition(lambda self: self.archives)
     @rule()
     def all_nodes_heal_and_gaps_are_filled(self):
         for node in self.nodes:
@@ -325,13 +328,18 @@ class World(RuleBasedStateMachine):
         urls = [node.server.url for node in self.nodes[: self.healers]]
         given = ("--fill-gaps", "--since", moment_text(self.times[0]), "--until", self._later())
         for held in self.archives:
-            code, said = self._export(held, *urls, *given)
-            assert code == 0 or (code == 5 and self.has_lied), said
             true = balances(self.truth, held.filters)
-            if self.has_lied and balances_of(held.read()) != true:
+            code, said = self._export(held, *urls, *given)
+            assert code == 0 or (code in {3, 5} and self.has_lied), said
+            if self.has_lied:
                 bounds = {"start": from_microseconds(self.times[0]), "end": self._later()}
-                with self._answering(held.answers), ba.Client(urls) as client:
-                    ba.repair(client, held.path, **bounds)
+                if balances_of(held.read()) != true:
+                    with self._answering(held.answers), ba.Client(urls) as client:
+                        ba.repair(client, held.path, **bounds)
+                # Rows on which answers differ are unproven until an answer repeats them.
+                for _ in range(2):
+                    code, said = self._export(held, *urls, *given)
+                assert code == 0, said
             self._check(held)
             assert balances_of(held.read()) == true
             assert not lacking(held.complete(), self.times[0], self._now() + 1)
@@ -437,6 +445,7 @@ class World(RuleBasedStateMachine):
 
 
 @pytest.mark.xfail(strict=False, reason="issue in progress")
+@pytest.mark.hypothesis
 @pytest.mark.usefixtures("without_waits")
 def test_in_no_state_of_the_world_is_a_word_that_vouches_false():
     is_fuzz = not settings().derandomize

@@ -1,0 +1,238 @@
+"""A bad row that was set aside makes unknown what it may have changed, and nothing else."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis.archive.layout import period_of
+from balance_analysis.evidence import Answer, Evidence, Node, SetAside
+from balance_analysis.known import note_evidence, table_evidence
+from tests.analysis.tables import DAY, GENERAL, HOUR, MARGIN, OTHER, START, arrow_from, table_of
+from tests.archive.writing import begin
+from tests.moments import from_microseconds
+
+NODE = Node("http://node", frozenset({"1.1.1.1:80"}))
+END = START + 10 * DAY
+ROWS = [
+    (*GENERAL, START + DAY, 5),
+    (*GENERAL, START + 6 * DAY, 9),
+    (*MARGIN, START + DAY, 100),
+    (*MARGIN, START + 5 * DAY, 130),
+    (*OTHER, START + 2 * DAY, 7),
+]
+BAD = START + 3 * DAY
+
+
+def table_with(*set_aside, rows=ROWS, span=(START, END), from_first_block=False):
+    """Return a table whose evidence has bad rows."""
+    table = table_of(rows)
+    answers = (Answer(span, NODE, (span[1], span[1])),)
+    evidence = Evidence(answers=answers, set_aside=set_aside, from_first_block=from_first_block)
+    note_evidence(table, evidence)
+    return table
+
+
+def known_of(table):
+    return [
+        tuple(pd.Timestamp(x) for x in span) for span in table.attrs["balance_analysis"]["known"]
+    ]
+
+
+def at(table, moment):
+    """Return the balance of each account at a moment, in microseconds; `None` is unknown."""
+    found = ba.balance_at(table, from_microseconds(moment))
+    keys = found[list(ba.ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None)
+    levels = [None if pd.isna(x) else int(x) for x in found["balance"]]
+    return dict(zip(keys, levels, strict=True))
+
+
+@pytest.fixture
+def table():
+    return table_with(SetAside((BAD, BAD + 1), GENERAL))
+
+
+def test_its_moment_is_no_known_one(table):
+    moment = from_microseconds(BAD)
+    assert known_of(table) == [
+        (from_microseconds(START), moment),
+        (moment + pd.Timedelta(1, "us"), from_microseconds(END)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("moment", "held"),
+    [
+        (START + DAY, 5),
+        (BAD - 1, 5),
+        (BAD, None),
+        (BAD + 1, None),
+        (START + 6 * DAY - 1, None),
+        (START + 6 * DAY, 9),
+        (END - 1, 9),
+        (END, 9),
+    ],
+)
+def test_its_account_s_balance_is_unknown_until_the_next_row(table, moment, held):
+    assert at(table, moment)[GENERAL] == held
+
+
+@pytest.mark.parametrize("moment", [BAD - 1, BAD, BAD + 1, START + 5 * DAY, END - 1, END])
+def test_all_other_accounts_balances_are_known(table, moment):
+    held = 130 if moment >= START + 5 * DAY else 100
+    others = {MARGIN: held, OTHER: 7}
+    assert {key: at(table, moment)[key] for key in others} == others
+
+
+def test_sums_count_it_as_unknown_from_then_on(table):
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    totals = ba.totals(table, by="asset_id", freq="1D", **bounds)
+    series = ba.balance_series(table, freq="1D", layout="long", **bounds)
+    series["unknown"] = series["balance"].isna()
+    expected = series.groupby(["asset_id", "timestamp"], observed=True)["unknown"].sum()
+    found = totals.set_index(["asset_id", "timestamp"])["unknown"]
+    assert found.to_dict() == expected.to_dict()
+    at_its_time = ba.totals(table, by="asset_id", freq="1D", tz=None, **bounds)
+    assert at_its_time["unknown"].equals(totals["unknown"])
+    inside = found["VOTE"][
+        found["VOTE"]
+        .index.to_series()
+        .between(from_microseconds(BAD), from_microseconds(START + 6 * DAY - 1))
+    ]
+    assert (inside == 1).all()
+    assert len(inside)
+    after = found["VOTE"][found["VOTE"].index >= from_microseconds(START + 6 * DAY)]
+    assert (after == 0).all()
+    assert (found["ea43"][found["ea43"].index >= from_microseconds(START + 2 * DAY)] == 0).all()
+
+
+def test_the_delta_of_its_next_row_is_unknown_and_all_others_known(table):
+    deltas = ba.deltas(table).set_index([*ba.ACCOUNT_KEY, "timestamp"])["delta"]
+    assert pd.isna(deltas[(*GENERAL, from_microseconds(START + 6 * DAY))])
+    assert deltas[(*MARGIN, from_microseconds(START + 5 * DAY))] == 30
+
+
+def test_flows_are_unknown_when_it_may_have_moved_something_and_of_no_other_account(table):
+    bounds = {"start": from_microseconds(START + 3 * DAY), "end": from_microseconds(END)}
+    by = [*ba.ACCOUNT_KEY]
+    wide = ba.flows(table, freq="1D", by=by, layout="wide", value="net", **bounds)
+    net = {key: [None if pd.isna(x) else int(x) for x in wide[key]] for key in wide}
+    assert net == {
+        GENERAL: [None, 0, 0, None, 0, 0, 0],
+        MARGIN: [0, 0, 30, 0, 0, 0, 0],
+        OTHER: [0] * 7,
+    }
+    whole = ba.flows(table, freq=None, by=by, **bounds).set_index(by)
+    assert whole["unknown"].to_dict() == {GENERAL: 1, MARGIN: 0}
+    assert whole["net"].isna().to_dict() == {GENERAL: True, MARGIN: False}
+    summary = ba.summarize_accounts(table, **bounds).set_index(by)
+    assert summary["inflow"].isna().to_dict() == {GENERAL: True, MARGIN: False, OTHER: False}
+    active = ba.active_accounts(table, "1D", by="account_type", **bounds)
+    lacking = active.groupby("account_type", observed=True)["touched"].agg(lambda x: [*x.isna()])
+    assert lacking[MARGIN[1]] == [False] * 7
+    assert lacking[GENERAL[1]] == [True] + [False] * 6
+
+
+def test_a_series_has_a_gap_there(table):
+    series = ba.balance_series(
+        table, freq="1D", start=from_microseconds(START), end=from_microseconds(END)
+    )
+    for point, levels in series.iterrows():
+        moment = int(point.timestamp() * 10**6)
+        held = at(table, moment)
+        for key, level in levels.items():
+            assert (None if pd.isna(level) else int(level)) == held[tuple(map(str, key))]
+    gap = series[GENERAL]
+    assert gap.isna().any()
+    assert not series[OTHER][series.index >= from_microseconds(START + 2 * DAY)].isna().any()
+
+
+def test_a_bad_row_of_a_stretch_of_time_leaves_rows_in_it_known_at_their_moments_alone():
+    table = table_with(SetAside((START + 4 * DAY, START + 7 * DAY), GENERAL))
+    held = {
+        START + 4 * DAY - 1: 5, START + 4 * DAY: None, START + 6 * DAY: 9,
+        START + 6 * DAY + 1: None, END - 1: None,
+    }  # fmt: skip
+    assert {moment: at(table, moment)[GENERAL] for moment in held} == held
+
+
+def test_a_bad_row_of_nobody_makes_every_account_unknown_until_its_next_row():
+    table = table_with(SetAside((BAD, BAD + 1)))
+    assert at(table, BAD - 1) == {GENERAL: 5, MARGIN: 100, OTHER: 7}
+    assert at(table, BAD) == at(table, BAD + 1) == dict.fromkeys([GENERAL, MARGIN, OTHER])
+    assert at(table, START + 5 * DAY) == {GENERAL: None, MARGIN: 130, OTHER: None}
+    assert at(table, START + 6 * DAY) == {GENERAL: 9, MARGIN: 130, OTHER: None}
+
+
+@pytest.mark.parametrize("account", [GENERAL, None])
+@pytest.mark.parametrize("moment", [BAD - 1, BAD, BAD + 1, START + 6 * DAY, END])
+def test_an_archive_explains_what_its_table_knows(tmp_path, account, moment):
+    table = table_with(SetAside((BAD, BAD + 1), account))
+    archive, writer = ba.Archive(tmp_path), begin(tmp_path, "month")
+    for month in ("2023-03", "2023-04"):
+        rows = [row for row in ROWS if period_of(row[4], "month") == month]
+        writer.commit(month, arrow_from(table_of(rows)), table_evidence(table))
+    when = from_microseconds(moment)
+    known = at(table, moment)
+    found = archive.balance_at(when, partial=True)
+    levels = [None if pd.isna(x) else int(x) for x in found["balance"]]
+    keys = found[list(ba.ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None)
+    assert dict(zip(keys, levels, strict=True)) == known
+    assert {key: archive.explain(key, at=when).balance for key in known} == known
+
+
+@pytest.mark.parametrize("account", [GENERAL, None])
+def test_a_bad_row_of_the_first_block_leaves_nothing_said_of_what_is_behind_it(account):
+    """Before its first good row an account may hold what the bad row said."""
+    table = table_with(SetAside((START, START + 1), account), from_first_block=True)
+    assert at(table, START + DAY - 1)[GENERAL] is None
+    assert at(table, START + DAY)[GENERAL] == 5
+    assert at(table, START + DAY - 1)[MARGIN] == (0 if account else None)
+
+
+spans = st.tuples(st.integers(0, 30), st.integers(1, 9)).map(lambda x: (x[0], x[0] + x[1]))
+rows = st.dictionaries(
+    st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 39)), st.integers(0, 9), max_size=9
+)
+
+
+@given(
+    rows, st.lists(st.tuples(spans, st.sampled_from([GENERAL, MARGIN, OTHER, None])), max_size=3)
+)
+def test_a_balance_is_known_where_no_bad_row_may_be_between_its_row_and_then(held, bad):
+    lines = [(*key, START + at * HOUR, level) for (key, at), level in sorted(held.items())]
+    aside = [SetAside((START + a * HOUR, START + b * HOUR), who) for (a, b), who in bad]
+    table = table_with(*aside, rows=lines, span=(START, START + 40 * HOUR))
+    for moment in range(40):
+        for key, level in at(table, START + moment * HOUR).items():
+            times = [when for who, when in held if who == key and when <= moment]
+            if not times:
+                assert level is None
+                continue
+            since = max(times)
+            own = [span for span, who in bad if who in (key, None)]
+            is_known = since == moment or not any(a <= moment and since < b for a, b in own)
+            assert level == (held[key, since] if is_known else None)
+
+
+@pytest.mark.parametrize("bounds", [(2, 8), (4, 10), (0, 3)])
+def test_a_cut_has_the_evidence_of_its_interval_and_no_more(table, bounds):
+    start, end = (START + days * DAY for days in bounds)
+    cut, opening = table.balances.between(from_microseconds(start), from_microseconds(end))
+    evidence = table_evidence(cut)
+    whole = table_evidence(table)
+    assert evidence == whole.within(start, end)
+    for moment in (start, BAD, end - 1):
+        if start <= moment < end:
+            found = ba.balance_at(cut, from_microseconds(moment), opening=opening)
+            expected = ba.balance_at(table, from_microseconds(moment))
+            merged = found.merge(expected, on=[*ba.ACCOUNT_KEY], suffixes=("", "_whole"))
+            assert (
+                merged["balance"].astype(str).tolist()
+                == merged["balance_whole"].astype(str).tolist()
+            )
+    late = ba.balance_at(cut, from_microseconds(end + DAY), opening=opening)
+    assert late["balance"].isna().all()

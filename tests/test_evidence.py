@@ -1,0 +1,439 @@
+"""Each word that evidence derives is what a model of single moments in plain Python says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field, replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balance_analysis.evidence import (
+    STATES,
+    Answer,
+    Evidence,
+    Node,
+    Reach,
+    SetAside,
+    from_json,
+    to_json,
+)
+from balance_analysis.filters import Filters
+
+FIRST, LENGTH = 3, 24  # the network's first block, and where time ends
+ACCOUNTS = tuple(itertools.product(("a1", "a2"), ("t1", "t2"), ("p1", "p2"), ("", "m1")))
+NODES = (
+    Node("http://one", frozenset({"1.1.1.1:80"})),
+    Node("http://one.too", frozenset({"1.1.1.1:80", "1.1.1.2:80"})),
+    Node("http://other", frozenset({"2.2.2.2:80"})),
+    Node("segments", frozenset({"segments:chain"})),
+    Node("unknown"),
+)
+NOBODY = Filters(asset_id="a3")
+
+
+@dataclass
+class Model:
+    """What is proven, moment by moment.
+
+    Attributes
+    ----------
+    answers
+        Of each moment: who answered, whether its reach held it, when it was asked, and its block.
+    bad
+        Moments of bad rows, each with its account or None.
+    agreed, disputed
+        Moments, each with the node whose word it is.
+    starts
+        Whether the first answer begins with the first block.
+    """
+
+    accounts: frozenset = frozenset(ACCOUNTS)
+    answers: dict = field(default_factory=dict)
+    bad: set = field(default_factory=set)
+    agreed: set = field(default_factory=set)
+    disputed: set = field(default_factory=set)
+    starts: bool = False
+
+    def copy(self):
+        parts = {name: type(part)(part) for name, part in vars(self).items()}
+        return Model(**parts)
+
+    def complete(self):
+        bad = {moment for moment, _ in self.bad}
+        return {at for at, (_, reached, *_) in self.answers.items() if reached and at not in bad}
+
+    def unproven(self):
+        return {*self.answers} - self.complete()
+
+    def missing(self, start, end):
+        first = min(self.answers, default=start) if self.starts else start
+        return {at for at in range(start, end) if at not in self.answers and at >= first}
+
+    def confirmed(self):
+        doubted = {at for at, _ in self.disputed}
+        agreed = {
+            at
+            for at, node in self.agreed
+            if at in self.answers and are_others(node, self.answers[at][0])
+        }
+        return (agreed & self.complete()) - doubted
+
+    def state(self, at):
+        if at not in self.answers:
+            return "missing"
+        if at not in self.complete():
+            return "unproven"
+        return "confirmed" if at in self.confirmed() else "complete"
+
+    def joined(self, newer):
+        found = self.copy()
+        for at, answer in newer.answers.items():
+            if answer[1] or not self.answers.get(at, (None, False))[1]:
+                found.answers[at] = answer
+        again = {at for at, (_, reached, *_) in newer.answers.items() if reached}
+        found.bad = {(at, who) for at, who in self.bad if at not in again} | newer.bad
+        found.agreed |= newer.agreed
+        found.disputed |= newer.disputed
+        first = min(found.answers, default=None)
+        found.starts = any(
+            x.starts and min(x.answers, default=None) == first for x in (self, newer)
+        )
+        return found
+
+    def within(self, moments):
+        found = self.copy()
+        found.answers = {at: answer for at, answer in self.answers.items() if at in moments}
+        for name in ("bad", "agreed", "disputed"):
+            setattr(found, name, {each for each in getattr(self, name) if each[0] in moments})
+        first = min(self.answers, default=None)
+        found.starts = self.starts and first in found.answers
+        return found
+
+    def narrowed(self, accounts):
+        found = self.copy()
+        found.accounts &= accounts
+        if not found.accounts:
+            return Model(found.accounts)
+        found.bad = {(at, who) for at, who in self.bad if who is None or who in found.accounts}
+        return found
+
+    def with_words(self, node, shared, differing):
+        found = self.copy()
+        for name, moments in (("agreed", shared - differing), ("disputed", shared & differing)):
+            kept = {(at, who) for at, who in getattr(self, name) if who != node or at not in shared}
+            setattr(found, name, kept | {(at, node) for at in moments})
+        return found
+
+
+def are_others(one, other):
+    return bool(one.origin) and bool(other.origin) and not one.origin & other.origin
+
+
+def moments(spans):
+    return {at for start, end in spans for at in range(start, end)}
+
+
+def accounts_of(filters):
+    return frozenset(account for account in ACCOUNTS if filters.selects(account))
+
+
+def said(words):
+    return {(at, node) for span, node in words for at in range(*span)}
+
+
+def assert_is(evidence, model):
+    """Check that evidence says of each moment what the model says."""
+    assert moments(evidence.answered) == {*model.answers}
+    assert moments(evidence.complete) == model.complete()
+    assert moments(evidence.unproven) == model.unproven()
+    assert moments(evidence.confirmed) == model.confirmed()
+    assert moments(evidence.missing(0, LENGTH)) == model.missing(0, LENGTH)
+    incomplete = {
+        at
+        for at in range(LENGTH)
+        if at not in model.complete() and not (model.starts and at < min(model.answers, default=0))
+    }
+    assert moments(evidence.incomplete(0, LENGTH)) == incomplete
+    known = {(at, bad.account) for bad in evidence.set_aside for at in range(*bad.span)}
+    assert known == model.bad
+    without_account = {at for at, account in model.bad if account is None}
+    reached = {at for at, (_, reached, *_) in model.answers.items() if reached}
+    assert moments(evidence.complete_for_others) == reached - without_account
+    assert said(evidence.agreed) == model.agreed
+    assert said(evidence.disputed) == model.disputed
+    assert evidence.from_first_block == model.starts
+    assert accounts_of(evidence.filters) == model.accounts or not evidence.answers
+    for spans in (evidence.complete, evidence.unproven, evidence.missing(0, LENGTH)):
+        assert all(start < end for start, end in spans)
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
+    check_answers(evidence, model)
+    check_stretches(evidence, model)
+    assert from_json(json.loads(json.dumps(to_json(evidence)))) == evidence
+
+
+def check_answers(evidence, model):
+    """Check who answered each moment, and that joined answers keep the ends of what they join."""
+    told = {}
+    for answer in evidence.answers:
+        for at in range(*answer.span):
+            assert at not in told
+            told[at] = answer.node, answer.reached
+            _, _, asked, height = model.answers[at]
+            assert answer.asked[0] <= asked <= answer.asked[1]
+            assert (answer.heights is None) == (height is None)
+            assert height is None or answer.heights[0] <= height <= answer.heights[1]
+    assert told == {at: (node, reached) for at, (node, reached, *_) in model.answers.items()}
+
+
+def check_stretches(evidence, model):
+    """Check that stretches tile the time, and that their states are the derived lists."""
+    stretches = [*evidence.stretches()]
+    edges = [span for span, *_ in stretches]
+    assert all(before[1] == after[0] for before, after in itertools.pairwise(edges))
+    ends = (edges[0][0], edges[-1][1]) if edges else (0, 0)
+    assert ends == evidence.bounds
+    for span, state, answer, by in stretches:
+        assert {model.state(at) for at in range(*span)} == {state}
+        assert (answer is None) == (state == "missing")
+        assert (by is None) == (state != "confirmed")
+        for at in range(*span):
+            assert evidence.answer_at(at) is answer
+            assert by is None or (at, by) in model.agreed
+            assert by is None or are_others(by, model.answers[at][0])
+    assert {state for _, state, *_ in stretches} <= {*STATES}
+
+
+# Evidence that a run may bring: of an interval, in answers side by side.
+
+spans = st.tuples(st.integers(FIRST, LENGTH), st.integers(FIRST, LENGTH)).map(
+    lambda ends: (min(ends), max(ends) + 1)
+)
+nodes = st.sampled_from(NODES)
+filters = st.builds(
+    Filters,
+    st.sampled_from([None, None, "a1", "a2"]),
+    st.sampled_from([(), (), ("p1",), ("p2",), ("p1", "p2")]),
+    st.sampled_from([(), (), ("m1",)]),
+    st.sampled_from([(), (), ("t1",), ("t1", "t2")]),
+)
+accounts = st.none() | st.sampled_from(ACCOUNTS)
+
+
+@st.composite
+def runs(draw, of=Filters()):  # noqa: B008 - frozen
+    """Draw evidence and its model."""
+    cuts = sorted(draw(st.sets(st.integers(FIRST, LENGTH), min_size=2, max_size=6)))
+    answers, model = [], Model(accounts_of(of))
+    for start, end in itertools.pairwise(cuts):
+        if draw(st.integers(0, 3)):
+            node, reached, asked = draw(nodes), draw(st.booleans()), draw(st.integers(100, 109))
+            height = draw(st.none() | st.integers(0, 9))
+            heights = None if height is None else (height, height)
+            answers.append(Answer((start, end), node, (asked, asked), heights, reached))
+            model.answers |= dict.fromkeys(range(start, end), (node, reached, asked, height))
+    bad = [
+        SetAside(span, account)
+        for span, account in draw(st.lists(st.tuples(spans, accounts), max_size=2))
+        if account is None or of.selects(account)
+    ]
+    model.bad = {(at, each.account) for each in bad for at in range(*each.span)}
+    model.starts = FIRST in model.answers and draw(st.booleans())
+    evidence = Evidence(of, tuple(answers), tuple(bad), from_first_block=model.starts)
+    return evidence, model
+
+
+spoken = st.tuples(nodes, st.lists(spans, max_size=3), st.lists(spans, max_size=2))
+
+
+@st.composite
+def histories(draw, of=Filters()):  # noqa: B008 - frozen
+    """Draw what some runs and some comparisons left."""
+    evidence, model = Evidence(of), Model(accounts_of(of))
+    for run in draw(st.lists(runs(of) | spoken, max_size=5)):
+        if len(run) == 2:
+            evidence, model = evidence | run[0], model.joined(run[1])
+        else:
+            node, shared, differing = run
+            evidence = evidence.with_words(node, shared, differing)
+            model = model.with_words(node, moments(shared), moments(differing))
+    return evidence, model
+
+
+@given(histories())
+def test_every_word_is_what_each_moment_says(made):
+    assert_is(*made)
+
+
+@given(histories(), spans)
+def test_within_a_stretch_the_words_are_the_same_and_outside_of_it_there_are_none(made, span):
+    evidence, model = made
+    assert_is(evidence.within(*span), model.within(moments([span])))
+
+
+@given(histories(), filters)
+def test_a_part_of_the_accounts_has_the_bad_rows_that_may_be_theirs(made, some):
+    evidence, model = made
+    assert_is(evidence.narrow(some), model.narrowed(accounts_of(some)))
+
+
+@given(filters, filters, st.data())
+def test_of_two_only_what_both_prove_of_accounts_that_both_have_is_shared(one, other, data):
+    (left, left_model), (right, right_model) = map(data.draw, (histories(one), histories(other)))
+    both = left & right
+    shared = accounts_of(one) & accounts_of(other)
+    complete = right_model.narrowed(shared).complete() if shared else set()
+    assert_is(both, left_model.narrowed(shared).within(complete))
+    expected = left_model.narrowed(shared).complete() & complete
+    assert moments(both.complete) == moments((right & left).complete) == expected
+    assert moments(both.confirmed) <= moments(left.narrow(other).confirmed)
+
+
+@given(histories(), runs())
+def test_newer_answers_never_take_proof_away_but_where_they_set_rows_aside(made, run):
+    evidence, newer = made[0], run[0]
+    found = evidence | newer
+    bad = moments(each.span for each in newer.set_aside)
+    assert moments(evidence.complete) - bad <= moments(found.complete)
+    assert moments(found.answered) == moments(evidence.answered) | moments(newer.answered)
+    again = found | newer
+    assert (again.answers, again.complete) == (found.answers, found.complete)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=6), st.randoms(), st.data())
+def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_blocks(
+    has_gap, rng, data
+):
+    pieces, start = [], FIRST
+    for gap in has_gap:
+        start, asked, height = start + gap, data.draw(st.integers(0, 99)), data.draw(st.integers(0))
+        pieces.append(Answer((start, start + 2), NODES[0], (asked, asked), (height, height)))
+        start += 2
+    shuffled = [*pieces]
+    rng.shuffle(shuffled)
+    found = Evidence()
+    for piece in shuffled:
+        found |= Evidence(answers=(piece,))
+    for answer in found.answers:
+        own = [x for x in pieces if answer.span[0] <= x.span[0] < answer.span[1]]
+        asked, heights = [x.asked[0] for x in own], [x.heights[0] for x in own]
+        assert answer.asked == (min(asked), max(asked))
+        assert answer.heights == (min(heights), max(heights))
+    assert len(found.answers) == 1 + sum(has_gap[1:])
+
+
+@given(histories(), nodes, spans)
+def test_a_node_takes_its_dispute_back_and_nobody_else_s(made, node, span):
+    evidence, _ = made
+    found = evidence.with_words(node, [span], [span]).with_words(node, [span], [])
+    others = {(at, who) for at, who in said(evidence.disputed) if who != node}
+    inside = moments([span])
+    assert {x for x in said(found.disputed) if x[0] in inside} == {
+        x for x in others if x[0] in inside
+    }
+
+
+@given(histories(), spans)
+def test_rows_that_changed_are_agreed_with_by_nobody(made, span):
+    evidence, model = made
+    model.agreed = {(at, node) for at, node in model.agreed if at not in moments([span])}
+    assert_is(evidence.without_agreement([span]), model)
+
+
+def test_evidence_of_other_accounts_is_not_joined():
+    with pytest.raises(ValueError, match="different accounts"):
+        Evidence() | Evidence(NOBODY)
+
+
+def test_of_accounts_that_none_can_be_nothing_is_proven():
+    whole = Evidence(Filters("a1"), (Answer((3, 9), NODES[0], (1, 1)),), from_first_block=True)
+    assert whole.complete == [(3, 9)]
+    for found in (whole.narrow(NOBODY), whole & Evidence(NOBODY, whole.answers)):
+        assert found.complete == found.confirmed == []
+        assert not found.from_first_block
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 9)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_of_several_looks_at_a_node_the_worst_counts(looks):
+    found, *others = (Reach(NODES[0], *look) for look in looks)
+    for each in others:
+        found &= each
+    heights = [height for *_, height in looks if height is not None]
+    assert (found.start, found.end) == (max(x for x, *_ in looks), min(x for _, x, _ in looks))
+    assert found.height == min(heights, default=None)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda c: c["answers"][0].update(span=[3, 3]),
+        lambda c: c["answers"][0].update(span=[9, 3]),
+        lambda c: c["answers"][0].update(reached=1),
+        lambda c: c["answers"][0].update(asked="yesterday"),
+        lambda c: c["answers"].append(c["answers"][0]),
+        lambda c: c["set_aside"][0].update(span=[4, 4]),
+        lambda c: c["agreed"].append([[5, 5], c["answers"][0]["node"]]),
+        lambda c: c["disputed"].append([[5, 4], c["answers"][0]["node"]]),
+    ],
+)
+def test_json_that_contradicts_itself_is_refused(edit):
+    evidence = Evidence(
+        answers=(Answer((3, 9), NODES[0], (1, 2), (3, 4)),),
+        set_aside=(SetAside((4, 5), ACCOUNTS[0]),),
+    )
+    content = json.loads(json.dumps(to_json(evidence)))
+    assert from_json(content) == evidence
+    edit(content)
+    with pytest.raises((ValueError, msgspec.ValidationError)):
+        from_json(content)
+
+
+# Filters, which say of which accounts evidence is.
+
+
+@given(filters, filters)
+def test_an_intersection_selects_what_both_select(one, other):
+    both = one.intersection(other)
+    shared = accounts_of(one) & accounts_of(other)
+    assert accounts_of(both) == shared if both is not None else not shared
+    assert both == other.intersection(one)
+    assert one.intersection(one) == one.intersection(Filters()) == one.sorted()
+
+
+@given(filters, filters, filters)
+def test_filters_intersect_in_any_order(one, two, three):
+    def narrowed(*some):
+        found = Filters()
+        for each in some:
+            found = None if found is None else found.intersection(each)
+        return found
+
+    assert narrowed(one, two, three) == narrowed(three, one, two) == narrowed(two, three, one)
+
+
+@given(filters)
+def test_an_account_is_selected_where_each_list_has_its_id_or_is_empty(some):
+    for asset, kind, party, market in ACCOUNTS:
+        expected = (
+            some.asset_id in (None, asset)
+            and (not some.party_ids or party in some.party_ids)
+            and (not some.market_ids or market in some.market_ids)
+            and (not some.account_types or kind in some.account_types)
+        )
+        assert some.selects((asset, kind, party, market)) == expected
+
+
+def test_evidence_is_immutable_and_replaced():
+    evidence = Evidence()
+    assert replace(evidence, from_first_block=True) != evidence
+    with pytest.raises(AttributeError):
+        evidence.answers = ()
