@@ -352,6 +352,10 @@ class NodeSource:
                 self._oldest = min(self._oldest, oldest)
         self._looked = start, end
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
+        best = max((reach.end for reach in self._reaches.values()), default=end)
+        for url, reach in self._reaches.items():
+            if reach.end + _LAG < min(best, end):
+                self._warn_of_lag(url, reach.end)
 
     def _look(
         self,
@@ -455,11 +459,15 @@ class NodeSource:
         left = {*self._order} - {each.source for each in steps}
         heads = [self._heads.get(url, EVER[1]) for url in left if not self._has_failed(url)]
         ahead = max(heads, default=0)
-        if EVER[1] > ahead > step.known_end + _LAG and step.source not in self._lagging:
-            self._lagging.add(step.source)
-            until = moment_text(self._heads[step.source])
-            logger.warning("%s lags: it knows nothing after %s", step.source, until)
+        if EVER[1] > ahead > step.known_end + _LAG:
+            self._warn_of_lag(step.source, self._heads[step.source])
         return ahead > step.known_end
+
+    def _warn_of_lag(self, url: str, end: int) -> None:
+        """Name an address that lags behind another one, once."""
+        if url not in self._lagging:
+            self._lagging.add(url)
+            logger.warning("%s lags: it knows nothing after %s", url, moment_text(end))
 
     def _answers(self, urls: Iterable[str], ask: Callable[[str], T]) -> Iterator[T]:
         """Yield what addresses answer, in turn; a caller that is content asks no more."""

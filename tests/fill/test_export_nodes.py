@@ -7,6 +7,7 @@ import datetime as dt
 import socket
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import requests
@@ -15,6 +16,7 @@ from balance_analysis import (
     Archive,
     Client,
     IncompleteError,
+    NetworkMismatchError,
     RequestError,
     export,
     load_balance_changes,
@@ -31,9 +33,10 @@ from tests.archive.exporting import (
     spans_of,
     spread_history,
     state_of,
+    unchanged,
 )
 from tests.loopback import Fault, LoopbackNode
-from tests.loopback.node import LIMITS
+from tests.loopback.node import LIMITS, V71_LIMITS
 from tests.moments import from_microseconds, range_text, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving
@@ -43,6 +46,12 @@ pytestmark = pytest.mark.usefixtures("without_waits")
 ROWS = spread_history(31, rows=300)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 RECENT = next(time for time in TIMES if time >= END - 20 * HOUR)
+
+
+STRANGERS = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
+"""Rows of another network."""
+
+CLOSED = {**V71_LIMITS, "canProposeAsset": False}
 
 
 def since(moment):
@@ -174,6 +183,115 @@ def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_pat
     with LoopbackNode(backends=backends, block_timestamp=END * 1000) as node:
         export_from([node], tmp_path / "a")
     assert_holds(tmp_path / "a", ROWS)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_stranger_among_several_is_left_out_with_a_warning(tmp_path, caplog, order):
+    folder, later = tmp_path / "a", END + HOUR
+    with node_of(ROWS) as node, node_of(STRANGERS, head=later, limits=CLOSED) as stranger:
+        export_from([node], folder, end=from_microseconds(END - DAY))
+        run = export_from([stranger, node][::order], folder, end=from_microseconds(later))
+    assert spans_of(folder) == [(START, END + 1, True)]
+    assert_holds(folder, ROWS)
+    assert run.source == node.url
+    assert Archive(folder).limits()["can_propose_asset"].tolist() == [True]
+    [said] = [each for each in caplog.messages if "another network" in each]
+    assert said.startswith(stranger.url)
+
+
+def test_strangers_alone_are_refused_with_the_archive_as_it_was(tmp_path):
+    with node_of(ROWS) as node:
+        export_from([node], tmp_path / "a", end=from_microseconds(END - DAY))
+    with (
+        node_of(STRANGERS) as one,
+        node_of(STRANGERS) as two,
+        unchanged(tmp_path / "a"),
+        pytest.raises(NetworkMismatchError, match="another network"),
+    ):
+        export_from([one, two], tmp_path / "a")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("headers", [True, False])
+def test_one_that_lags_among_several_is_named_in_a_warning(tmp_path, caplog, order, headers):
+    lag = END - DAY
+    with (
+        node_of(until(lag), head=lag, block_headers=headers) as behind,
+        node_of(ROWS, block_headers=headers) as node,
+    ):
+        nodes = [behind, node][::order]
+        export_from(nodes, tmp_path / "a", end=from_microseconds(END - 2 * DAY))
+        assert "lags" not in caplog.text
+        run = export_from(nodes, tmp_path / "a")
+    assert not run.lagging
+    held = ROWS if headers else until(TIMES[-1])
+    assert_holds(tmp_path / "a", held, whole=(START, TIMES[-1]))
+    assert caplog.text.count(f"{behind.url} lags") == 1
+
+
+@pytest.mark.parametrize("hours", [1, 27, 60])
+def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp_path, hours):
+    folder = tmp_path / "a"
+    behind = until(END - hours * HOUR)
+    newest = behind[-1].timestamp_ns // 1000
+    with node_of(behind, block_headers=False) as node:
+        run_export(node, folder, start=START)
+        assert spans_of(folder) == [(START, newest, True)]
+        again = run_export(node, folder)
+        assert (again.spans, again.rows, again.lagging) == ([], 0, False)
+        node.replace(ROWS)
+        run_export(node, folder)
+        assert spans_of(folder) == [(START, TIMES[-1], True)]
+        assert_holds(folder, ROWS)
+        node.replace(behind)
+        assert run_export(node, folder).lagging
+    assert spans_of(folder) == [(START, TIMES[-1], True)]
+
+
+def test_limits_are_asked_once_of_each_address_and_run(tmp_path):
+    with node_of(ROWS) as one, node_of(ROWS) as two:
+        for count in range(1, 4):
+            end = from_microseconds(START + count * DAY)
+            export_from([one, two], tmp_path / "a", end=end, fill_gaps=count == 3)
+            for node in (one, two):
+                assert sum(request.path == LIMITS for request in node.requests) == count
+
+
+def windows_of(node):
+    """Return how many stretches a node was asked for: a page of one row is another question."""
+    names = [f"dateRange.{name}Timestamp" for name in ("start", "end")]
+    rows = [each.params for each in node.requests if each.path != LIMITS]
+    asked = [each for each in rows if each["pagination.first"] != ["1"]]
+    return len({tuple(each[name][0] for name in names) for each in asked})
+
+
+@pytest.mark.parametrize("headed", [START + DAY, END])
+def test_an_export_sends_no_more_than_its_windows_and_four_requests(tmp_path, headed):
+    folder = tmp_path / "a"
+    with node_of(since(RECENT), head=END) as node:
+        run_export(node, folder, start=START - DAY, end=END - HOUR, workers=1)
+        assert len(node.requests) <= windows_of(node) + 4
+    with node_of(ROWS, head=headed) as node:
+        for hours in range(1, 30, 7):
+            node.requests.clear()
+            node.block_timestamp = (END + hours * HOUR) * 1000
+            run_export(node, folder, workers=1)
+            assert len(node.requests) <= windows_of(node) + 4
+
+
+def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(tmp_path):
+    folder, (gone, changed) = tmp_path / "a", (ROWS[-20], ROWS[-3])
+    others = [row for row in ROWS if row not in (gone, changed)]
+    others.append(replace(changed, balance=int(changed.balance) + 1))
+    with node_of(ROWS) as one, node_of(others, head=END + HOUR) as two:
+        run_export(one, folder, start=START)
+        again = run_export(one, folder, end=END, overlap=dt.timedelta(days=9))
+        assert (again.conflicts, state_of(folder).evidence.disputed) == (0, ())
+        run = run_export(two, folder, overlap=dt.timedelta(days=9))
+    assert run.conflicts == 2
+    found = {span: node.name for span, node in state_of(folder).evidence.disputed}
+    at = [row.timestamp_ns // 1000 for row in (gone, changed)]
+    assert found == {(at[0], at[0] + 1): two.url, (at[1], at[1] + 1): one.url}
 
 
 def test_one_warning_names_what_is_unproven(tmp_path, caplog):
