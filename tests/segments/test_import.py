@@ -131,7 +131,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
     tmp_path, segments, whole, node
 ):
     write_segments(tmp_path / "chain", ROWS, chain="other")
-    others = [replace(row, party_id="ab" * 32) for row in ROWS]
+    others = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
     write_segments(tmp_path / "rows", others[:20], quiet=[x * 1000 for x in TIMES])
     folder = shutil.copytree(whole, tmp_path / "archive")
     before = content_of(folder, "changes/", "_blocks/")
@@ -139,7 +139,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
         imported(folder, tmp_path / "chain")
     run_export(node, tmp_path / "exported", start=START, end=LAST)
     kept = content_of(tmp_path / "exported", "changes/", "_archive.json")
-    with pytest.raises(ba.NetworkMismatchError, match="none of these accounts at that moment"):
+    with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
         imported(tmp_path / "exported", tmp_path / "rows")
     assert content_of(folder, "changes/") == before
     assert content_of(tmp_path / "exported", "changes/", "_archive.json") == kept
@@ -245,7 +245,7 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_told_before(tmp_path
         assert seen == [TIMES[0], TIMES[10], TIMES[50]]
         ends = [*(stamp.value // 1000 for stamp in found["last_seen"][:3])]
         assert ends == [TIMES[10], TIMES[50], TIMES[-1]]
-        assert list(found["block_height"][:3]) == [1, 11, 51]
+        assert found["block_height"][:3].isna().all()
         assert found["propose_asset_enabled_from"][2].value // 1000 == TIMES[3]
         assert list(found["source"][3:]) == [node.url]
         assert ba.Archive(folder).verify().is_whole
