@@ -23,20 +23,20 @@ def pages(node):
     return sum(request.get("pagination.first") != "1" for request in node.requests)
 
 
-def test_an_export_that_goes_on_at_a_row_costs_its_windows_and_three_requests():
+def test_a_node_with_headers_is_asked_for_its_reach_once_after_the_rows():
     with node_of() as node, ba.Client(node.url) as client:
         source = NodeSource(client, page_size=50, workers=1)
-        rows = sum(step.num_rows for step in source.rows(START, END, has_row=True))
+        rows = sum(step.num_rows for step in source.rows(START, END))
         assert source.evidence().complete == [(START, END)]
         assert len(node.requests) == pages(node) + 3
     assert rows == sum(row.timestamp_ns // 1000 >= START for row in ROWS)
 
 
-def test_a_node_that_lacks_the_row_at_the_start_is_asked_for_its_reach_before():
+def test_what_a_node_has_forgotten_shows_after_the_rows():
     kept = [row for row in ROWS if row.timestamp_ns // 1000 > START]
     with node_of(kept) as node, ba.Client(node.url) as client:
         source = NodeSource(client)
-        list(source.rows(START, END, has_row=True))
+        list(source.rows(START, END))
         assert source.evidence().complete == [(TIMES[31], END)]
 
 
@@ -48,19 +48,6 @@ def test_several_spans_are_asked_for_their_reach_once():
             list(source.rows(*span))
         assert source.evidence().complete == [(TIMES[0], TIMES[50]), (TIMES[70], END)]
         assert len(node.requests) == pages(node) + 6
-
-
-def test_only_steps_that_were_taken_are_evidence():
-    with node_of() as node, ba.Client(node.url) as client:
-        source = NodeSource(client, page_size=20, workers=2)
-        taken = 0
-        steps = source.rows(START, END)
-        for step in steps:
-            if step.start > TIMES[50]:
-                break
-            taken = step.end
-        steps.close()
-        assert source.evidence().complete == [(START, taken)]
 
 
 @pytest.mark.parametrize("workers", [1, 4])
