@@ -13,7 +13,7 @@ from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
 from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
-from .archive.status import ArchiveStatus, VerifyReport
+from .archive.status import ArchiveStatus
 from .archives import Archive
 from .assets import Asset, Assets, read_assets
 from .errors import (
@@ -47,13 +47,13 @@ from .fill.imports import import_segments
 from .labels import Labels, account_labels, read_labels
 from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
 from .load.to_parquet import load_to_parquet
-from .maintenance.confirm import confirm
-from .maintenance.diff import Difference, diff
-from .maintenance.repair import Repaired, repair
 from .naming import labelled
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
+from .proof.compare import Difference, confirm, diff
+from .proof.repair import Repaired, repair
+from .proof.verify import VerifyReport
 from .report.report import write_report
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 from .segments.rows import read_segments

@@ -1,6 +1,6 @@
 """An archive as it is used: read as of one state, and proven.
 
-What it reads is a snapshot's to tell (`archive`), what proves it that of `maintenance`. Those who
+What it reads is a snapshot's to tell (`archive`), what proves it that of `proof`. Those who
 fill and mend one stand below: they take its files alone.
 """
 
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Unpack
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import network
 from balance_analysis.archive.accounts import count_by
@@ -25,7 +24,7 @@ from balance_analysis.archive.network import limits
 from balance_analysis.archive.scan import Scan, check_columns, dask_frame
 from balance_analysis.archive.snapshot import Snapshot, with_snapshot
 from balance_analysis.archive.sql import connect
-from balance_analysis.archive.status import ArchiveStatus, VerifyReport, read_status
+from balance_analysis.archive.status import ArchiveStatus, read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveError
@@ -44,7 +43,8 @@ from balance_analysis.schema import (
 if TYPE_CHECKING:
     import dask.dataframe as dd
 
-    from balance_analysis.node.client import Client
+    from balance_analysis.proof.compare import Comparable
+    from balance_analysis.proof.verify import VerifyReport
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
@@ -338,42 +338,40 @@ class Archive:
     def verify(
         self,
         *,
-        against: Client | None = None,
+        against: Comparable | None = None,
         segments: PathLike | Iterable[PathLike] | None = None,
-        sample: int = defaults.SAMPLE,
-        seed: int | None = None,
+        start: Instant | None = None,
+        end: Instant | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
         """Check that the archive is what it says, and return what is wrong and how to mend it.
 
-        Every file is read: its digest, schema, order, rows and time; then the coverage, the
-        checkpoints by a recomputation from the rows, the limits, and whether anything is there that
-        is no part of the archive.
+        Every file is read: its digest, schema, order, rows and time; then the checkpoints by a
+        recomputation from the rows, the limits, and whether anything is there that is no part of
+        the archive.
 
         Parameters
         ----------
         against
-            A node to ask again for some windows.
+            Another source of the same rows, as for `diff`: all rows that both have are compared.
         segments
             Network history segments, as for `read_segments`: the rows are compared with theirs, and
-            each account's change in each block with what their ledger moved, exactly and all.
-        sample, seed
-            How many windows, each about half a page of rows; a seed makes the choice the same.
+            each account's change in each block with what their ledger moved.
+        start, end
+            The interval to compare, half-open; without a time zone UTC. By default all. Files are
+            checked whatever their time.
         progress
             As for `load_balance_changes`.
 
         Raises
         ------
+        ArchiveError
+            If there is no archive. A damaged one is reported.
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
-            As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
+            As `diff`, if something is compared.
         """
-        from balance_analysis.maintenance.verify import verify  # noqa: PLC0415 - it asks nodes
+        from balance_analysis.proof.verify import verify  # noqa: PLC0415 - it asks nodes
 
         return verify(
-            self.store,
-            against=against,
-            segments=segments,
-            sample=sample,
-            seed=seed,
-            progress=progress,
+            self.store, against=against, segments=segments, start=start, end=end, progress=progress
         )

@@ -18,9 +18,6 @@ SETTLE: Final = "10s"
 ON_BAD_ROWS: Final[Literal["quarantine"]] = "quarantine"
 """Of whatever fills an archive."""
 
-SAMPLE: Final = 10
-"""Windows that a verification asks for again."""
-
 HOST: Final = "127.0.0.1"
 TIMEOUT: Final = 30.0
 """Of a service: where it listens, and how many seconds a question may take."""

@@ -16,7 +16,7 @@ import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query, write_empty
 from balance_analysis.archive.network import write_archive_names
-from balance_analysis.archive.status import ArchiveStatus, VerifyReport
+from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.filters import Filters
@@ -150,7 +150,7 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     return DemoResult(table, limits, status, ba.summarize_accounts(table), tuple(files))
 
 
-def _check(verified: VerifyReport, say: Callable[[str], None]) -> None:
+def _check(verified: ba.VerifyReport, say: Callable[[str], None]) -> None:
     say(str(verified))
     if verified.problems:
         raise ba.CheckError(f"{verified.uri} is not what it says: {verified}")

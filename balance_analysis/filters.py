@@ -57,6 +57,10 @@ class Filters:
     market_ids: tuple[str, ...] = ()
     account_types: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        allowed = self.allowed().items()
+        return "; ".join(f"{name} {', '.join(ids)}" for name, ids in allowed) or "all accounts"
+
     def sorted(self) -> Filters:
         """Return the same filters in the one form in which they can be compared."""
         lists: dict[str, Any] = {name: tuple(sorted({*getattr(self, name)})) for name in _LISTS}

@@ -32,7 +32,8 @@ KNOWN_KEY: Final = "known"
 """Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""
 
 EVIDENCE_KEY: Final = "evidence"
-"""Where it has the evidence from which these intervals follow: JSON as one text."""
+"""Where it has the evidence from which these intervals follow: JSON as one text; `None` of rows
+that were selected from those that it was of."""
 
 NOTHING_BEFORE_KEY: Final = "nothing_before"
 """Where it says that no account held anything before the table's first known interval."""
@@ -105,6 +106,13 @@ def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
     return between(known, to_microseconds(metadata["start"]), to_microseconds(metadata["end"]))
 
 
+def note_stated(table: pd.DataFrame, stated: Stated) -> None:
+    """Note in a table's attrs intervals that somebody states as known, in place of evidence."""
+    note_known(table, to_known(stated))
+    table.attrs[ATTRS_KEY].pop(EVIDENCE_KEY, None)
+    note_rows(table)
+
+
 def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bool = False) -> None:
     """Note the known intervals in a table's attrs, in place of the evidence that these have.
 
@@ -138,14 +146,21 @@ def read_evidence(metadata: object) -> Evidence | None:
 
     Intervals that a caller stated are the caller's word: their node has no origin.
     """
-    text = metadata.get(EVIDENCE_KEY) if isinstance(metadata, dict) else None
-    if isinstance(text, str):
-        return _evidence_of(text)
     known = read_known(metadata)
-    if known is None:
+    if not isinstance(metadata, dict) or known is None:
         return None
+    if EVIDENCE_KEY in metadata:
+        text = metadata[EVIDENCE_KEY]
+        return _evidence_of(text) if isinstance(text, str) else None
     answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
     return Evidence(answers=tuple(answers), from_first_block=_says_nothing_before(metadata))
+
+
+def without_evidence(metadata: object) -> object:
+    """Return what attrs or a note say of rows, for a selection of these that nobody noted."""
+    if not isinstance(metadata, dict) or read_evidence(metadata) is None:
+        return metadata
+    return {**metadata, EVIDENCE_KEY: None}
 
 
 @lru_cache(maxsize=8)
@@ -165,8 +180,10 @@ def known_by_account(metadata: object) -> tuple[Known | None, tuple[SetAside, ..
     return tuple(evidence.complete_for_others), evidence.set_aside
 
 
-def table_evidence(table: pd.DataFrame) -> Evidence | None:
+def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence | None:
     """Return the evidence for all rows of a table; `None` where it has none.
+
+    Rows in the table's order need no sorting.
 
     A selection that took rows or accounts out of the table leaves evidence of what is no longer
     there: it proves nothing of the rest, as nobody knows which accounts these are.
@@ -178,7 +195,8 @@ def table_evidence(table: pd.DataFrame) -> Evidence | None:
         return evidence
     rows = table.copy(deep=False)
     rows.attrs = {}
-    rows = rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
+    if not is_sorted:
+        rows = rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
     heads, counts = _counted(rows)
     kept = _words(rows, counts, heads)
     return evidence if np.array_equal(kept, _read(note)[0][:-1]) else None
@@ -227,6 +245,14 @@ def _counted(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     heads = np.flatnonzero(is_head)
     is_head[1:] |= times[1:] != times[:-1]
     return heads, np.add.reduceat(is_head, heads, dtype=np.int64) if len(heads) else heads
+
+
+def noted_rows(metadata: object) -> int | None:
+    """Return how many rows attrs or a note say that there are; `None` if they don't."""
+    if not isinstance(metadata, dict):
+        return None
+    note, rows = metadata.get(ROWS_KEY), metadata.get("rows")
+    return _read(note)[1] if isinstance(note, str) else rows if isinstance(rows, int) else None
 
 
 def lost_rows(metadata: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:

@@ -23,7 +23,7 @@ MODULES = [f"balance_analysis.{name}" for name in ("cluster", "demo", "service.a
 TASKS = {
     "Load from nodes and segments": {"node", "load", "segments"},
     "Compute": {"analysis"},
-    "Keep archives": {"archive", "archives", "ingest", "maintenance"},
+    "Keep archives": {"archive", "archives", "fill", "proof"},
     "Draw and report": {"figures", "report"},
     "Files": {"files"},
     "Assets, labels, names": {"assets", "labels", "naming", "schema"},

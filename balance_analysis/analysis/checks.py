@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
+from balance_analysis.known import Stated, note_stated
 from balance_analysis.naming import check_frame
 from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
@@ -92,7 +93,7 @@ def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
     return keys
 
 
-def to_table(table: pd.DataFrame) -> pd.DataFrame:
+def to_table(table: pd.DataFrame, *, known: Stated | None = None) -> pd.DataFrame:
     """Return a frame of balance changes as a table: typed, sorted, each row once.
 
     Every function that takes a table does this by itself.
@@ -103,6 +104,9 @@ def to_table(table: pd.DataFrame) -> pd.DataFrame:
         Any frame with a table's columns, rows in any order: ids as text, timestamps as datetimes
         (without a time zone UTC), balances as integers, `decimal.Decimal`, Arrow decimals or text
         of digits. Rows that agree in all six columns count once; other columns are left out.
+    known
+        Intervals [start, end) in which the frame has every change of all accounts, as you state; by
+        default as its attrs have them.
 
     Returns
     -------
@@ -112,7 +116,8 @@ def to_table(table: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If a column or a value is missing, or a value doesn't fit its column.
+        If a column or a value is missing, or a value doesn't fit its column, or `known` are no
+        intervals.
     TypeError
         If a column is of another kind, such as floats as balances.
     CheckError
@@ -133,6 +138,8 @@ def to_table(table: pd.DataFrame) -> pd.DataFrame:
     """
     made = merge_duplicates(sort_rows(table))
     made.attrs = dict(table.attrs)
+    if known is not None:
+        note_stated(made, known)
     return made
 
 

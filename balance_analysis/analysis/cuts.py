@@ -11,12 +11,12 @@ from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.units import in_units
 from balance_analysis.known import (
-    EVIDENCE_KEY,
     NOTHING_BEFORE_KEY,
     note_evidence,
     note_known,
     note_rows,
-    read_evidence,
+    table_evidence,
+    without_evidence,
 )
 from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.spans import clipped
@@ -85,14 +85,17 @@ def cut_between(
     if "rows" in metadata:
         metadata = {**metadata, "start": iso_text(begin), "end": iso_text(stop), "rows": len(cut)}
     cut.attrs = {**history.attrs, ATTRS_KEY: metadata}
-    evidence = read_evidence(metadata)
-    if evidence is not None and EVIDENCE_KEY in metadata and history.known:
-        note_evidence(cut, evidence.within(begin, stop))
+    is_from_first = history.known is not None and known[:1] == [*history.known[:1]]
+    note_known(
+        cut, known, nothing_before=is_from_first and metadata.get(NOTHING_BEFORE_KEY) is True
+    )
+    whole = history.rows.copy(deep=False)
+    whole.attrs = history.attrs
+    evidence = table_evidence(whole, is_sorted=True)
+    if evidence is None:
+        cut.attrs[ATTRS_KEY] = without_evidence(cut.attrs[ATTRS_KEY])
     else:
-        is_from_first = history.known is not None and known[:1] == [*history.known[:1]]
-        note_known(
-            cut, known, nothing_before=is_from_first and metadata.get(NOTHING_BEFORE_KEY) is True
-        )
+        note_evidence(cut, evidence.within(begin, stop))
     note_rows(cut)
     opening = held_at(history, from_microseconds(begin - 1))
     return cut, in_units(opening, None, history.attrs)

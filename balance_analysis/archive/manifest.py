@@ -41,9 +41,7 @@ class Query:
     partition: layout.Partition
 
     def __str__(self) -> str:
-        allowed = self.filters.allowed().items()
-        accounts = "; ".join(f"{name} {', '.join(values)}" for name, values in allowed)
-        return f"{accounts or 'all accounts'}, a file for each {self.partition}"
+        return f"{self.filters}, a file for each {self.partition}"
 
     def check_holds(self, wanted: Filters) -> None:
         """Raise ArchiveError if accounts are asked for that the archive isn't bound to."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import Manifest
+from balance_analysis.archive.manifest import Manifest, Query
 from balance_analysis.archive.network import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError, logger
@@ -97,6 +97,8 @@ class Run:
         Where the archive ends now, UTC; `None` while it is empty.
     lagging
         Whether no node holds the archive's end yet, so that none could be asked.
+    query
+        The accounts that the archive is bound to, and the period of a file.
     """
 
     id: str = field(default_factory=_new_id)
@@ -119,6 +121,7 @@ class Run:
     limits: dict[str, Any] | None = None
     coverage_end: dt.datetime | None = None
     lagging: bool = False
+    query: Query | None = None
 
     @property
     def is_success(self) -> bool:
@@ -246,6 +249,7 @@ def reported(
     """
     run, tell = filling.record, on_report or (lambda _: None)
     run.kind, run.coverage_end = kind, _end_of(writer.manifest)
+    run.query = writer.manifest.query
     _write(store, run)
     tell(run)
     before = writer.manifest.evidence

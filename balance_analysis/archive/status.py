@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from balance_analysis.archive import network
 from balance_analysis.archive.lock import writer_of
@@ -212,104 +211,3 @@ def _bytes(size: int) -> str:
     while size >= 1000 ** (power + 1) and power + 1 < len(_UNITS):
         power += 1
     return f"{size / 1000**power:.{min(power, 1)}f} {_UNITS[power]}"
-
-
-Kind = Literal[
-    "rows",
-    "coverage",
-    "checkpoint",
-    "limits",
-    "assets",
-    "labels",
-    "difference",
-    "interrupted",
-    "ledger",
-    "leftover",
-    "stranger",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with an archive.
-
-    Attributes
-    ----------
-    kind
-        "rows" (a file of balance changes), "coverage", "checkpoint", "limits", "assets", "labels",
-        "difference" (from what a node or segments say), "ledger" (a change that segments'
-        ledger has otherwise), "interrupted" (a run that was cut off, or is under way), "leftover"
-        (of an interrupted write), "stranger" (a file that is no part of an archive).
-    what
-        What is wrong, in words.
-    where
-        The file, or the window that was compared.
-    mend
-        What to do about it.
-    periods
-        The periods that are to be asked for again.
-    """
-
-    kind: Kind
-    what: str
-    where: str
-    mend: str
-    periods: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyReport(Record):
-    """What was found out about an archive. As text it is a list for the terminal.
-
-    Attributes
-    ----------
-    uri
-        Its address.
-    problems
-        What is wrong; nothing where the archive is proven to be whole.
-    files, rows, checkpoints
-        How many were checked.
-    windows
-        How many were asked for again and compared.
-    not_compared
-        What could not be compared, and why: a node that forgot proves nothing.
-    gaps, unproven
-        How many gaps and unproven intervals its coverage has: no problems, but not proven either.
-    """
-
-    uri: str
-    problems: tuple[Problem, ...] = ()
-    files: int = 0
-    rows: int = 0
-    checkpoints: int = 0
-    windows: int = 0
-    not_compared: tuple[str, ...] = ()
-    gaps: int = 0
-    unproven: int = 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.problems
-
-    _header = ("where", "what", "what to do")
-
-    def _content(self) -> dict[str, Any]:
-        return {"is_whole": self.is_whole, **asdict(self)}
-
-    def _title(self) -> str:
-        names, count = ("file", "row", "checkpoint", "window"), len(self.problems)
-        looked = ", ".join(count_text(getattr(self, f"{name}s"), name) for name in names)
-        found = count_text(count, "problem") if count else "whole"
-        return f"{self.uri}: {found} ({looked} asked again)"
-
-    def _findings(self) -> Iterator[tuple[str, str, str]]:
-        if self.gaps or self.unproven:
-            unproven = count_text(self.unproven, "unproven part")
-            parts = f"{count_text(self.gaps, 'gap')} and {unproven}"
-            which = shlex.join(["balance-analysis", "status", self.uri])
-            yield "coverage", parts, f"`{which}` tells which"
-        for problem in self.problems:
-            yield problem.where, problem.what, problem.mend
-        for said in self.not_compared:
-            yield "not compared", said, ""

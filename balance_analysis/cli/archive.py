@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import logging
 import re
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,22 +16,17 @@ from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.output import BAD, DISK, INTERRUPTED, PARTIAL, Messages, print_record
-from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.spans import EVER, clipped
+from balance_analysis.spans import Span, joined, overlap
 from balance_analysis.text import count_text, moment_text, spans_text, to_duration
 
 if TYPE_CHECKING:
-    from distributed import Client
-
+    from balance_analysis.evidence import Node
     from balance_analysis.service.guards import RateLimit
 
 
 Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")]
 OFF: Final = "off"
-SECONDS: Final = 20
-"""How long to wait for a Dask scheduler, and then for its first worker."""
-
 _COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
 
 _BURST: Final = 5
@@ -90,92 +82,95 @@ def too_old(found: ba.ArchiveStatus, max_age: str) -> list[str]:
 def verify(
     messages: Messages,
     archive: options.ArchiveAt,
-    against: Annotated[options.Text, Option(metavar="URL", help="Compare with this node.")] = None,
+    against: Annotated[
+        options.Text, Option(metavar="SOURCE", help=f"Compare all rows with this: {_COMPARABLE}")
+    ] = None,
     segments: Annotated[
         options.Texts,
         Option(metavar="PATH", help="Compare with these segments and their ledger; repeatable."),
     ] = None,
-    sample: Annotated[
-        int | None,
-        Option(
-            min=1, help=f"How many windows to request with --against; by default {defaults.SAMPLE}."
-        ),
-    ] = None,
     confirm: Annotated[
-        bool, Option("--confirm", help="Compare all with it, and keep what is confirmed.")
+        bool, Option("--confirm", help="Keep in the archive what the other source agrees with.")
     ] = False,
     digest: Annotated[
         options.Text, Option(metavar="HEX", help="Compare with what `digest` printed once.")
     ] = None,
-    since: Annotated[options.Text, Option(help="Start of what --digest is of.")] = None,
+    since: Annotated[
+        options.Text, Option(help="Start of what is compared; by default all.")
+    ] = None,
     until: Annotated[options.Text, Option(help="End of it, exclusive.")] = None,
-    scheduler: options.Scheduler = None,
     form: options.PrintFormat = "table",
 ) -> int:
-    """Prove that an archive is whole, or tell what is wrong and which command mends it."""
-    held = options.archive_at(archive)
-    if sample is not None and against is None:
-        raise ValueError(
-            "--sample is of the windows that --against requests: give a node's address"
-        )
-    how: dict[str, Any] = {"sample": sample or defaults.SAMPLE, "progress": messages.shows_progress}
-    bounds = _checked_bounds(digest, since, until)
+    """Check that an archive is what it says; print what is wrong and which command mends it.
+
+    It exits with 5 if anything is wrong, and with 3 if there was nothing to compare.
+    """
+    held, bounds = options.archive_at(archive), options.interval(since, until)
+    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        raise ValueError(f"--digest must be 64 hex digits, not {digest!r}")
+    if (since or until) and not (digest or against or segments):
+        raise ValueError("--since and --until are those of --against, --segments or --digest")
     if confirm and (against is None) == (segments is None):
         raise ValueError("--confirm compares with --against or with --segments: give one")
-    with contextlib.ExitStack() as stack:
-        if against is not None:
-            options.check_is("node", against)
-        if not confirm:
-            how["against"] = against and stack.enter_context(ba.Client(against))
-            how["segments"] = segments
-        if cluster := stack.enter_context(connected(scheduler)):
-            found = ba.cluster.verify(held, client=cluster, **how)
-        else:
-            found = held.verify(**how)
+    other: dict[str, Any] = {} if confirm else {"against": against, "segments": segments}
+    found = held.verify(**other, **bounds, progress=messages.shows_progress)
     print_record(found, form)
-    other = (against or segments) if confirm and found.is_whole else None
-    if other and not confirmed_by(messages, held, other, form):
+    if not found.is_whole:
         return BAD
-    if digest is not None and found.is_whole:
+    if confirm and (code := confirm_by(messages, held, against or segments or "", form, **bounds)):
+        return code
+    if digest is not None:
         told = held.digest(**bounds).digest
         if told != digest.lower():
             messages.fail(f"{held.uri}: the digest is {told}, not {digest.lower()}", BAD)
         messages.say(f"The digest is {told}, as given")
-    return 0 if found.is_whole else BAD
+    if found.compared_nothing:
+        messages.fail(f"{held.uri}: there was nothing to compare", PARTIAL)
+    return 0
 
 
-def _checked_bounds(digest: str | None, since: str | None, until: str | None) -> dict[str, Any]:
-    """Return of what `verify` takes the digest that was given, if that can be one."""
-    if digest is None and (since or until):
-        raise ValueError("--since and --until are those of --digest, which is missing")
-    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        raise ValueError(f"--digest must be 64 hex digits, not {digest!r}")
-    return options.interval(since, until)
-
-
-def confirmed_by(
+def confirm_by(
     messages: Messages,
     archive: ba.Archive,
     other: str | list[str],
     form: str = "table",
-    start: dt.datetime | None = None,
-) -> bool:
-    """Confirm an archive by another source, and tell how; return whether no row differs."""
-    from balance_analysis.schema import to_microseconds
-
-    manifest = archive.snapshot().manifest
-    since = EVER[0] if start is None else to_microseconds(start)
-    rows = sum(note.rows for note in manifest.files.values() if note.last >= since)
-    requests = rows // defaults.PAGE_SIZE + len(manifest.evidence.answers) + 10
-    messages.say(f"Comparing up to {rows:,} rows; a node gets about {requests:,} requests for that")
-    found = ba.confirm(archive, other, start=start)
+    **bounds: Any,  # noqa: ANN401 - as of `confirm`
+) -> int:
+    """Confirm an archive by another source, and say how; return the exit code."""
+    found = ba.confirm(archive, other, **bounds)
     print_record(found, form)
-    held = archive.status(count_accounts=False).confirmed
-    spans = [each for shared in found.shared for each in clipped(held, *shared)]
-    messages.say(f"Confirmed: {spans_text(spans) or 'nothing'}")
     if len(found.rows):
         messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
-    return found.rows.empty
+    is_confirmed = _say_confirmed(messages, archive, found)
+    return BAD if len(found.rows) else 0 if is_confirmed else PARTIAL
+
+
+def _say_confirmed(messages: Messages, archive: ba.Archive, found: ba.Difference) -> bool:
+    """Say which stretches of a comparison are confirmed, of which nodes' rows; return if any is."""
+    from balance_analysis.schema import to_microseconds
+
+    evidence = archive.snapshot().evidence
+    shared = [(to_microseconds(start), to_microseconds(end)) for start, end in found.shared]
+    by_nodes: dict[str, list[Span]] = {}
+    for span, node in evidence.confirmations():
+        for part in overlap([span], shared):
+            answer = evidence.answer_at(part[0])
+            if answer is not None:
+                said = f"{_endpoint(node)} has the rows of {_endpoint(answer.node)}"
+                by_nodes.setdefault(said, []).append(part)
+    for said, spans in by_nodes.items():
+        messages.say(f"Confirmed: {spans_text(joined(spans))}: {said}")
+    if not by_nodes:
+        why = "both must hold all accounts of the archive, and their rows must be of two origins"
+        if found.filters != found.accounts[0]:
+            why = f"{found.other} doesn't hold all accounts of the archive"
+        messages.say(f"Confirmed: nothing; {why}")
+    return bool(by_nodes)
+
+
+def _endpoint(node: Node) -> str:
+    """Return a node with the addresses that it was asked at."""
+    return f"{node.name} ({', '.join(sorted(node.origin)) or 'origin unknown'})"
 
 
 @command(panel=ARCHIVE)
@@ -202,7 +197,11 @@ def diff(
     ] = None,
     form: options.PrintFormat = "table",
 ) -> int:
-    """Compare two histories; exit with 0 if they are the same, 1 if they differ, 2 on trouble."""
+    """Compare two histories.
+
+    It exits with 0 if they are the same, 1 if a row differs, 2 on trouble, and 3 if no row differs
+    but they aren't the same: one has accounts or time that the other hasn't, or nothing is shared.
+    """
     messages.on_failure = lambda _, code: code if code in {DISK, INTERRUPTED} else 2
     if output is not None:
         check_output(output, inputs=[one, other])
@@ -210,7 +209,7 @@ def diff(
     if output is not None:
         ba.write_table(found.rows, output)
     print_record(found, form)
-    return 0 if found.is_same else 1
+    return 0 if found.is_same else 1 if len(found.rows) else PARTIAL
 
 
 @command(panel=ARCHIVE)
@@ -318,55 +317,3 @@ def _rate_limit(wanted: str | None, host: str) -> RateLimit | None:
     if not wanted.isdecimal() or not int(wanted):
         raise ValueError(f"--rate-limit must be a whole number or {OFF!r}, not {wanted!r}")
     return RateLimit(int(wanted), int(wanted) * _BURST)
-
-
-@contextlib.contextmanager
-def connected(address: str | None) -> Iterator[Client | None]:
-    """Give a client of the cluster whose scheduler is there; `None` without an address.
-
-    Raises
-    ------
-    RequestError
-        If it can't be reached, has no workers, or is lost in the block.
-    ValueError
-        If Dask is not installed.
-    """
-    if address is None:
-        yield None
-        return
-    try:
-        from distributed import Client
-        from distributed.comm.core import CommClosedError
-        from distributed.scheduler import KilledWorker
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"--scheduler needs Dask ({error.name} is missing): "
-            "pip install 'balance-analysis[cluster]'"
-        ) from error
-    # What Dask logs of a lost connection is a traceback; what becomes of it is told below.
-    for name in ("asyncio", "distributed", "distributed.client", "tornado.application"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    try:
-        client = Client(address, timeout=SECONDS, set_as_default=False)
-    except OSError as error:
-        raise _failed(address, f"the scheduler can't be reached: {error}") from error
-    except (TypeError, ValueError, ImportError, RuntimeError) as error:
-        raise ValueError(
-            f"--scheduler {address}: {error}; give it as Dask does when it starts one, such as "
-            "tcp://host:8786"
-        ) from error
-    with contextlib.closing(client):
-        try:
-            client.wait_for_workers(1, timeout=SECONDS)
-        except TimeoutError as error:
-            raise _failed(address, "the cluster has no workers; start some") from error
-        try:
-            yield client
-        except (KilledWorker, CancelledError, CommClosedError) as error:
-            raise _failed(
-                address, f"the cluster was lost in the middle of the run: {error}"
-            ) from error
-
-
-def _failed(address: str, what: str) -> RequestError:
-    return RequestError(f"{address}: {what}", url=address, retryable=True)

@@ -11,7 +11,7 @@ from typer import Argument, Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.archive import confirmed_by, too_old
+from balance_analysis.cli.archive import confirm_by, too_old
 from balance_analysis.cli.output import (
     BAD,
     LOCKED,
@@ -145,22 +145,21 @@ class Export:
         start = min([done, *(first for first, _ in came)])
         if start >= held.complete[-1][1]:
             return False
-        return not confirmed_by(self._messages, self._archive, self._second, start=start)
+        return confirm_by(self._messages, self._archive, self._second, start=start) == BAD
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
         done = ba.repair(client, self._archive, **self._how())
         if done.is_rebuilt:
             logger.warning(
-                "the coverage was lost, so it was rebuilt from the files, and nothing is proven; "
-                "`%s` asks the node again and proves what it remembers",
+                "the manifest was damaged: it was made again from the files, and nothing is "
+                "proven; `%s` asks the node again and proves what it remembers",
                 self._command("--fill-gaps"),
             )
-        self._tell(
-            f"Asked again for {count_text(len(done.periods), 'period')}: "
-            f"{count_text(len(done.rewritten), 'file')} written anew, {len(done.changed)} with "
-            "other rows"
-        )
+        count = count_text(len(done.periods), "period")
+        files = count_text(len(done.rewritten), "file")
+        said = f"{count} asked for again: {files} replaced, {len(done.changed)} with other rows"
+        self._tell(said if done.periods else "Nothing to repair.")
         if not done.left.is_whole:
             echo(str(done.left))
         return self._finish([], is_bad=bool(done.bad_rows or not done.left.is_whole))

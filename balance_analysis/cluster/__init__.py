@@ -12,34 +12,23 @@ threads of this process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import pandas as pd
 
-from balance_analysis import defaults
 from balance_analysis.analysis import flows as changes
 from balance_analysis.analysis import statistics, summary
 from balance_analysis.analysis import totals as sums
 from balance_analysis.analysis.balances import balance_series
 from balance_analysis.analysis.grid import Frequency, Zone
 from balance_analysis.analysis.totals import group_names
-from balance_analysis.archive.status import VerifyReport
-from balance_analysis.archive.store import Store
 from balance_analysis.archives import Archive
 from balance_analysis.cluster.combine import add_up, in_order, total_changes, totals_of
-from balance_analysis.cluster.tasks import Job, Options, make_job, running
-from balance_analysis.files.atomic import PathLike
+from balance_analysis.cluster.tasks import Job, Options, make_job
 from balance_analysis.filters import takes
-from balance_analysis.load.request import Report
-from balance_analysis.maintenance import verify as verifying
-from balance_analysis.node.client import Client as Node
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 __all__ = [
     "Options",
@@ -48,7 +37,6 @@ __all__ = [
     "summarize_accounts",
     "time_weighted_average",
     "totals",
-    "verify",
 ]
 
 
@@ -256,54 +244,3 @@ def totals(
         combine = partial(totals_of, names=names, from_start=start is not None)
     cells = len(job.grid.points)
     return job.gather(work, combine, cells=cells, is_by_account=False)
-
-
-def verify(
-    archive: Archive,
-    *,
-    against: Node | None = None,
-    segments: PathLike | Iterable[PathLike] | None = None,
-    sample: int = defaults.SAMPLE,
-    seed: int | None = None,
-    client: Client | Executor | None = None,
-    progress: bool | Report | None = False,
-) -> VerifyReport:
-    """Check that an archive is what it says, as `Archive.verify` does, each file somewhere else.
-
-    Only the last row of each account in a file comes back: checkpoints are computed from these.
-
-    Parameters
-    ----------
-    archive
-        The archive.
-    against, segments, sample, seed
-        A node, or segments, to compare with, as for `Archive.verify`; they are asked from here.
-    client
-        Where to run: see `cluster.Options`.
-    progress
-        As for `load_balance_changes`.
-
-    Returns
-    -------
-    VerifyReport
-        As of `Archive.verify`; it names a folder by its absolute path, as the workers do.
-
-    Raises
-    ------
-    ArchiveError
-        If there is no archive, or a worker doesn't reach it.
-    RequestError, DecodeError, IncompleteError, CheckError, ValueError
-        As `Archive.verify`, if a node is asked; or if a worker has not this process's packages.
-    """
-    folder = archive.store.folder
-    with running(client) as pool:
-        anywhere = archive.store if folder is None else Store(folder.absolute())
-        return verifying.verify(
-            anywhere,
-            against=against,
-            segments=segments,
-            sample=sample,
-            seed=seed,
-            progress=progress,
-            look=pool.map,
-        )

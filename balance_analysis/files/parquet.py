@@ -21,8 +21,16 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.assets import AssetsLike
 from balance_analysis.errors import ArchiveError, check_type
+from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
-from balance_analysis.known import ROWS_KEY, note_rows
+from balance_analysis.known import (
+    ROWS_KEY,
+    note_rows,
+    noted_rows,
+    read_evidence,
+    table_evidence,
+    without_evidence,
+)
 from balance_analysis.labels import LabelsLike, Names, names_in, note_names, read_names
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
@@ -102,7 +110,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     OSError
         If the file can't be written.
     """
-    from balance_analysis.frame import to_arrow  # noqa: PLC0415 - it imports pandas
+    from balance_analysis.frame import frame_of, to_arrow  # noqa: PLC0415 - it imports pandas
     from balance_analysis.naming import check_frame  # noqa: PLC0415 - likewise
 
     check_frame(table)
@@ -112,7 +120,11 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
             "besides; write_table writes all of them"
         )
     rows = canonical(to_arrow(table))
-    rows = rows.replace_schema_metadata(make_note({"load": table.attrs.get(ATTRS_KEY)}))
+    ordered, metadata = frame_of(rows), table.attrs.get(ATTRS_KEY)
+    ordered.attrs = table.attrs
+    if table_evidence(ordered, is_sorted=True) is None:
+        metadata = without_evidence(metadata)
+    rows = rows.replace_schema_metadata(make_note({"load": metadata}))
     with replacing(path) as temporary, parquet_writer(temporary, rows.schema) as writer:
         writer.write_table(rows)
 
@@ -162,8 +174,8 @@ def read_parquet(
             raise ArchiveError(f"{os.fspath(path)} {said}") from error
         with _told_as_table(path):
             note = read_note(file)
-            table = to_frame(_read_rows(file, note))
-    metadata = note_names(note["load"] if isinstance(note.get("load"), dict) else {}, names)
+            table, load = to_frame(_read_rows(file, note)), _load_note(file, note)
+    metadata = note_names(load, names)
     if metadata:
         table.attrs[ATTRS_KEY] = metadata
     if ROWS_KEY not in metadata:
@@ -171,8 +183,8 @@ def read_parquet(
     return table
 
 
-def stream_parquet(path: PathLike) -> tuple[object, Iterator[pa.Table]]:
-    """Return what a file tells of its load, and its rows, part by part in time order.
+def stream_parquet(path: PathLike) -> tuple[Evidence | None, Iterator[pa.Table]]:
+    """Return the evidence for a file's rows, and these, part by part in time order.
 
     A file that `load_to_parquet` wrote comes a row group at a time; any other one comes whole. What
     is no table, or damaged, is an ArchiveError, also where it is met among the parts.
@@ -192,7 +204,17 @@ def stream_parquet(path: PathLike) -> tuple[object, Iterator[pa.Table]]:
                 rows = _read_rows(file, note, part)
             yield rows
 
-    return note.get("load"), parts()
+    if METADATA_KEY in (file.metadata.metadata or {}):
+        return read_evidence(_load_note(file, note)), parts()
+    # Other programs keep attrs, and write fewer rows.
+    return table_evidence(read_parquet(path), is_sorted=True), parts()
+
+
+def _load_note(file: ParquetFile, note: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file's note says of its load; without evidence, if it lost rows since."""
+    found = note["load"] if isinstance(note.get("load"), dict) else {}
+    kept: Any = without_evidence(found)
+    return found if noted_rows(found) == file.metadata.num_rows else kept
 
 
 @contextlib.contextmanager

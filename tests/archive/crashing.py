@@ -180,7 +180,7 @@ def _install(steps: Steps) -> None:
 def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     """Export in this process, and return how it ended."""
     from balance_analysis import Archive, confirm  # noqa: PLC0415 - only the server exports
-    from balance_analysis.ingest.imports import import_segments  # noqa: PLC0415
+    from balance_analysis.fill.imports import import_segments  # noqa: PLC0415
     from tests.archive.exporting import run_export  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -236,7 +236,7 @@ def main() -> None:
     import pyarrow.acero  # noqa: PLC0415
     import pyarrow.dataset  # noqa: F401, PLC0415
 
-    import balance_analysis.ingest.imports  # noqa: F401, PLC0415
+    import balance_analysis.fill.imports  # noqa: F401, PLC0415
     import tests.archive.exporting  # noqa: F401, PLC0415
     from tests.waits import without_waits  # noqa: PLC0415
 

@@ -60,10 +60,10 @@ def test_an_export_of_accounts_without_a_row_says_that_none_matches(node, tmp_pa
     assert said.startswith("No row matches")
 
 
-def test_a_sample_without_a_node_to_compare_with_is_refused(node, tmp_path):
+def test_an_interval_without_anything_to_compare_is_refused(node, tmp_path):
     run("export", node.url, tmp_path / "a")
-    said = run("verify", tmp_path / "a", "--sample", 3, code=2).stderr
-    assert "--sample is of the windows that --against requests" in said
+    said = run("verify", tmp_path / "a", "--since", "1d", code=2).stderr
+    assert "--since and --until are those of --against" in said
 
 
 def test_the_last_block_of_a_stopped_node_is_exported_when_it_has_stayed_so_long(node, tmp_path):
@@ -399,8 +399,8 @@ def test_status_and_verify_of_no_archive_are_usage(tmp_path):
 
 def test_verify_finds_an_archive_whole(node, tmp_path):
     run("export", node.url, tmp_path / "a")
-    assert "whole" in run("verify", tmp_path / "a").stdout
-    assert "whole" in run("verify", tmp_path / "a", "--against", node.url, "--sample", 3).stdout
+    assert "no problem" in run("verify", tmp_path / "a").stdout
+    assert "compared with" in run("verify", tmp_path / "a", "--against", node.url).stdout
 
 
 def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):

@@ -13,12 +13,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from balance_analysis.ingest.executor import Pool
 
 import balance_analysis as ba
 from balance_analysis import cluster
 from balance_analysis.archive.accounts import FILE_KEY, KeyRange
 from balance_analysis.cluster.tasks import check_memory
-from balance_analysis.ingest.executor import Pool
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
 from tests.cluster.archives import assert_same, write_archive
 from tests.columns import ID_TYPE

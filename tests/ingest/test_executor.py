@@ -8,7 +8,6 @@ import time
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
 import pytest
-
 from balance_analysis.ingest import executor as executing
 from balance_analysis.ingest.executor import Pool
 

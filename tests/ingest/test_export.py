@@ -12,6 +12,7 @@ from dataclasses import replace
 import duckdb
 import pandas as pd
 import pytest
+from balance_analysis.ingest.continuity import is_finished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from balance_analysis import (
     export,
 )
 from balance_analysis.archive.runs import RunWriter
-from balance_analysis.ingest.continuity import is_finished
 from tests.archive.exporting import (
     DAY,
     END,

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import repair
 from balance_analysis.archive.lock import one_writer
 from tests.archive.exporting import (
     DAY,
@@ -17,7 +16,7 @@ from tests.archive.exporting import (
     MONTH,
     START,
     content_of,
-    edit_coverage,
+    edit_manifest,
     lasting,
     node_of,
     run_export,
@@ -26,20 +25,20 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback.node import V71_LIMITS
-from tests.maintenance.damages import (
-    COVERAGE,
+from tests.cli.running import run
+from tests.moments import from_microseconds
+from tests.proof.damages import (
     FIRST,
+    MANIFEST,
     ROWS,
     SECOND,
     THIRD,
     change_a_balance_of_the_checkpoint,
     changed_node,
-    compare,
     damage_checkpoint,
     delete,
     drop_a_column,
-    edit_intervals,
+    edit_answers,
     flip_a_byte,
     lacking,
     mend,
@@ -53,7 +52,6 @@ from tests.maintenance.damages import (
     truncate,
     verify,
 )
-from tests.moments import from_microseconds
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, delete, swap])
@@ -68,9 +66,9 @@ def test_a_damaged_checkpoint_is_not_built_upon(tmp_path, damage):
     end = START + 40 * DAY
     with node_of(spread_history(5, rows=60, end=end), head=end) as node:
         run_export(node, tmp_path / "x", start=START, end=END)
-        noted = (tmp_path / "x" / COVERAGE).read_bytes()
+        noted = (tmp_path / "x" / MANIFEST).read_bytes()
         damage(tmp_path / "x")
-        (tmp_path / "x" / COVERAGE).write_bytes(noted)
+        (tmp_path / "x" / MANIFEST).write_bytes(noted)
         run_export(node, tmp_path / "x")
         run_export(node, tmp_path / "y", start=START)
     later = "_checkpoints/2023-06-01.pq"
@@ -100,9 +98,9 @@ def test_a_node_that_may_lack_rows_repairs_nothing_of_what_is_proven(folder, har
 def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
     node, undisturbed, folder, content
 ):
-    coverage = folder / COVERAGE
+    coverage = folder / MANIFEST
     coverage.unlink() if content is None else coverage.write_bytes(content)
-    assert " --repair` rebuilds it" in verify(folder).problems[0].mend
+    assert verify(folder).problems[0].mend.endswith(" --repair")
 
     done = mend(node, folder)
     assert done.is_rebuilt
@@ -114,7 +112,7 @@ def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
     with pytest.raises(ba.IncompleteError, match="nothing is known to be complete"):
         ba.Archive(folder).read()
     assert len(ba.Archive(folder).read(partial=True)) == len(ROWS)
-    kept = folder / "_quarantine" / COVERAGE
+    kept = folder / "_quarantine" / MANIFEST
     assert (kept.read_bytes() if kept.exists() else None) == content
 
     run_export(node, folder, start=START, end=END, fill_gaps=True)
@@ -122,19 +120,19 @@ def test_a_lost_coverage_is_rebuilt_from_the_files_and_proven_by_a_node(
 
 
 def test_a_coverage_is_rebuilt_even_where_no_node_answers(folder):
-    (folder / COVERAGE).unlink()
+    (folder / MANIFEST).unlink()
     (folder / name_of(SECOND)).unlink()
     with ba.Client("http://127.0.0.1:9") as client:
-        done = repair(client, ba.Archive(folder))
+        done = ba.repair(client, ba.Archive(folder))
     assert done.is_rebuilt
     assert SECOND not in state_of(folder).files
-    assert "gap" in set(ba.Archive(folder).coverage()["state"])
+    assert "missing" in set(ba.Archive(folder).coverage()["state"])
 
 
 @pytest.mark.parametrize("harm", [flip_a_byte, truncate])
 def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, harm, caplog):
     harm(folder)
-    (folder / COVERAGE).unlink()
+    (folder / MANIFEST).unlink()
     done = mend(node, folder)
     assert f"{name_of(SECOND)} is left out" in caplog.text
     assert SECOND not in state_of(folder).files
@@ -146,7 +144,7 @@ def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, har
 def test_a_rebuilt_coverage_names_files_of_an_earlier_layout(node, folder):
     put(folder, name_of(SECOND), rows_in(folder, name_of(SECOND)))
     expected, content = ba.Archive(folder).read(), (folder / name_of(SECOND)).read_bytes()
-    (folder / COVERAGE).unlink()
+    (folder / MANIFEST).unlink()
     assert mend(node, folder).left.is_whole
     assert (folder / name_of(SECOND)).read_bytes() == content
     assert ba.Archive(folder).read(partial=True).equals(expected)
@@ -154,36 +152,22 @@ def test_a_rebuilt_coverage_names_files_of_an_earlier_layout(node, folder):
 
 def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_path):
     run_export(node, tmp_path / "a", start=START, partition="month")
-    (tmp_path / "a" / COVERAGE).unlink()
+    (tmp_path / "a" / MANIFEST).unlink()
     assert mend(node, tmp_path / "a").left.is_whole
     times = [row.timestamp_ns // 1000 for row in ROWS]
     assert spans_of(tmp_path / "a") == [(min(times), max(times) + 1, False)]
 
 
-@pytest.mark.parametrize("content", [None, b"PAR1"])
-def test_lost_limits_are_named_and_made_anew_from_the_reports(tmp_path, content):
-    folder, limits = tmp_path / "a", tmp_path / "a" / "_limits.parquet"
-    with node_of(ROWS) as node:
-        run_export(node, folder, start=START, end=START + DAY)
-        node.limits = {**V71_LIMITS, "canProposeAsset": not V71_LIMITS["canProposeAsset"]}
-        run_export(node, folder, end=START + 2 * DAY)
-        run_export(node, folder, end=END)
-        before = limits.read_bytes()
-        limits.unlink() if content is None else limits.write_bytes(content)
-        (problem,) = verify(folder).problems
-        assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
-        assert mend(node, folder).left.is_whole
-    assert limits.read_bytes() == before
-    assert len(ba.Archive(folder).limits()) == 2
-
-
-def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(tmp_path):
+def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("balance_analysis.defaults.SETTLE", "0s")
     folder, last = tmp_path / "x", max(row.timestamp_ns for row in ROWS) // 1000
     with node_of(ROWS, head=last) as stopped:
         run_export(stopped, folder, start=START)
         before = lasting(folder)
         assert spans_of(folder) == [(START, last + 1, True)]
-        assert compare(stopped, folder, sample=20, seed=1).not_compared == ()
+        assert verify(folder, against=stopped.url).compared[0].is_same
         (folder / name_of("2023-05-03")).unlink()
         assert mend(stopped, folder).left.is_whole
     assert lasting(folder) == before
@@ -193,7 +177,7 @@ def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_pat
     with changed_node(lambda row: replace(row, balance=77)) as node:
         done = mend(node, folder, start="2023-04-29", end="2023-04-30")
         assert (done.periods, done.changed) == ((SECOND,), (SECOND,))
-        assert compare(node, folder, sample=20, seed=1).is_whole
+        assert verify(folder, against=node.url).is_whole
         run_export(node, tmp_path / "anew", start=START, end=END)
     assert lasting(folder) == lasting(tmp_path / "anew")
 
@@ -212,7 +196,7 @@ def test_an_archive_of_some_accounts_is_compared_and_mended_with_its_filters(nod
     party = max((row.party_id for row in ROWS), key=[row.party_id for row in ROWS].count)
     run_export(node, tmp_path / "x", start=START, party_ids=party)
     shutil.copytree(tmp_path / "x", tmp_path / "y")
-    assert compare(node, tmp_path / "x", sample=10, seed=1).is_whole
+    assert verify(tmp_path / "x", against=node.url).is_whole
     truncate(tmp_path / "x")
     assert mend(node, tmp_path / "x").left.is_whole
     assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
@@ -263,7 +247,7 @@ def test_a_node_of_another_network_repairs_nothing(folder, damage):
 def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_time(node, tmp_path):
     run_export(node, tmp_path / "x", start=START, end=MONTH, partition="month")
     before = lasting(tmp_path / "x")
-    edit_coverage(tmp_path / "x", lambda c: c["files"]["2023-04"].update(sha256="0" * 64))
+    edit_manifest(tmp_path / "x", lambda c: c["files"]["2023-04"].update(sha256="0" * 64))
     shutil.copytree(tmp_path / "x", tmp_path / "y")
     assert mend(node, tmp_path / "x").changed == ("2023-04",)
     assert lasting(tmp_path / "x") == before
@@ -276,7 +260,7 @@ def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_tim
 
 
 def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
-    edit_intervals((START, START + 6 * HOUR), (START + 9 * HOUR, END))(folder)
+    edit_answers((START, START + 6 * HOUR), (START + 9 * HOUR, END))(folder)
     reports, before = [], len(node.requests)
     done = mend(node, folder, start="2023-04-29", end="2023-04-30", on_report=reports.append)
     day = START + 4 * HOUR
@@ -328,4 +312,25 @@ def test_unproven_intervals_stay_so_in_a_repair(tmp_path):
         (tmp_path / "x" / name_of(FIRST)).unlink()
         assert mend(node, tmp_path / "x").left.is_whole
     assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
-    assert not state_of(tmp_path / "x").intervals[0].proven
+    assert not state_of(tmp_path / "x").evidence.answers[0].reached
+
+
+def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
+    for report in (folder / "_runs").iterdir():
+        report.unlink()
+    (folder / MANIFEST).unlink()
+    with unchanged(folder), pytest.raises(ba.ArchiveDamagedError, match="which accounts it is"):
+        mend(node, folder)
+
+
+def test_an_archive_of_some_accounts_is_made_again_with_its_filters(node, tmp_path):
+    party = ROWS[0].party_id
+    run_export(node, tmp_path / "a", start=START, party_ids=party, partition="hour")
+    before = state_of(tmp_path / "a").query
+    (tmp_path / "a" / MANIFEST).unlink()
+    assert mend(node, tmp_path / "a").is_rebuilt
+    assert state_of(tmp_path / "a").query == before
+
+
+def test_the_command_says_that_there_is_nothing_to_repair(node, folder):
+    assert "Nothing to repair." in run("export", node.url, folder, "--repair").stderr

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import balance_analysis as ba
-from balance_analysis import repair
 from balance_analysis.archive.datafile import encode_rows, read_footer
 from tests.archive.exporting import (
     DAY,
     HOUR,
     START,
-    edit_coverage,
+    edit_manifest,
     node_of,
     spread_history,
 )
@@ -26,7 +25,7 @@ from tests.moments import from_microseconds
 ROWS = spread_history(5, rows=400, accounts=20)
 FIRST, SECOND, THIRD = "2023-04-28", "2023-04-29", "2023-05-01"
 CHECKPOINT = "_checkpoints/2023-05-01.pq"
-COVERAGE = "_coverage.json"
+MANIFEST = "_archive.json"
 
 
 MIDDLE = START + 30 * HOUR
@@ -38,12 +37,7 @@ def verify(folder, **options):
 
 def mend(node, folder, **options):
     with ba.Client(node.url) as client:
-        return repair(client, ba.Archive(folder), **options)
-
-
-def compare(node, folder, **options):
-    with ba.Client(node.url) as client:
-        return verify(folder, against=client, **options)
+        return ba.repair(client, ba.Archive(folder), **options)
 
 
 def name_of(period):
@@ -62,11 +56,11 @@ def put(folder, name, rows, **note):
     found["footer"] = hashlib.sha256(read_footer(pa.BufferReader(data))).hexdigest()
 
     def edit(content):
-        named = {name_of(period): said for period, said in content["files"].items()}
+        named = {name_of(period): noted for period, noted in content["files"].items()}
         (named[CHECKPOINT],) = content["checkpoints"].values()
         named[name].update(found, **note)
 
-    edit_coverage(folder, edit)
+    edit_manifest(folder, edit)
 
 
 def text(moment):
@@ -115,13 +109,13 @@ def swap(folder):
 
 
 def note_another(**note):
-    return lambda folder: edit_coverage(folder, lambda c: c["files"][SECOND].update(note))
+    return lambda folder: edit_manifest(folder, lambda c: c["files"][SECOND].update(note))
 
 
 def add_a_row_outside_coverage(folder):
     rows, moment = rows_in(folder, name_of(FIRST)), START - HOUR
     content, _ = encode_rows(pa.concat_tables([rows, moved(rows, moment)]))
-    put(folder, name_of(FIRST), pq.read_table(pa.BufferReader(content)), first=text(moment))
+    put(folder, name_of(FIRST), pq.read_table(pa.BufferReader(content)), first=moment)
 
 
 def add_a_row_of_another_day(folder):
@@ -130,7 +124,7 @@ def add_a_row_of_another_day(folder):
         folder,
         name_of(SECOND),
         pa.concat_tables([rows, moved(rows, moment)]),
-        last=text(moment),
+        last=moment,
     )
 
 
@@ -192,19 +186,18 @@ def make_balances_of_the_checkpoint_floats(folder):
     put(folder, CHECKPOINT, cast_column(rows, "balance", pa.float64()))
 
 
-def split_coverage(content, *bounds):
-    (whole,) = content["intervals"]
-    content["intervals"] = [
-        {**whole, "start": text(start), "end": text(end)} for start, end in bounds
-    ]
+def edit_answers(*spans):
+    """Return what makes an archive's one answer several."""
 
+    def split(content):
+        (whole,) = content["evidence"]["answers"]
+        content["evidence"]["answers"] = [{**whole, "span": span} for span in spans]
 
-def edit_intervals(*bounds):
-    return lambda folder: edit_coverage(folder, lambda content: split_coverage(content, *bounds))
+    return lambda folder: edit_manifest(folder, split)
 
 
 def turn_files_around(folder):
-    edit_coverage(folder, lambda c: c.update(files=dict(reversed(c["files"].items()))))
+    edit_manifest(folder, lambda c: c.update(files=dict(reversed(c["files"].items()))))
 
 
 def changed_node(change):
@@ -241,6 +234,6 @@ def interrupt(folder, *, is_replaced):
     writer = writer_of(folder)
     rows = rows_in(folder, name_of(SECOND))
     content, note = encode_rows(rows.slice(1))
-    writer.amend(writer.state.announce(SECOND, note, writer.state.intervals[:1]))
+    writer.amend(writer.manifest.announce(SECOND, note, writer.manifest.evidence))
     if is_replaced:
         store.write(name_of(SECOND), content)

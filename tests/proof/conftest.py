@@ -12,7 +12,7 @@ from tests.archive.exporting import (
     node_of,
     run_export,
 )
-from tests.maintenance.damages import (
+from tests.proof.damages import (
     ROWS,
 )
 

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from itertools import pairwise
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,14 +19,12 @@ from tests.archive.exporting import (
     END,
     START,
     content_of,
-    edit_coverage,
     node_of,
     run_export,
     spread_history,
     state_of,
 )
 from tests.cli.running import fails, run
-from tests.columns import ATTRS_KEY
 from tests.moments import moment_text
 from tests.segments.writer import write_segments
 
@@ -71,7 +70,7 @@ FAULTS = [whole, pruned, lagging, dropping, changing, of_another_network]
 
 
 def confirmed(folder):
-    return [x.span for x in state_of(folder).intervals if x.state == "confirmed"]
+    return state_of(folder).evidence.confirmed
 
 
 def within(rows, spans):
@@ -114,7 +113,7 @@ def test_nothing_that_is_missing_in_one_node_ends_as_confirmed(
         assert ba.Archive(folder).verify().is_whole
 
 
-def test_a_difference_is_kept_and_its_day_not_confirmed_and_overwrites_nothing(tmp_path):
+def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothing(tmp_path):
     other, _ = changing(ROWS, random.Random(3))
     (row,) = set(ROWS).difference(other)
     with node_of(ROWS, head=END) as node, node_of(other, head=END) as second:
@@ -132,13 +131,10 @@ def test_a_difference_is_kept_and_its_day_not_confirmed_and_overwrites_nothing(t
         str(int(row.balance) + 1),
     )
     assert wrong["party_id"] == row.party_id
-    assert "requests" in told.stderr
+    assert f"has the rows of {node.url} (127.0.0.1:" in told.stderr
     covered = ba.Archive(tmp_path / "a").coverage()
-    assert covered["state"].tolist() in (
-        ["confirmed", "complete", "confirmed"],
-        ["complete", "confirmed"],
-        ["confirmed", "complete"],
-    )
+    assert covered["state"].tolist() == ["confirmed", "complete", "confirmed"]
+    assert covered["end"][1] - covered["start"][1] == pd.Timedelta("1us")
     assert set(covered["confirmed_by"].dropna()) == {second.url}
     assert ba.Archive(tmp_path / "a").status().confirmed_by == (second.url,)
     assert f" by {second.url}" in run("status", tmp_path / "a").stdout
@@ -177,40 +173,56 @@ def test_a_later_export_confirms_what_one_could_not_and_tells_what_it_confirmed(
     assert "Comparing" not in again
 
 
-def test_segments_confirm_and_the_same_node_is_said_to_have_been_asked_again(tmp_path):
+def test_segments_confirm_and_the_same_node_or_a_copy_is_no_second_source(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     with node_of(ROWS, head=END) as node:
         run_export(node, tmp_path / "a", start=FIRST, end=LAST)
-        ba.confirm(tmp_path / "a", node.url)
-        (own,) = set(ba.Archive(tmp_path / "a").coverage()["confirmed_by"])
-        assert own == f"{node.url}, asked again"
-        run("verify", tmp_path / "a", "--segments", tmp_path / "segments", "--confirm")
+        shutil.copytree(tmp_path / "a", tmp_path / "copy")
+        ba.write_parquet(ba.Archive(tmp_path / "a").read(), tmp_path / "x.parquet")
+        local = node.url.replace("127.0.0.1", "localhost")
+        for other in (node.url, local, tmp_path / "copy", tmp_path / "x.parquet"):
+            assert ba.confirm(tmp_path / "a", other).is_same
+            assert not confirmed(tmp_path / "a")
+        told = run("verify", tmp_path / "a", "--against", local, "--confirm", code=3).stderr
+        assert "Confirmed: nothing" in told
+        assert "of two origins" in told
+        told = run("verify", tmp_path / "a", "--segments", tmp_path / "segments", "--confirm")
         ba.confirm(tmp_path / "a", node.url)  # takes nothing back
-    (own,) = set(ba.Archive(tmp_path / "a").coverage()["confirmed_by"])
-    assert own.startswith("segments ")
+    assert "(segments:" in told.stderr
+    assert ba.Archive(tmp_path / "a").status().confirmed_by[0].startswith("segments ")
 
 
-def test_what_is_asked_for_anew_is_confirmed_no_more(tmp_path):
-    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
-        run_export(node, tmp_path / "a", start=START, end=END - 10**10)
-        ba.confirm(tmp_path / "a", second.url)
-        run_export(node, tmp_path / "a", end=END, overlap="6h")
-    spans = confirmed(tmp_path / "a")
-    assert len(spans) == 1
-    assert spans[0][1] <= END - 10**10 - 6 * 3_600_000_000
-
-
-def test_an_archive_of_before_confirmations_is_read_and_confirmed(tmp_path):
+def test_a_source_of_some_accounts_confirms_nothing(tmp_path):
+    party = ROWS[0].party_id
     with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
         run_export(node, tmp_path / "a", start=START, end=END)
-        edit_coverage(
-            tmp_path / "a", lambda x: [each.pop("confirmed_by") for each in x["intervals"]]
-        )
-        assert ba.Archive(tmp_path / "a").coverage()["state"].tolist() == ["complete"]
+        run_export(second, tmp_path / "b", start=START, end=END, party_ids=[party])
+        run_export(node, tmp_path / "c", start=START, end=END, party_ids=[party])
+    command = ("verify", tmp_path / "a", "--confirm", "--against")
+    said = run(*command, tmp_path / "b", code=3).stderr
+    assert "doesn't hold all accounts of the archive" in said
+    assert not confirmed(tmp_path / "a")
+    # All accounts are more than those that the archive is bound to.
+    assert ba.confirm(tmp_path / "c", tmp_path / "b").is_same
+    assert confirmed(tmp_path / "c") == [(START, END)]
+
+
+def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path):
+    late = [row for row in ROWS if time_of(row) >= TIMES[50]]
+    with node_of(late, head=END) as forgetful, node_of(ROWS, head=END) as second:
+        run_export(forgetful, tmp_path / "a", start=START, end=END)
+        assert ba.confirm(tmp_path / "a", second.url).rows.empty
+    assert not [*tmp_path.glob("a/_disputes/*")]
+    assert confirmed(tmp_path / "a") == [(TIMES[50], END)]
+
+
+def test_what_comes_again_as_it_was_stays_confirmed_and_what_is_new_is_not(tmp_path):
+    before = END - 10**10
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        run_export(node, tmp_path / "a", start=START, end=before)
         ba.confirm(tmp_path / "a", second.url)
-    assert ba.Archive(tmp_path / "a").coverage()["state"].tolist() == ["confirmed"]
-    known = ba.Archive(tmp_path / "a").read().attrs[ATTRS_KEY]["known"]
-    assert len(known) == 1
+        run_export(node, tmp_path / "a", end=END, overlap="6h")
+    assert confirmed(tmp_path / "a") == [(START, before)]
 
 
 def test_confirm_wants_one_other_source(tmp_path):

@@ -7,23 +7,17 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, END, START, loaded, node_of, run_export, spread_history
+from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.cli.running import fails, run
-from tests.cluster.archives import write_archive
-from tests.columns import ATTRS_KEY
 from tests.moments import from_microseconds, moment_text
-from tests.node.truth import lines_of_table
 from tests.segments.writer import write_segments
 
 ROWS = spread_history(11, rows=160)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 SPAN = {"start": TIMES[0], "end": TIMES[-1] + 1}
 KINDS = ["archive", "hours", "months", "file", "written", "table", "node", "segments"]
-FORMS = st.sampled_from(["day", "month", "hour", "table", "file"])
 
 
 def balances(rows):
@@ -51,11 +45,6 @@ def found_in(difference):
         )
         for row in rows
     }
-
-
-def table_of(rows):
-    with node_of(rows, head=END) as node:
-        return loaded(node, START, END)
 
 
 @pytest.fixture(scope="module")
@@ -104,41 +93,6 @@ def held(tmp_path_factory):
         node.__exit__(None, None, None)
 
 
-@settings(max_examples=15)
-@given(data=st.data(), forms=st.tuples(FORMS, FORMS))
-def test_the_rows_that_differ_are_those_that_a_plain_comparison_finds(
-    tmp_path_factory, data, forms
-):
-    whole = table_of(ROWS)
-    inner = st.sets(st.integers(1, len(whole) - 2), max_size=12)
-    sides = []
-    times = whole["timestamp"]
-    ends = {int(times.argmin()), int(times.argmax())}
-    for form in forms:
-        gone = sorted(data.draw(inner) - ends)
-        other = sorted(data.draw(inner) - {*gone})
-        table = whole.copy()
-        words = [int(x) + (n in other) for n, x in enumerate(table["balance"])]
-        table["balance"] = pd.array(words, dtype=whole["balance"].dtype)
-        table = table.drop(index=gone).reset_index(drop=True)
-        table.attrs = {}
-        source = table
-        if form == "file":
-            source = tmp_path_factory.mktemp("diff") / "x.parquet"
-            ba.write_parquet(table, source)
-        elif form != "table":
-            source = write_archive(tmp_path_factory.mktemp("diff") / "a", table, form)
-        sides.append((source, table))
-    (one, ours), (other, theirs) = sides
-    found = ba.diff(one, other)
-
-    wanted = naive(*({line[:5]: line[5] for line in lines_of_table(x)} for x in (ours, theirs)))
-    assert found_in(found) == wanted
-    assert found.days.to_numpy().sum() == len(wanted)
-    assert found.is_same == (not wanted)
-    assert found.compared == (len(ours), len(theirs))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_histories_are_compared_whatever_holds_them(held, changed, kind):
     one, same = held(ROWS, "archive"), held(ROWS, kind)
@@ -160,42 +114,79 @@ def test_two_nodes_and_two_files_are_compared(held, changed):
         assert found_in(found) == naive(balances(ROWS), balances(changed))
 
 
-def test_where_one_knows_nothing_no_row_differs_but_knowledge_does(tmp_path, held):
+def test_what_a_node_has_forgotten_is_not_shared_and_no_difference(tmp_path, held):
     late = [row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[30]]
-    with node_of(late, head=END) as forgetful:
-        found = ba.diff(held(ROWS, "archive"), forgetful.url)
-        run_export(forgetful, tmp_path / "a", **SPAN)
-    assert found.rows.empty
-    assert not found.is_same
     span = tuple(map(from_microseconds, (TIMES[0], TIMES[30])))
-    assert found.knowledge == ((span, "complete", "unknown"),)
-    assert "complete in the first, unknown in the other" in str(found)
-    other = ba.diff(held(ROWS, "archive"), tmp_path / "a")
-    assert other.knowledge == ((span, "complete", "unproven"),)
-    assert set(other.rows["change"]) == {"removed"}
+    whole = held(ROWS, "archive")
+    with node_of(late, head=END) as forgetful:
+        for sides in ((whole, forgetful.url), (held(ROWS, "node"), forgetful.url)):
+            found = ba.diff(*sides)
+            assert found.rows.empty
+            assert not found.is_same
+            ((moments, mine, its),) = found.not_shared
+            assert (moments, mine, its != "complete") == (span, "complete", True)
+            run("diff", *sides, code=3)
+        run_export(forgetful, tmp_path / "a", **SPAN)
+    found = ba.diff(whole, tmp_path / "a")
+    assert found.rows.empty
+    assert found.not_shared == ((span, "complete", "unproven"),)
+    assert "complete in the first, unproven in the other" in str(found)
+    # Rows may be missing in both.
+    assert not ba.diff(tmp_path / "a", tmp_path / "a").is_same
 
 
-def test_a_table_that_doesnt_tell_what_it_knows_is_taken_as_whole(held):
-    table = held(ROWS, "table")
-    table.attrs.pop(ATTRS_KEY)
-    assert ba.diff(held(ROWS, "node"), table).is_same
-    assert len(ba.diff(held(ROWS, "archive"), table.drop(index=[5])).rows) == 1
+def test_what_a_node_does_not_hold_yet_is_not_shared(held):
+    middle = TIMES[len(TIMES) // 2]
+    early = [row for row in ROWS if row.timestamp_ns // 1000 < middle]
+    with node_of(early, head=middle) as behind:
+        found = ba.diff(held(ROWS, "archive"), behind.url)
+    assert found.rows.empty
+    ((span, *states),) = found.not_shared
+    assert (span[0], states) == (from_microseconds(middle), ["complete", "missing"])
 
 
-def test_an_archive_of_some_accounts_is_compared_with_those_of_the_other(tmp_path, held):
+def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
     asset = ROWS[0].asset_id
     with node_of(ROWS, head=END) as node:
         run_export(node, tmp_path / "a", **SPAN, asset_id=asset)
         run_export(node, tmp_path / "b", **SPAN, asset_id="f" * 64)
-    for kind in KINDS:
-        assert ba.diff(tmp_path / "a", held(ROWS, kind)).is_same
-    with pytest.raises(ba.ArchiveError, match="bound to different accounts"):
-        ba.diff(tmp_path / "a", tmp_path / "b")
+        before = len(node.requests)
+        assert ba.diff(tmp_path / "a", node.url).is_same
+        asked = [request.params for request in node.requests[before:]]
+    assert {"filter.assetId": [asset]}.items() <= asked[0].items()
+    found = ba.diff(tmp_path / "a", held(ROWS, "archive"))
+    assert (found.is_same, len(found.rows), found.not_shared) == (False, 0, ())
+    found = ba.diff(tmp_path / "a", tmp_path / "b")
+    assert (found.is_same, found.shared, found.filters) == (False, (), None)
+    run("diff", tmp_path / "a", tmp_path / "b", code=3)
+
+
+def test_the_last_block_of_a_chain_that_rests_is_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr("balance_analysis.defaults.SETTLE", "0s")
+    with node_of(ROWS, head=TIMES[-1]) as node:
+        run_export(node, tmp_path / "a", start=TIMES[0])
+        assert ba.Archive(tmp_path / "a").status().complete[-1][1] == from_microseconds(
+            TIMES[-1] + 1
+        )
+        assert ba.diff(tmp_path / "a", node.url).is_same
+
+
+def test_a_bad_row_of_a_node_leaves_its_moment_out(held):
+    place = len(ROWS) // 2
+    with node_of(ROWS, head=END) as node:
+        bad = str(ROWS[place].timestamp_ns)
+        node.edit_row = lambda row: {**row, "balance": "x"} if row["timestamp"] == bad else row
+        found = ba.diff(held(ROWS, "archive"), node.url)
+    moment = ROWS[place].timestamp_ns // 1000
+    ((span, *states),) = found.not_shared
+    assert span == (from_microseconds(moment), from_microseconds(moment + 1))
+    assert states == ["complete", "unproven"]
+    assert found.rows.empty
 
 
 def test_a_command_ends_as_diff_does_and_writes_each_row(held, changed, tmp_path):
     one, other = held(ROWS, "archive"), held(changed, "file")
-    assert "no difference" in run("diff", one, held(ROWS, "months")).stdout
+    assert "the same" in run("diff", one, held(ROWS, "months")).stdout
     told = run("diff", one, other, "-o", tmp_path / "x.csv", code=1).stdout
     written = pd.read_csv(tmp_path / "x.csv", dtype=str)
     assert sorted(written["change"]) == ["added", "changed", "removed"]
@@ -220,22 +211,3 @@ def test_trouble_ends_with_2_and_writes_nothing(held, tmp_path, arguments, said)
     one = held(ROWS, "archive")
     given_ = [each.format(one=one, folder=tmp_path) for each in arguments]
     assert said in fails("diff", *given_, code=2, folder=tmp_path)
-
-
-def test_a_side_with_two_rows_of_one_account_and_time_is_refused(held):
-    table = held(ROWS, "table")
-    twice = pd.concat([table, table[4:5]])
-    twice.attrs = table.attrs
-    with pytest.raises(ba.CheckError, match="two rows"):
-        ba.diff(table, twice)
-
-
-def test_an_hour_of_which_one_side_has_no_row_differs(held):
-    table = held(ROWS, "table")
-    hours = table["timestamp"].dt.floor("h")
-    inner = hours[~hours.isin([hours.min(), hours.max()])]
-    gone = hours == inner.iloc[0]
-    part = table[~gone].reset_index(drop=True)
-    part.attrs = {}
-    for sides, change in (((table, part), "removed"), ((part, table), "added")):
-        assert ba.diff(*sides).rows["change"].tolist() == [change] * gone.sum()

@@ -14,17 +14,17 @@ from tests.archive.exporting import (
     HOUR,
     MONTH,
     START,
-    edit_coverage,
+    edit_manifest,
     lasting,
     node_of,
     run_export,
     spans_of,
     state_of,
 )
-from tests.maintenance.damages import (
+from tests.proof.damages import (
     CHECKPOINT,
-    COVERAGE,
     FIRST,
+    MANIFEST,
     MIDDLE,
     ROWS,
     SECOND,
@@ -38,7 +38,7 @@ from tests.maintenance.damages import (
     drop_a_column,
     drop_all_rows,
     drop_an_account_from_the_checkpoint,
-    edit_intervals,
+    edit_answers,
     flip_a_byte,
     interrupt,
     make_balances_floats,
@@ -51,7 +51,6 @@ from tests.maintenance.damages import (
     repeat_the_last_row,
     rows_in,
     swap,
-    text,
     truncate,
     turn_an_account_around,
     turn_files_around,
@@ -67,8 +66,8 @@ FILES = [
     (note_another(sha256="0" * 64), "not 0000"),
     (note_another(size=1), "bytes, not 1$"),
     (note_another(rows=1), "rows, not 1$"),
-    (note_another(first=text(START + 5 * HOUR)), "has rows from"),
-    (add_a_row_outside_coverage, "^1 of its rows are outside of what is covered$"),
+    (note_another(first=START + 5 * HOUR), "has rows from"),
+    (add_a_row_outside_coverage, "^1 of its rows are outside of the answered time$"),
     (add_a_row_of_another_day, "1 of its rows are not of its period"),
     (repeat_the_last_row, "^1 of its rows repeat the account and timestamp of another$"),
     (repeat_the_first_row_at_the_end, "not in the order .*; 1 of its rows repeat"),
@@ -91,11 +90,14 @@ CHECKPOINTS = [
 ]
 
 
-COVERAGES = [
-    (edit_intervals((START, MIDDLE), (MIDDLE - HOUR, END)), "overlaps"),
-    (edit_intervals((MIDDLE, END), (START, MIDDLE)), "stands before"),
-    (edit_intervals((START, END), (END, END)), "ends before it begins"),
+MANIFESTS = [
+    (edit_answers((START, MIDDLE), (MIDDLE - HOUR, END)), "overlap or are out of order"),
+    (edit_answers((MIDDLE, END), (START, MIDDLE)), "overlap or are out of order"),
+    (edit_answers((START, END), (END, END)), "ends before it begins"),
     (turn_files_around, "out of time order"),
+    (lambda folder: (folder / MANIFEST).write_bytes(b"{}"), "digest"),
+    (lambda folder: (folder / MANIFEST).write_bytes(b"\xff"), "is damaged"),
+    (lambda folder: (folder / MANIFEST).unlink(), "is missing"),
 ]
 
 
@@ -159,56 +161,31 @@ def test_a_balance_changed_before_the_checkpoint_is_found_by_it(folder):
     assert problem.where == CHECKPOINT
 
 
-@pytest.mark.parametrize(("damage", "said"), COVERAGES)
-def test_a_coverage_that_contradicts_itself_is_named_and_mended(
+@pytest.mark.parametrize(("damage", "said"), MANIFESTS)
+def test_a_manifest_that_contradicts_itself_is_named_and_made_again(
     node, undisturbed, folder, damage, said
 ):
     damage(folder)
     problem = verify(folder).problems[0]
-    assert (problem.kind, problem.where) == ("coverage", COVERAGE)
+    assert (problem.kind, problem.where) == ("manifest", MANIFEST)
     assert re.search(said, problem.what)
+    assert problem.mend.endswith(" --repair")
     done = mend(node, folder)
     assert (done.is_rebuilt, done.left.is_whole) == (True, True)
-    assert not any(proven for *_, proven in spans_of(folder))
+    assert not any(is_complete for *_, is_complete in spans_of(folder))
     run_export(node, folder, start=START, end=END, fill_gaps=True)
-    assert lasting(folder) == lasting(undisturbed)
+    assert lasting(folder)[0] == lasting(undisturbed)[0]
 
 
 def test_rows_of_time_that_is_not_covered_are_told_with_the_way_to_cover_it(node, folder):
     until = START + 4 * HOUR
-    edit_intervals((START, until), (until + DAY, END))(folder)
+    edit_answers((START, until), (until + DAY, END))(folder)
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
     assert problem.where == name_of(SECOND)
-    assert "are outside of what is covered" in problem.what
+    assert "are outside of the answered time" in problem.what
     assert problem.mend.endswith("--fill-gaps`")
     assert not mend(node, folder).left.is_whole
     run_export(node, folder, fill_gaps=True)
-    assert verify(folder).is_whole
-
-
-@pytest.mark.parametrize("content", ["{}", "\udcff"])
-def test_a_coverage_that_cannot_be_read_is_named(folder, content):
-    (folder / COVERAGE).write_bytes(content.encode(errors="surrogateescape"))
-    (problem,) = verify(folder).problems
-    assert (problem.kind, problem.where) == ("coverage", COVERAGE)
-    assert "put back a copy" in problem.mend
-
-
-def test_a_file_of_no_period_is_named_and_left_out(node, folder):
-    edit_coverage(folder, lambda c: c["files"].update({"2023-05": c["files"][SECOND]}))
-    problem, *_ = verify(folder).problems
-    assert "names '2023-05' as a period, which it is not" in problem.what
-    assert mend(node, folder).left.is_whole
-
-
-@pytest.mark.parametrize("harm", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{")])
-def test_a_lost_description_is_named_with_the_way_back(node, undisturbed, folder, harm):
-    about = folder / "_archive.json"
-    harm(about)
-    for use in (lambda: verify(folder), lambda: run_export(node, folder, start=START)):
-        with pytest.raises(ba.ArchiveDamagedError, match="into an empty folder writes the same"):
-            use()
-    about.write_bytes((undisturbed / "_archive.json").read_bytes())
     assert verify(folder).is_whole
 
 
@@ -216,13 +193,13 @@ def test_a_proof_tells_of_gaps_too(node, tmp_path):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START - DAY, end=START + HOUR)
     said = str(verify(tmp_path / "a"))
-    assert "whole" in said
+    assert "no problem (" in said
     status = f"balance-analysis status {tmp_path / 'a'}"
-    assert f"\ncoverage: 1 gap and 1 unproven part\n    `{status}` tells which" in said
+    assert f"\ncoverage: 1 gap and 1 unproven part\n    `{status}` shows which" in said
 
 
-def test_a_file_that_the_coverage_has_lost_is_no_stranger(node, undisturbed, folder):
-    edit_coverage(folder, lambda content: content["files"].pop(SECOND))
+def test_a_file_that_the_manifest_has_lost_is_no_stranger(node, undisturbed, folder):
+    edit_manifest(folder, lambda content: content["files"].pop(SECOND))
     problem = verify(folder).problems[-1]
     assert (problem.kind, problem.where) == ("rows", name_of(SECOND))
     assert problem.periods == (SECOND,)
@@ -239,7 +216,7 @@ def test_what_is_no_archive_is_refused(node, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["_coverage.json", name_of(SECOND)])
+@pytest.mark.parametrize("name", [MANIFEST, name_of(SECOND)])
 def test_what_an_interrupted_write_left_is_told_as_such_and_swept_up(node, folder, name):
     head, _, tail = name.rpartition("/")
     leftover = f"{head}/.{tail}.0123abcd.tmp".lstrip("/")
@@ -250,8 +227,8 @@ def test_what_an_interrupted_write_left_is_told_as_such_and_swept_up(node, folde
     assert not (folder / leftover).exists()
 
 
-def test_a_checkpoint_that_the_coverage_does_not_name_yet_is_a_leftover(undisturbed, node, folder):
-    edit_coverage(folder, lambda content: content.update(checkpoints={}))
+def test_a_checkpoint_that_the_manifest_does_not_name_yet_is_a_leftover(undisturbed, node, folder):
+    edit_manifest(folder, lambda content: content.update(checkpoints={}))
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.where) == ("leftover", CHECKPOINT)
     assert mend(node, folder).left.is_whole
@@ -268,7 +245,7 @@ def test_a_run_that_was_cut_off_is_told_and_its_file_is_no_problem(folder, is_re
 
 def test_a_report_is_told_as_text_and_as_json(folder):
     said = str(verify(folder))
-    assert said.startswith(f"{folder}: whole (")
+    assert said.startswith(f"{folder}: no problem (")
     truncate(folder)
     report = verify(folder)
     lines = str(report).splitlines()
@@ -304,3 +281,12 @@ def test_a_link_among_the_files_leads_elsewhere_and_is_told(folder, tmp_path):
     (problem,) = ba.Archive(folder).verify().problems
     assert (problem.kind, problem.where) == ("stranger", "mine")
     assert "symbolic link" in problem.what
+
+
+def test_a_damaged_timeline_of_limits_is_named_and_the_next_run_writes_one(node, folder):
+    (folder / "_limits.parquet").write_bytes(b"x")
+    (problem,) = verify(folder).problems
+    assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
+    assert problem.mend == "remove it; the next run writes a new one"
+    (folder / "_limits.parquet").unlink()
+    assert verify(folder).is_whole

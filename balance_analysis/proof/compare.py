@@ -1,0 +1,577 @@
+"""Compare two histories, whatever holds them, and confirm an archive by another source.
+
+A comparison is of what both sides prove: the accounts that both have, in the time that both call
+complete. Everything else that one of them has is listed, and makes that they aren't the same.
+Rows are compared themselves, part by part in time order, so that any history fits into memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from balance_analysis import defaults
+from balance_analysis.analysis.int128 import to_decimals, words_of
+from balance_analysis.archive import layout
+from balance_analysis.archive.accounts import numbers_of, times_of
+from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.datafile import NO_ROWS, Predicate
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.store import Store, Stored, to_store
+from balance_analysis.errors import CheckError, NetworkMismatchError
+from balance_analysis.evidence import Answer, Evidence, Node, between_all
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.files.parquet import open_parquet, parquet_writer, stream_parquet
+from balance_analysis.filters import Filters
+from balance_analysis.frame import to_arrow, to_columns, to_frame
+from balance_analysis.known import table_evidence
+from balance_analysis.load.source import NodeSource
+from balance_analysis.node.client import Client
+from balance_analysis.node.walk import Step
+from balance_analysis.presentation import Record
+from balance_analysis.rows import by_account_and_time, canonical, stable_order
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    Instant,
+    from_microseconds,
+    to_bounds,
+    to_microseconds,
+)
+from balance_analysis.segments.rows import iter_rows, span_of
+from balance_analysis.segments.segment import are_segments, find_stretches
+from balance_analysis.spans import EVER, Moments, Span, between, joined, overlap
+from balance_analysis.text import (
+    count_text,
+    range_text,
+    spans_text,
+    to_duration,
+    without_credentials,
+)
+
+_PART: Final = 1 << 18
+"""Rows of a side that are compared at once, at least; fewer at the end."""
+
+_KINDS: Final = ("removed", "added", "changed")
+
+_CURE: Final = (
+    "it doesn't say in which time it has every row, so nothing of it is compared; state that with "
+    "`ba.to_table(frame, known=[(start, end)])`"
+)
+
+Comparable: TypeAlias = Stored | pd.DataFrame | Client | PathLike | Sequence[PathLike]
+"""What can be compared: see `diff`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison.
+
+    Attributes
+    ----------
+    name
+        What it is, for people.
+    evidence
+        What it proves; for nothing else is it asked.
+    rows
+        Yields its rows in some stretches and of some accounts, each table of later or the same time
+        as the one before it.
+    note
+        Why it proves nothing, and what to do about that.
+    """
+
+    name: str
+    evidence: Evidence
+    rows: Callable[[Sequence[Span], Filters], Iterable[pa.Table]]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Record):
+    """In what two histories differ. As text it is a list for the terminal.
+
+    Attributes
+    ----------
+    one, other
+        What was compared.
+    accounts
+        The accounts of each.
+    filters
+        The accounts that both have, which were compared; `None` if there are none.
+    shared
+        The intervals that were compared: both are complete there.
+    compared
+        How many rows of each were compared.
+    rows
+        Each row that differs, in time order from part to part: `ACCOUNT_KEY`, `timestamp`,
+        `balance` of the first side and `other_balance` (decimal128(38, 0); NA where there is no
+        row), and `change` (category): "removed" where only the first has a row of the account at
+        that time, "added" where only the other has one, "changed".
+    days
+        How many of each kind a day has: the index `date` (datetime64[us, UTC]), and `removed`,
+        `added` and `changed` (int64).
+    not_shared
+        What was asked for and not compared: an interval, and its state in the first and in the
+        other: "complete", "unproven" or "missing".
+    notes
+        Why a side proves nothing, and what to do about that.
+    """
+
+    one: str
+    other: str
+    accounts: tuple[Filters, Filters]
+    filters: Filters | None
+    shared: tuple[Moments, ...]
+    compared: tuple[int, int]
+    rows: pd.DataFrame
+    days: pd.DataFrame
+    not_shared: tuple[tuple[Moments, str, str], ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all that either has was compared, and no row of it differs.
+
+        That is so only if something was compared, both have the same accounts, and no stretch is
+        unproven: rows may be missing there.
+        """
+        is_all = self.accounts[0] == self.accounts[1] and not self.not_shared
+        return bool(self.shared) and is_all and self.rows.empty
+
+    @property
+    def common(self) -> int:
+        """How many rows both have."""
+        return self.compared[0] - int(self.rows["change"].isin(["removed", "changed"]).sum())
+
+    _header = ("where", "what")
+
+    def _title(self) -> str:
+        said = "nothing was compared"
+        if len(self.rows):
+            said = count_text(len(self.rows), "difference")
+        elif self.shared:
+            said = "the same" if self.is_same else "no difference in what both have"
+        counts = " and ".join(f"{count:,}" for count in self.compared)
+        return f"{self.one}, {self.other}: {said} ({counts} rows compared)"
+
+    def _findings(self) -> Iterator[tuple[str, str]]:
+        if self.shared:
+            yield "compared", spans_text(self.shared)
+        yield from (("not compared", what) for what in self.left_out())
+        for row in self.days.reset_index().to_dict("records"):
+            counts = (f"{row[kind]:,} {kind}" for kind in _KINDS if row[kind])
+            yield f"{row['date']:%Y-%m-%d}", ", ".join(counts)
+
+    def left_out(self) -> Iterator[str]:
+        """Yield what one side has and was not compared, in words."""
+        if self.accounts[0] != self.accounts[1]:
+            one, other = self.accounts
+            both = "no account" if self.filters is None else str(self.filters)
+            yield f"other accounts than {both}: the first has {one}, the other {other}"
+        yield from self.notes
+        for span, *states in self.not_shared:
+            yield f"{range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
+
+    def content(self) -> dict[str, Any]:
+        """Return it as what JSON has, without each row."""
+        names = ("is_same", "one", "other", "shared", "compared", "not_shared", "notes")
+        said = {name: getattr(self, name) for name in names}
+        filters = None if self.filters is None else self.filters.allowed()
+        accounts = [each.allowed() for each in self.accounts]
+        days = self.days.reset_index().to_dict("records")
+        return {**said, "accounts": accounts, "filters": filters, "days": days}
+
+    _content = content
+
+
+def diff(
+    one: Comparable,
+    other: Comparable,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+) -> Difference:
+    """Compare two histories, and return in what they differ and what was not compared.
+
+    Parameters
+    ----------
+    one, other
+        An Archive, a table, a Client, segments, or a path or an address of one of these, or of a
+        Parquet file of a table. A node is asked for what the other side has.
+    start, end
+        The interval, half-open; without a time zone UTC. By default all that the two have.
+
+    Returns
+    -------
+    Difference
+        What was compared: the accounts that both have, where both are complete. The rows that
+        differ there. And what only one of them has, or has unproven: then they aren't the same.
+        A frame that doesn't say in which time it has every row has nothing to compare: see
+        `to_table`. A selection of a table's rows is such a frame too.
+
+    Raises
+    ------
+    ArchiveError
+        If an archive or a file is damaged.
+    CheckError
+        If a side has two rows of one account and time.
+    RequestError, DecodeError, IncompleteError, NetworkMismatchError, FileNotFoundError
+        As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
+    ValueError
+        If `start` is not before `end`.
+    """
+    begin, stop = interval_of(start, end)
+    with opened(one, other, begin, stop) as sides:
+        return compare(*sides, begin, stop)
+
+
+def interval_of(start: Instant | None, end: Instant | None) -> Span:
+    """Return an interval in microseconds, without bounds all time; ValueError if it is empty."""
+    begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
+    if begin >= stop:
+        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    return begin, stop
+
+
+def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) -> Difference:
+    """Compare two sides in [start, end), microseconds: see `diff`."""
+    sides = (one, other)
+    ours, theirs = (side.evidence.within(start, end) for side in sides)
+    shared, filters = (ours & theirs).complete, ours.filters.intersection(theirs.filters)
+    parts, counts = [NO_DIFFERENCE], [0, 0]
+    if shared and filters is not None:
+        streams = [_in_parts(side.rows(shared, filters)) for side in sides]
+        for pair in _side_by_side(streams):
+            counts = [count + rows.num_rows for count, rows in zip(counts, pair, strict=True)]
+            parts.append(differing(*pair))
+    rows = to_columns(pa.concat_tables(parts))
+    rows["change"] = rows["change"].cat.set_categories(_KINDS)
+    days = rows.groupby([rows["timestamp"].dt.floor("D").rename("date"), "change"], observed=False)
+    return Difference(
+        one.name,
+        other.name,
+        (ours.filters.sorted(), theirs.filters.sorted()),
+        filters,
+        tuple(map(_moments, shared)),
+        (counts[0], counts[1]),
+        rows,
+        days.size().unstack(fill_value=0).rename_axis(columns=None),
+        tuple(_not_shared(ours, theirs, shared)),
+        tuple(f"{side.name}: {side.note}" for side in sides if side.note),
+    )
+
+
+def _moments(span: Span) -> Moments:
+    return from_microseconds(span[0]), from_microseconds(span[1])
+
+
+def _not_shared(
+    ours: Evidence, theirs: Evidence, shared: list[Span]
+) -> Iterator[tuple[Moments, str, str]]:
+    """Yield the stretches that one side has at least, and that weren't compared, with states."""
+    answered = [*ours.answered, *theirs.answered]
+    bounds = min((a for a, _ in answered), default=0), max((b for _, b in answered), default=0)
+    one, other = (
+        {"complete": x.complete, "unproven": x.unproven, "missing": between(x.answered, *bounds)}
+        for x in (ours, theirs)
+    )
+    found = [
+        (span, state, its)
+        for (state, spans), (its, others) in itertools.product(one.items(), other.items())
+        for span in between_all(overlap(spans, others), shared)
+        if (state, its) != ("missing", "missing")
+    ]
+    yield from ((_moments(span), state, its) for span, state, its in sorted(found))
+
+
+def _in_parts(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield rows many at once, and no part without rows."""
+    waiting, size = list[pa.Table](), 0
+    for rows in tables:
+        waiting.append(rows)
+        size += rows.num_rows
+        if size >= _PART:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if size:
+        yield pa.concat_tables(waiting)
+
+
+def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
+    """Yield the rows of two streams, each time those of one stretch of time, in time order."""
+    held, reached = [NO_ROWS, NO_ROWS], [EVER[0], EVER[0]]
+    while min(reached) < EVER[1]:
+        at = reached.index(min(reached))
+        part = next(streams[at], None)
+        # More rows of a part's last moment may come with the next part.
+        reached[at] = EVER[1] if part is None else int(times_of(part).max())
+        held[at] = held[at] if part is None else pa.concat_tables([held[at], part])
+        is_due = [times_of(rows) < min(reached) for rows in held]
+        due, held = (
+            [_where(rows, mask == wanted) for rows, mask in zip(held, is_due, strict=True)]
+            for wanted in (True, False)
+        )
+        yield due
+
+
+def _where(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def differing(one: pa.Table, other: pa.Table) -> pa.Table:
+    """Return the rows that two tables of `ARROW_SCHEMA` don't share: see `Difference.rows`.
+
+    If one has two rows of an account and a time, that is a CheckError.
+    """
+    both = canonical(pa.concat_tables([one, other]), sort=False)
+    numbers, times = numbers_of(both, ACCOUNT_KEY), times_of(both)
+    order = by_account_and_time(numbers, times)
+    numbers, times, words = numbers[order], times[order], words_of(both["balance"])[order]
+    is_other, is_first = order >= one.num_rows, np.zeros(len(order), bool)
+    is_first[:-1] = (numbers[1:] == numbers[:-1]) & (times[1:] == times[:-1])
+    if np.any(is_first & (is_other == np.roll(is_other, -1))):
+        raise CheckError("a side has two rows of one account and time; `check_table` shows which")
+    is_same = is_first & (words == np.roll(words, -1, axis=0)).all(axis=1)
+    heads = np.flatnonzero(~is_same & ~np.roll(is_first, 1))
+    tails = heads + is_first[heads]
+    kinds = pa.array(np.where(tails > heads, 2, is_other[heads]).astype(np.int8))
+    columns = {
+        "balance": to_decimals(words[heads], ~is_other[heads]),
+        "other_balance": to_decimals(words[tails], is_other[tails]),
+        "change": pa.DictionaryArray.from_arrays(kinds, pa.array(_KINDS)),
+    }
+    rows = both.take(pa.array(order[heads])).drop_columns("balance")
+    return pa.table([*rows.columns, *columns.values()], [*rows.column_names, *columns])
+
+
+NO_DIFFERENCE: Final = differing(NO_ROWS, NO_ROWS)
+
+
+@contextlib.contextmanager
+def opened(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, Side]]:  # noqa: ANN401 - of many kinds
+    """Give both sides of what `diff` takes; nodes are asked for [start, end), microseconds."""
+    with contextlib.ExitStack() as stack:
+        sides = [_opened(source, stack) for source in (one, other)]
+        # Two nodes end at the same moment at the latest, though one is asked after the other.
+        if not any(isinstance(side, Side) for side in sides):
+            end = min(end, to_microseconds(_now()))
+        found = [
+            side if isinstance(side, Side) else _node(side, mate, start, end, stack)
+            for side, mate in (sides, sides[::-1])
+        ]
+        yield found[0], found[1]
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa: ANN401 - likewise
+    if isinstance(source, str | os.PathLike):
+        source = _named(os.fspath(source), stack)
+    if isinstance(source, Side | Client):
+        return source
+    if isinstance(source, pd.DataFrame):
+        rows = to_arrow(source)
+        table = to_frame(rows)
+        table.attrs = source.attrs
+        order = pa.array(stable_order(times_of(rows)))
+        parts = (rows.take(order[at : at + _PART]) for at in range(0, len(order), _PART))
+        return _rows_side("table", table_evidence(table, is_sorted=True), parts)
+    snapshot = getattr(source, "snapshot", None)
+    return segments_side(source) if snapshot is None else archive_side(snapshot())
+
+
+def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
+    """Return what a path or an address names; segments stay a path."""
+    if re.match("https?://", text, re.IGNORECASE):
+        return stack.enter_context(Client(text))
+    if "://" in text or Path(text, layout.MANIFEST).exists():
+        return archive_side(read_snapshot(Store(text)))
+    if Path(text).is_file() and not are_segments(text):
+        return _rows_side(text, *stream_parquet(text))
+    return text
+
+
+def archive_side(snapshot: Snapshot) -> Side:
+    """Return a state of an archive as a side of a comparison."""
+
+    def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+        scan = Scan(snapshot.store, filters, (), Evidence())
+        for file in snapshot.files():
+            count = max(note.rows for note in file.notes) // (2 * _PART) + 1
+            edges = np.linspace(file.begin, file.stop, count + 1).astype(np.int64).tolist()
+            for cut in itertools.pairwise(edges):
+                if wanted := overlap(overlap(file.spans, spans), [cut]):
+                    # The stretches are complete: a file that is put in its place has these rows.
+                    part = replace(file, spans=tuple(wanted), is_final=True)
+                    yield pa.concat_tables([NO_ROWS, *scan.rows(part, use_threads=True)])
+
+    return Side(without_credentials(snapshot.store.uri), snapshot.evidence, rows)
+
+
+def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table]) -> Side:
+    """Return a table or a file as a side, whose rows come in time order."""
+    if evidence is None:
+        return Side(name, Evidence(), lambda *_: [], _CURE)
+
+    def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+        return map(Predicate(filters.allowed(), tuple(spans)).select, tables)
+
+    return Side(name, evidence, rows)
+
+
+def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
+    """Return network history segments as a side of a comparison."""
+    stretches, asked = find_stretches(paths), (to_microseconds(_now()),) * 2
+    chain = stretches[0].segments[0].chain
+    answers = [
+        Answer(
+            span_of(each.segments),
+            Node(f"segments {chain}", frozenset({f"segments:{chain}"})),
+            (asked[0], asked[1]),
+            (each.first, each.last),
+        )
+        for each in stretches
+    ]
+    evidence = Evidence(answers=tuple(answers), from_first_block=stretches[0].is_from_first)
+
+    def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+        in_spans = Predicate({}, tuple(spans))
+        for stretch in stretches:
+            for _, part in iter_rows(stretch.segments, filters, "raise"):
+                yield in_spans.select(pa.Table.from_batches([part.rows]))
+
+    return Side(", ".join(each.source for each in stretches), evidence, rows)
+
+
+def _node(
+    client: Client, mate: Side | Client, start: int, end: int, stack: contextlib.ExitStack
+) -> Side:
+    """Return a node as a side, asked for what the other side has: what comes waits in a file.
+
+    What a node proves of it shows only after the last answer.
+    """
+    filters = mate.evidence.filters if isinstance(mate, Side) else Filters()
+    source = NodeSource(client, filters, on_bad_rows="quarantine")
+    if isinstance(mate, Side):
+        spans = mate.evidence.within(start, end).complete
+    else:
+        spans = [source.interval(None if start == EVER[0] else start, end)]
+    path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
+    with parquet_writer(path, ARROW_SCHEMA) as writer:
+        for step in itertools.chain(*(steps_of(source, *span) for span in spans)):
+            writer.write_table(pa.Table.from_batches(step.batches, ARROW_SCHEMA))
+    file = stack.enter_context(open_parquet(path))
+    groups = (file.read_row_group(n).cast(ARROW_SCHEMA) for n in range(file.num_row_groups))
+    return _rows_side(", ".join(client.base_urls), source.evidence(), groups)
+
+
+def steps_of(source: NodeSource, start: int, end: int) -> Iterator[Step]:
+    """Yield the rows of [start, end), as far as the node has them."""
+    for step in source.rows(start, end):
+        yield step.between(step.start, step.known_end)
+        if step.known_end < step.end:
+            # The last block that a node names may be unfinished, unless the chain rests.
+            seconds = to_duration(defaults.SETTLE).total_seconds()
+            last = source.last_block(end, seconds) if step.known_end == end - 1 else None
+            if last is not None:
+                yield last
+            return
+
+
+def confirm(
+    archive: Stored | PathLike,
+    other: Comparable,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+) -> Difference:
+    """Compare an archive with another source, and keep in the archive what that agrees with.
+
+    What both call complete is confirmed, but for the moments at which a row differs. It is
+    confirmed by the nodes that the other source's rows came from. It doesn't count where their
+    origins are unknown, or share an address with those of the archive's own rows: a node, a file or
+    a copy of it isn't a second source. One machine that answers under two addresses can't be
+    recognised. What differs is written to `_disputes/` in the archive, takes the word "confirmed"
+    away at its moment until the same node agrees, and leaves the archive's rows as they are.
+
+    Parameters
+    ----------
+    archive
+        An Archive, or its path.
+    other
+        As for `diff`. It must hold all accounts of the archive: else nothing is confirmed.
+    start, end
+        The interval, half-open; without a time zone UTC. By default all that the archive holds.
+
+    Returns
+    -------
+    Difference
+        As of `diff`; `Archive.coverage` and `Archive.status` show what is confirmed.
+
+    Raises
+    ------
+    ArchiveLockedError
+        If another run is writing to the archive.
+    NetworkMismatchError
+        If both have rows, but none in common: then nothing is written.
+    ArchiveError, CheckError, RequestError, DecodeError, IncompleteError, ValueError
+        As `diff`.
+    """
+    (begin, stop), store = interval_of(start, end), to_store(archive)
+    with one_writer(store):
+        writer = Writer(store)
+        writer.recover()
+        with opened(archive_side(read_snapshot(store)), other, begin, stop) as sides:
+            found, theirs = compare(*sides, begin, stop), sides[1].evidence
+        if not found.common and all(found.compared):
+            raise NetworkMismatchError(f"{found.one} and {found.other} have no row in common")
+        _keep_dispute(store, found)
+        writer.prove(_with_words(writer.manifest.evidence, theirs, found))
+    return found
+
+
+def _keep_dispute(store: Store, found: Difference) -> None:
+    """Write the rows that differ, if any do."""
+    if found.rows.empty:
+        return
+    rows = found.rows.astype("str").where(found.rows.notna(), None).to_dict("records")
+    content = {"one": found.one, "other": found.other, "rows": rows}
+    encoded = (json.dumps(content, indent=1) + "\n").encode()
+    # By its content, so that a dispute that is seen each hour is kept once.
+    store.write(f"{layout.DISPUTES}{hashlib.sha256(encoded).hexdigest()}.json", encoded)
+
+
+def _with_words(ours: Evidence, theirs: Evidence, found: Difference) -> Evidence:
+    """Return an archive's evidence with the words of the nodes that another's rows came from."""
+    shared = [(to_microseconds(a), to_microseconds(b)) for a, b in found.shared]
+    times = [to_microseconds(each) for each in found.rows["timestamp"].drop_duplicates()]
+    differing_at = joined((time, time + 1) for time in times)
+    # Of fewer accounts, or without a row in common, a node can't agree.
+    if found.filters != ours.filters.sorted() or not found.common:
+        shared = differing_at
+    answered: dict[Node, list[Span]] = {}
+    for answer in theirs.answers:
+        answered.setdefault(answer.node, []).append(answer.span)
+    for node, spans in answered.items():
+        words = (overlap(each, spans) for each in (shared, differing_at))
+        ours = ours.with_words(node, *words)
+    return ours
