@@ -20,9 +20,10 @@ from balance_analysis import defaults
 from balance_analysis.archive import layout, network
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
-from balance_analysis.archive.runs import Run, RunWriter
+from balance_analysis.archive.runs import Run, RunWriter, iter_reports
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import (
+    BalanceAnalysisError,
     IncompleteError,
     NetworkMismatchError,
     RequestError,
@@ -39,7 +40,7 @@ from balance_analysis.node.exchange import Answer
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.rows import accounts_in, within
 from balance_analysis.schema import Instant, to_microseconds
-from balance_analysis.spans import EVER, Span, joined
+from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import Duration, moment_text, to_duration
 
 _NO_LIMITS: Final = (404, 501)
@@ -134,15 +135,15 @@ def export(
         request = make_request(start, last, filters=query.filters, **sizes)
         before, seconds = to_microseconds(lagging), to_duration(settle).total_seconds()
         overlapping = to_duration(overlap) // dt.timedelta(microseconds=1)
-        planned = _Export(client, store, names, request, run, before, overlapping, fill_gaps)
-        last_block = partial(planned.source.last_block, before, seconds)
-        return Job(planned.source, planned.plan, planned.finish, last_block)
+        nodes = _Nodes(client, store, names, request, run, before, overlapping, fill_gaps)
+        last_block = partial(nodes.source.last_block, before, seconds)
+        return Job(nodes.source, nodes.plan, nodes.finish, nodes.check, last_block)
 
     return fill(archive, job, "export", **options)
 
 
 @dataclass(slots=True)
-class _Export:
+class _Nodes:
     """What an export asks nodes for.
 
     Attributes
@@ -157,6 +158,8 @@ class _Export:
         Whether to ask for what is missing or unproven inside.
     source
         The rows of the nodes.
+    answers
+        The network limits, as each address answered.
     """
 
     client: Client
@@ -168,6 +171,7 @@ class _Export:
     overlap: int
     fill_gaps: bool
     source: NodeSource = field(init=False)
+    answers: dict[str, Answer[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.source = NodeSource(
@@ -181,113 +185,140 @@ class _Export:
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
-        evidence, (start, end) = writer.manifest.evidence, (self.request.start, self.request.end)
-        head = self._ask_limits()
-        if head is not None:
-            # A last block may belong to the archive if the chain rests.
-            end = min(end, head + (head < self.before))
+        evidence, start, end = writer.manifest.evidence, self.request.start, self.request.end
+        self._ask_limits()
+        if len(self.client.base_urls) > 1 and writer.manifest.files:
+            self._leave_out_strangers(writer)
+        self._note_limits()
         if not evidence.answers:
             begin, end = self.source.interval(start, end)
-            return [(begin, end)] if begin < end else []
-        self._leave_out_strangers(writer)
+            return [*clipped([(begin, self._known_end(begin, end))], begin, end)]
         first, last = evidence.bounds
-        spans = [] if start is None else [(start, min(first, end))]
-        if self.fill_gaps:
-            inside = [*evidence.missing(first, last), *evidence.unproven]
-            spans += [(_row_before(writer, begin), min(stop, end)) for begin, stop in inside]
-        if end > last:
-            rows = max((note.last for note in writer.manifest.files.values()), default=last)
-            left = [begin for begin, stop in evidence.unproven if stop == last]
-            begin = min([last - self.overlap, rows, *left])
-            spans.append((max(begin, evidence.answered[-1][0]), end))
-        elif head is not None and head + 1 < last:
+        begin, known = last - self.overlap, self._known_end(last - self.overlap, end)
+        spans = [] if start is None else [(start, first)]
+        if known > last:
+            row = max((note.last for note in writer.manifest.files.values()), default=last)
+            spans.append((max(min(begin, row), evidence.answered[-1][0]), known))
+        elif known + 1 < min(last, end):
             self.run.record.lagging = True
             logger.warning(
-                "the node lags behind the archive: its last block is of %s, and the archive ends "
-                "at %s",
-                moment_text(head),
+                "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
+                " and ".join(self.client.base_urls),
+                moment_text(known),
                 moment_text(last),
             )
-        spans = joined((begin, stop) for begin, stop in spans if begin < stop)
+        spans += evidence.missing(first, last) if self.fill_gaps else []
+        is_all = self.fill_gaps or self._was_cut_off()
+        spans += [span for span in evidence.unproven if is_all or span[1] == last]
+        spans = joined(clipped(spans, EVER[0], known))
         if self.fill_gaps and spans:
             # What the node has forgotten isn't asked for.
             self.source.reaches(spans[0][0], spans[-1][1])
         return spans
 
-    def _ask_limits(self) -> int | None:
-        """Ask each address for the limits, once; return the latest last block that one names.
+    def _was_cut_off(self) -> bool:
+        """Whether the run before this one failed or was killed: it may have proven too little."""
+        before = (run for run in iter_reports(self.store) if run.id != self.run.record.id)
+        last = next(before, None)
+        return last is not None and not last.is_success
 
-        `None` if none names one.
+    def _known_end(self, begin: int, end: int) -> int:
+        """Return up to where in [begin, end) an address may know all rows.
+
+        A last block belongs to it if the chain may rest; without last blocks it is the newest row.
         """
-        run, asked_at = self.run, pd.Timestamp.now("UTC")
-        answers: list[Answer[dict[str, Any]]] = []
+        heads = [each.block_time for each in self.answers.values() if each.block_time is not None]
+        ends = [head + (head < self.before) for head in heads]
+        if not heads and begin < end:
+            reaches = self.source.reaches(begin, end).values()
+            ends = [x.end + (x.height is not None and x.end < self.before) for x in reaches]
+        return min(end, max(ends, default=end))
+
+    def _ask_limits(self) -> None:
+        """Ask each address for the limits, once.
+
+        Raises
+        ------
+        RequestError
+            If an address refuses them, and no other one has any.
+        """
         failure: RequestError | None = None
-        urls = self.client.order
-        for url in urls:
-            retry = Retry() if len(urls) == 1 else ONCE
+        options: dict[str, Any] = {"stats": self.run.stats}
+        is_single = len(self.client.base_urls) == 1
+        for url in self.client.order:
+            options |= {"base_url": url, "retry": ONCE if self.answers else Retry()}
             try:
-                options: dict[str, Any] = {"base_url": url, "stats": run.stats, "retry": retry}
-                answers.append(self.client.get(NETWORK_LIMITS, [], decode_limits, **options))
+                answer = self.client.get(NETWORK_LIMITS, [], decode_limits, **options)
+                self.answers[url] = answer
             except RequestError as error:
                 # A node without limits serves balance changes all the same.
                 if error.status not in _NO_LIMITS:
                     failure = error
-                    logger.log(logging.WARNING if len(urls) > 1 else logging.DEBUG, "%s", error)
-        run.record.source = urls[0]
-        if not answers:
-            if failure is not None:
-                raise failure
-            return None
-        best = max(answers, key=lambda each: each.block_time or 0)
-        run.record.source, run.record.block_height = best.source, best.block_height
-        run.limits = network_limits(best, asked_at)
-        return best.block_time
+                    logger.log(logging.DEBUG if is_single else logging.WARNING, "%s", error)
+        if failure is not None and not self.answers:
+            raise failure
+
+    def _note_limits(self) -> None:
+        """Note the limits as the address of the latest last block has them."""
+        self.run.record.source = self.client.base_urls[0]
+        if self.answers:
+            best = max(self.answers.values(), key=lambda each: each.block_time or 0)
+            self.run.record.source, self.run.record.block_height = best.source, best.block_height
+            self.run.limits = network_limits(best, pd.Timestamp(self.run.record.started))
 
     def _leave_out_strangers(self, writer: Writer) -> None:
-        """Leave out each of several addresses that has none of the archive's rows.
-
-        Of one address the rows of the overlap show it.
-        """
-        urls = self.client.base_urls
-        if len(urls) == 1 or not writer.manifest.files:
-            return
-        kept = [url for url in urls if not self._is_stranger(writer, url)]
+        """Leave out each of several addresses that fails, or has none of the archive's rows."""
+        kept: list[str] = []
+        failures: list[BalanceAnalysisError] = []
+        alive = [url for url in self.client.base_urls if url not in self.client.dead]
+        for url in alive or self.client.base_urls:
+            try:
+                self._has_rows(writer, url)
+                kept.append(url)
+            except (RequestError, IncompleteError, NetworkMismatchError) as error:
+                failures.append(error)
+                logger.warning("%s; it is left out", error)
         if not kept:
-            raise NetworkMismatchError(
-                f"{self.store.uri}: no address has any of the archive's rows: they are of another "
-                "network, or have lost rows"
-            )
-        if len(kept) < len(urls):
-            self.client = self.client.only(*kept)
-            self.source.use(self.client)
+            raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
+        self.answers = {url: each for url, each in self.answers.items() if url in kept}
+        self.client = self.client.only(*kept)
+        self.source.use(self.client)
 
-    def _is_stranger(self, writer: Writer, url: str) -> bool:
-        """Whether an address reaches over rows that the archive holds, and has none of them."""
-        client = self.client.only(url)
-        alone = NodeSource(
-            client, self.request.filters, on_bad_rows="quarantine", stats=self.run.stats
-        )
+    def check(self, writer: Writer) -> bool:
+        """Return whether the node has a row of the archive, as far as it reaches.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If it reaches over a row, and doesn't have it.
+        """
+        # Of several addresses the plan has left out the strangers.
+        return len(self.client.base_urls) > 1 or self._has_rows(writer, self.client.base_url)
+
+    def _has_rows(self, writer: Writer, url: str) -> bool:
+        """Return whether an address has the archive's last row, as far as it reaches; see `check`.
+
+        False if it reaches over none.
+        """
         first, last = writer.manifest.evidence.bounds
-        try:
-            reach = next(iter(alone.reaches(first, last).values()), None)
-            moment = _row_before(writer, last if reach is None else min(reach.end, last))
-            if reach is None or not reach.start <= moment < reach.end:
-                return False
-            came = [b for step in alone.rows(moment, moment + 1) for b in step.batches]
-        except (RequestError, IncompleteError):
-            return False
-        period = layout.period_of(moment, writer.manifest.partition)
-        held = within(writer.rows_of(period), moment, moment + 1)
-        accounts = {*accounts_in(held)}
-        if not accounts or any(accounts & {*accounts_in(batch)} for batch in came):
-            return False
-        logger.warning(
-            "%s is left out: it has none of the archive's rows of %s, so it is of another network, "
-            "or has lost rows",
-            url,
-            moment_text(moment),
-        )
-        return True
+        for _ in range(2):
+            moment = _row_before(writer, last)
+            step = self.source.ask(url, moment, moment + 1)
+            period = layout.period_of(moment, writer.manifest.partition)
+            held = {*accounts_in(within(writer.rows_of(period), moment, moment + 1))}
+            # Whose a bad row is can't be known.
+            if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
+                return True
+            reach = self.source.reach(url, first, last)
+            if moment < reach.start or step.incomplete:
+                break
+            if moment < reach.end:
+                raise NetworkMismatchError(
+                    f"{url} has none of the rows of {self.store.uri} from {moment_text(moment)}: "
+                    "it is of another network, or has lost rows"
+                )
+            last = reach.end
+        return False
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""

@@ -7,8 +7,9 @@ unproven, and what a killed run leaves unproven the next run asks for again.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.archive import layout, network
-from balance_analysis.archive.commit import Writer, merge_rows, moments_of
+from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_of
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import (
@@ -37,7 +38,7 @@ from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, canonical, within
 from balance_analysis.schema import ARROW_SCHEMA
 from balance_analysis.spans import EVER, Span, between, joined
-from balance_analysis.text import moment_text, range_text, spans_text
+from balance_analysis.text import range_text, spans_text
 
 PATIENCE: Final = 3.0
 """Seconds that a node may take to vouch for what an interrupted run keeps."""
@@ -52,17 +53,14 @@ _LONG: Final = 30.0
 class Source(Protocol):
     """Where rows come from, and what proves them."""
 
-    def rows(self, start: int, end: int) -> Iterator[Step]:
+    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), in time order."""
 
-    def answered(self) -> Evidence:
-        """Return the evidence for all rows so far, without asking anything."""
+    def answered(self, start: int, end: int) -> Evidence:
+        """Return the evidence for the rows so far in [start, end), without asking anything."""
 
     def evidence(self) -> Evidence:
         """Return the evidence for all rows so far; a node is asked for its reach."""
-
-    def reach(self, step: Step, start: int, end: int) -> Span:
-        """Return which part of [start, end) the node that answered a step reaches over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +75,9 @@ class Job:
         Returns the stretches to ask for.
     finish
         Keeps what came besides rows.
+    check
+        Returns whether the source has rows of the archive, where no stretch shows it; raises
+        NetworkMismatchError if it reaches over them and has none.
     last_block
         Returns the last block of a chain that rests, if a stretch ended before it.
     """
@@ -84,6 +85,7 @@ class Job:
     source: Source
     plan: Callable[[Writer], Sequence[Span]]
     finish: Callable[[Writer], None]
+    check: Callable[[Writer], bool] = lambda _: False
     last_block: Callable[[], Step | None] = lambda: None
 
 
@@ -127,7 +129,7 @@ def fill(
         with reported(store, writer, run, on_report, kind=kind):
             writer.recover()
             spans = job.plan(writer) if spans is None else spans
-            fill_spans(store, writer, job.source, run, spans, progress, job.last_block)
+            fill_spans(store, writer, job, run, spans, progress)
             job.finish(writer)
             writer.checkpoint()
             damaged = run.record.damaged
@@ -138,22 +140,26 @@ def fill(
 def fill_spans(  # noqa: PLR0917 - as a run has them
     store: Store,
     writer: Writer,
-    source: Source,
+    job: Job,
     run: RunWriter,
     spans: Sequence[Span],
     progress: bool | Report | None = False,
-    last_block: Callable[[], Step | None] = lambda: None,
 ) -> None:
-    """Ask a source for stretches, and commit what comes: see `Job`."""
-    filler = _Filler(store, writer, source, run, last_block)
+    """Ask the source of a job for stretches, and commit what comes."""
+    filler = _Filler(store, writer, job, run)
     total, done, rows = sum(end - start for start, end in spans), 0, 0
+    if not spans:
+        filler.check()
+    for span in spans:
+        run.asks(*span)
     with reporting(progress) as report:
         try:
-            for start, end in spans:
-                run.asks(start, end)
-                for step in filler.take(start, end):
-                    rows += step.num_rows
-                    report((done + step.end - start) / total, rows)
+            # First those that show whether the source is of the archive's network.
+            for start, end in sorted(spans, key=filler.is_beyond_rows):
+                with contextlib.closing(filler.take(start, end)) as steps:
+                    for step in steps:
+                        rows += step.num_rows
+                        report((done + step.end - start) / total, rows)
                 done += end - start
             filler.prove()
         except BaseException as error:
@@ -174,12 +180,12 @@ class _Filler:
 
     Attributes
     ----------
-    store, writer, source, run, last_block
+    store, writer, job, run
         As of `fill_spans`.
     before
         The evidence before the run.
     begin, front
-        The stretch that is being taken, [begin, ...), and up to where it is committed.
+        From where on the manifest has no evidence of the stretch, and up to where it is committed.
     waiting
         Steps from `front` on.
     committed
@@ -189,17 +195,16 @@ class _Filler:
         come.
     contradicted
         Rows that came, and that an earlier complete answer has otherwise, or lacks.
-    is_known
-        Whether the source is known to be of the archive's network.
+    is_known, is_checked
+        Whether the source is known to be of the archive's network; whether it was checked.
     proven_at
         When the source was asked last what it may have forgotten, in seconds of a clock.
     """
 
     store: Store
     writer: Writer
-    source: Source
+    job: Job
     run: RunWriter
-    last_block: Callable[[], Step | None]
     before: Evidence = field(init=False)
     begin: int = 0
     front: int = 0
@@ -209,28 +214,45 @@ class _Filler:
     absent: pa.Table = field(default_factory=lambda: NO_ROWS)
     contradicted: pa.Table = field(default_factory=lambda: NO_ROWS)
     is_known: bool = False
+    is_checked: bool = False
     proven_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.before = self.writer.manifest.evidence
         self.is_known = not self.writer.manifest.files
 
-    def take(self, start: int, end: int) -> Iterator[Step]:
+    def is_beyond_rows(self, span: Span) -> bool:
+        """Whether the archive has no rows near a stretch."""
+        files = self.writer.manifest.files.values()
+        return not any(file.first < span[1] and span[0] <= file.last for file in files)
+
+    def check(self) -> None:
+        """Check once, by a row that no stretch asks for, that the source isn't a stranger."""
+        if not (self.is_known or self.is_checked):
+            self.is_checked, self.is_known = True, self.job.check(self.writer)
+
+    def take(self, start: int, end: int) -> Generator[Step, None, None]:
         """Take the rows of a stretch, and commit each period that is complete."""
         self.begin = self.front = start
         self.waiting.clear()
-        if not self.is_known:
-            self._look_at_neighbour(start, end)
-        for step in self.source.rows(start, end):
-            part = step.between(step.start, step.known_end)
-            self._add(part)
-            yield part
-            if part.end < step.end:
-                # The node holds no later block: further answers would be as empty.
-                last = self.last_block()
-                if last is not None and last.start == part.end < end:
-                    self._add(last)
-                break
+        partition = self.writer.manifest.partition
+        period = layout.period_of(start, partition)
+        stop = min(end, layout.period_bounds(period, partition)[1])
+        if not within(self.writer.rows_of(period), start, stop).num_rows:
+            self.check()
+        known = end
+        with contextlib.closing(self.job.source.rows(start, end)) as steps:
+            for step in steps:
+                part = step.between(step.start, step.known_end)
+                self._add(part)
+                yield part
+                if part.end < step.end:
+                    # The node holds no later block: further answers would be as empty.
+                    known = part.end
+                    break
+        last = self.job.last_block() if known < end else None
+        if last is not None and last.start == known:
+            self._add(last)
         self._commit_periods(with_rest=True)
 
     def _add(self, step: Step) -> None:
@@ -244,15 +266,22 @@ class _Filler:
         """
         try:
             self._commit_periods(with_rest=True)
-            proof = started(self.source.evidence).result(patience)
-            self._join(proof)
-        except (BalanceAnalysisError, OSError, TimeoutError) as error:
+            self._join(self._proof(patience))
+        except (BalanceAnalysisError, OSError) as error:
+            logger.warning("what came last isn't kept: %s", error)
+
+    def _proof(self, patience: float | None) -> Evidence:
+        """Return the source's evidence; if it doesn't answer in time, what it answered so far."""
+        try:
+            return started(self.job.source.evidence).result(patience)
+        except (BalanceAnalysisError, TimeoutError) as error:
             why = str(error) or "the node doesn't answer"
             logger.warning("what came last stays unproven until the next export: %s", why)
+            return self.job.source.answered(*EVER)
 
     def prove(self) -> None:
         """Ask the source what it may have forgotten, and note what is proven."""
-        self._join(self.source.evidence())
+        self._join(self.job.source.evidence())
         self.proven_at = time.monotonic()
 
     def _commit_periods(self, *, with_rest: bool = False) -> None:
@@ -275,7 +304,8 @@ class _Filler:
         batches = [batch for step in steps for batch in step.batches]
         new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(period)
         merged = merge_rows(known, new, self.front, stop)
-        self._check_network(within(known, self.front, stop), merged.absent, steps)
+        if not self.is_known:
+            self._check_network(within(known, self.front, stop), merged)
         # Before the manifest says that nothing is missing.
         self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
         if self.run.bad_rows:
@@ -285,51 +315,31 @@ class _Filler:
             doubted = _inside(other, self.before.complete)
             self.contradicted = pa.concat_tables([self.contradicted, doubted])
             content, note = encode_rows(merged.rows)
-            evidence = self.writer.manifest.evidence | self.source.answered().within(
-                self.begin, stop
-            )
-            evidence = _doubting(evidence, doubted).without_agreement(moments_of(other))
+            answered = self.job.source.answered(self.begin, stop)
+            evidence = _doubting(self.writer.manifest.evidence | answered, doubted)
+            agreed = _inside(other, [span for span, _ in self.before.agreed])
+            evidence = evidence.without_agreement(moments_of(agreed))
             self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
             self.run.record.rows += merged.added.num_rows
             self.changed = pa.concat_tables([self.changed, merged.changed])
+            self.begin = stop
         self.absent = pa.concat_tables([self.absent, merged.absent])
         self.committed = joined([*self.committed, (self.front, stop)])
         self.front = stop
 
-    def _look_at_neighbour(self, start: int, end: int) -> None:
-        """Look whether the source has the archive's rows next to a stretch that begins with none.
-
-        Rows of a stranger must not be committed before it is found out.
-        """
-        files, partition = self.writer.manifest.files, self.writer.manifest.partition
-        note = files.get(layout.period_of(start, partition))
-        if note is not None and start <= note.last < end:
-            return
-        near = min(files, key=lambda period: abs(files[period].last - start))
-        moment = files[near].last
-        steps = [*self.source.rows(moment, moment + 1)]
-        batches = [batch for step in steps for batch in step.batches]
-        new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(near)
-        merged = merge_rows(known, new, moment, moment + 1)
-        self._check_network(within(known, moment, moment + 1), merged.absent, steps)
-
-    def _check_network(self, held: pa.Table, absent: pa.Table, steps: list[Step]) -> None:
+    def _check_network(self, held: pa.Table, merged: Merged) -> None:
         """Raise if none of the rows that the archive holds came, though the node reaches there."""
-        self.is_known |= held.num_rows > absent.num_rows
-        if self.is_known or not held.num_rows or not steps:
-            return
-        first, last = pc.min_max(held["timestamp"].cast(pa.int64())).as_py().values()
-        start, end = self.source.reach(steps[0], first, last + 1)
-        if within(held, start, end).num_rows:
+        self.is_known = held.num_rows > merged.conflicts.num_rows
+        if not held.num_rows:
+            self.check()
+        elif (
+            not self.is_known
+            and (due := _inside(merged.absent, self.job.source.evidence().complete)).num_rows
+        ):
+            first, last = pc.min_max(due["timestamp"].cast(pa.int64())).as_py().values()
             raise NetworkMismatchError(
-                f"{self.store.uri} has rows from {range_text(first, last + 1)}, and "
-                f"{steps[0].source} sent none of them: it is of another network, or has lost rows"
-            )
-        if end <= first:
-            logger.warning(
-                "%s lags behind the archive: it has rows up to %s",
-                steps[0].source,
-                moment_text(end),
+                f"{self.store.uri} has rows from {range_text(first, last + 1)}, and the node sent "
+                "none of them: it is of another network, or has lost rows"
             )
 
     def _join(self, found: Evidence) -> None:
@@ -356,7 +366,7 @@ class _Filler:
 
 def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:
     """Return the rows in some stretches."""
-    return pa.concat_tables([NO_ROWS, *(within(rows, *span) for span in spans)])
+    return pa.concat_tables([NO_ROWS, *(within(rows, *span) for span in joined(spans))])
 
 
 def _doubting(evidence: Evidence, rows: pa.Table) -> Evidence:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Unpack
@@ -243,7 +243,7 @@ class _Segments:
                 parts[max(before, default=begin), min(after, default=end)] = part
         return parts
 
-    def rows(self, start: int, end: int) -> Iterator[Step]:
+    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield the rows of a stretch of the plan, segment by segment."""
         part = self.parts.get((start, end), [])
         is_first = self._is_first(part)
@@ -283,17 +283,13 @@ class _Segments:
             and (self.stretches[0].is_from_first)
         )
 
-    def answered(self) -> Evidence:
-        """Return the evidence for the rows so far."""
-        return self.found
+    def answered(self, start: int, end: int) -> Evidence:
+        """Return the evidence for the rows so far in [start, end)."""
+        return self.found.within(start, end)
 
     def evidence(self) -> Evidence:
         """Return the same: segments forget nothing."""
         return self.found
-
-    def reach(self, _: Step, start: int, end: int) -> Span:
-        """Return all of a stretch: segments hold all rows of their blocks."""
-        return start, end
 
     def keep_names(self, given: Names) -> None:
         """Keep the assets as the newest segment has them, and the names that the caller gave."""

@@ -17,7 +17,7 @@ import operator
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial, reduce
@@ -160,7 +160,7 @@ class NodeSource:
                 self._look_at_all(start, end)
         return {url: self._reaches[url] for url in self._order if url in self._reaches}
 
-    def rows(self, start: int, end: int) -> Iterator[Step]:
+    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), step by step, in time order.
 
         A step's rows are complete up to its `known_end`, if its node's reach holds it.
@@ -203,9 +203,7 @@ class NodeSource:
         finally:
             stopped.set()
 
-    def last_block(
-        self, before: int, settle: float, *, sleep: Callable[[float], object] = time.sleep
-    ) -> Step | None:
+    def last_block(self, before: int, settle: float) -> Step | None:
         """Return the last block as a step if the chain rests, else `None`.
 
         The last block that a node names may be unfinished. It is whole if it is still the last one
@@ -222,7 +220,7 @@ class NodeSource:
         head = self._heads.get(url, before)
         if head >= before:
             return None
-        sleep(settle)
+        self.client.sleep(settle)
         try:
             step = self._step(url, Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:
@@ -252,20 +250,27 @@ class NodeSource:
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
         return self._evidence(after)
 
-    def answered(self) -> Evidence:
-        """Return the evidence for the steps so far without asking: none of it is proven yet."""
-        return self._evidence({})
+    def answered(self, start: int, end: int) -> Evidence:
+        """Return the evidence for [start, end) without asking: none of it is proven yet."""
+        return self._evidence({}, start, end).within(start, end)
 
-    def reach(self, step: Step, start: int, end: int) -> Span:
-        """Return which part of [start, end) the node that answered a step reaches over."""
-        reach, _ = self._look(step.source, start, end)
-        return max(start, reach.start), min(end, reach.end)
+    def ask(self, url: str, start: int, end: int) -> Step:
+        """Return how one address answers the first part of [start, end), without counting it."""
+        return self._step(url, Window(start, end, self._page_size))
 
-    def _evidence(self, after: Mapping[str, Reach]) -> Evidence:
+    def reach(self, url: str, start: int, end: int) -> Reach:
+        """Return how much of [start, end) one address knows."""
+        return self._look(url, start, end)[0]
+
+    def _evidence(
+        self, after: Mapping[str, Reach], start: int = EVER[0], end: int = EVER[1]
+    ) -> Evidence:
+        """Return the evidence for the steps that [start, end) touches."""
         found = Evidence(self.filters)
         for run in self._runs:
-            answers = (answer for step in run for answer in _answers_of(step, after))
-            bad = (_set_aside(step, bad) for step in run for bad in step.bad_rows)
+            steps = [step for step in run if step.start < end and step.end > start]
+            answers = (answer for step in steps for answer in _answers_of(step, after))
+            bad = (_set_aside(step, bad) for step in steps for bad in step.bad_rows)
             found |= Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
         return found
 
@@ -347,6 +352,10 @@ class NodeSource:
                 self._oldest = min(self._oldest, oldest)
         self._looked = start, end
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
+        best = max((reach.end for reach in self._reaches.values()), default=end)
+        for url, reach in self._reaches.items():
+            if reach.end + _LAG < min(best, end):
+                self._warn_of_lag(url, reach.end)
 
     def _look(
         self,
@@ -450,11 +459,15 @@ class NodeSource:
         left = {*self._order} - {each.source for each in steps}
         heads = [self._heads.get(url, EVER[1]) for url in left if not self._has_failed(url)]
         ahead = max(heads, default=0)
-        if EVER[1] > ahead > step.known_end + _LAG and step.source not in self._lagging:
-            self._lagging.add(step.source)
-            until = moment_text(self._heads[step.source])
-            logger.warning("%s lags: it knows nothing after %s", step.source, until)
+        if EVER[1] > ahead > step.known_end + _LAG:
+            self._warn_of_lag(step.source, self._heads[step.source])
         return ahead > step.known_end
+
+    def _warn_of_lag(self, url: str, end: int) -> None:
+        """Name an address that lags behind another one, once."""
+        if url not in self._lagging:
+            self._lagging.add(url)
+            logger.warning("%s lags: it knows nothing after %s", url, moment_text(end))
 
     def _answers(self, urls: Iterable[str], ask: Callable[[str], T]) -> Iterator[T]:
         """Yield what addresses answer, in turn; a caller that is content asks no more."""

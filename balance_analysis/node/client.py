@@ -245,7 +245,7 @@ class Client:
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
         self._extra_headers = dict(headers or {})
-        self._sleep = sleep
+        self.sleep: Callable[[float], None] = sleep
         self._throttle = Throttle(max_requests_per_second, sleep=sleep)
         self._session = new_session() if session is None else session
         self._owns_session = session is None
@@ -258,7 +258,7 @@ class Client:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._session = self._session or new_session()
-        self._throttle = Throttle(self.max_requests_per_second, sleep=self._sleep)
+        self._throttle = Throttle(self.max_requests_per_second, sleep=self.sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -309,7 +309,7 @@ class Client:
         """Return a client of the same nodes that has a request rate of its own."""
         client = copy(self)
         client.max_requests_per_second = per_second
-        client._throttle = Throttle(per_second, sleep=self._sleep)  # noqa: SLF001 - of its own kind
+        client._throttle = Throttle(per_second, sleep=self.sleep)  # noqa: SLF001 - of its own kind
         return client
 
     def get(

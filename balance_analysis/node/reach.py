@@ -140,11 +140,13 @@ def ask_reach(ask: Ask, seen: Seen, node: Node, start: int, end: int) -> Reach:
 
 
 def _find_start(ask: Ask, seen: Seen, start: int, end: int) -> int:
-    if start >= EARLIEST:
+    since = max(EARLIEST, end - LONGEST_WINDOW)
+    if EARLIEST <= start < since:
         window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
         if len(fetch(ask, Filters(), window).times) or seen.incomplete:
             return start
-    oldest = find_oldest(ask, [Filters()], end)
+    # One question shows whether a row stands before the start, and if not, which comes first.
+    oldest = find_oldest(ask, [Filters()], end, since if since <= start else EARLIEST)
     if seen.incomplete:
         return start
     return end if oldest is None else max(start, oldest)

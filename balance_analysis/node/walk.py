@@ -384,13 +384,12 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
         )
 
 
-def find_oldest(ask: Ask, parts: Sequence[Filters], end: int) -> int | None:
-    """Return the time of the oldest row before `end` in microseconds; `None` where there is none.
+def find_oldest(ask: Ask, parts: Sequence[Filters], end: int, start: int = EARLIEST) -> int | None:
+    """Return the time of the oldest row in [start, end), microseconds; `None` without one.
 
-    It is looked for from 2020 on, in windows: a node may refuse, or never answer, a request
-    without a range.
+    By default it is looked for from 2020 on. It is looked for in windows: a node may refuse, or
+    never answer, a request without a range.
     """
-    start = EARLIEST
     while start < end:
         window = Window(start, min(end, start + LONGEST_WINDOW), page_size=1)
         listings = [fetch(ask, filters, window) for filters in parts]

@@ -179,8 +179,7 @@ def _install(steps: Steps) -> None:
 
 def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     """Export in this process, and return how it ended."""
-    from balance_analysis import Archive, confirm  # noqa: PLC0415 - only the server exports
-    from balance_analysis.fill.imports import import_segments  # noqa: PLC0415
+    import balance_analysis as ba  # noqa: PLC0415 - only the server exports
     from tests.archive.exporting import run_export  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -192,11 +191,11 @@ def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     _install(Steps(order, log))
     try:
         if order["options"].get("confirm"):
-            confirm(order["folder"], order["url"])
+            ba.confirm(order["folder"], order["url"])
         elif order["url"].startswith("http"):
             run_export(order["url"], Path(order["folder"]), **order["options"])
         else:
-            import_segments(Archive(order["folder"]), order["url"], **order["options"])
+            ba.import_segments(ba.Archive(order["folder"]), order["url"], **order["options"])
     except BaseException as error:  # noqa: BLE001 - it is told to the test
         number = getattr(error, "errno", None)
         told = "".join(traceback.format_exception_only(error))

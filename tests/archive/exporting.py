@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import json
 import random
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,22 +66,8 @@ def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> Loopback
     return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
 
 
-class Inline:
-    """An executor that runs at once what is submitted, so that all comes in a known order."""
-
-    def submit(self, function: Any, *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(function(*arguments))
-        except Exception as error:  # noqa: BLE001 - it is the future's
-            future.set_exception(error)
-        return future
-
-
 def run_export(node: LoopbackNode | str, folder: Path, **options: Any) -> Run:
     """Export from a node; bounds are microseconds or as `export` takes them."""
-    if options.get("executor") == "inline":
-        options["executor"] = Inline()
     bounds = {
         name: from_microseconds(options.pop(name))
         for name in ("start", "end")

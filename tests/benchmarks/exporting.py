@@ -50,7 +50,7 @@ def run(where: list[str], workers: int, page_size: int) -> dict[str, Any]:
 
 def _warm() -> None:
     """Import what a task needs, which is no part of it."""
-    import balance_analysis.ingest.executor  # noqa: F401, PLC0415
+    import balance_analysis.fill.export  # noqa: F401, PLC0415
 
 
 if __name__ == "__main__":

@@ -110,11 +110,6 @@ class World:
         }
 
 
-@pytest.fixture(autouse=True)
-def _without_waiting(monkeypatch):
-    monkeypatch.setenv("BALANCE_ANALYSIS_SETTLE", "0s")
-
-
 @pytest.fixture(scope="module")
 def node():
     with node_of(ROWS) as node, without_waits():

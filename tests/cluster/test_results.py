@@ -18,6 +18,7 @@ from balance_analysis.ingest.executor import Pool
 import balance_analysis as ba
 from balance_analysis import cluster
 from balance_analysis.archive.accounts import FILE_KEY, KeyRange
+from balance_analysis.cluster.pool import Pool
 from balance_analysis.cluster.tasks import check_memory
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
 from tests.cluster.archives import assert_same, write_archive

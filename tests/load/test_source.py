@@ -23,7 +23,7 @@ def pages(node):
     return sum(request.get("pagination.first") != "1" for request in node.requests)
 
 
-def test_a_node_with_headers_is_asked_for_its_reach_once_after_the_rows():
+def test_an_export_that_goes_on_at_a_row_costs_its_windows_and_three_requests():
     with node_of() as node, ba.Client(node.url) as client:
         source = NodeSource(client, page_size=50, workers=1)
         rows = sum(step.num_rows for step in source.rows(START, END))
@@ -32,7 +32,7 @@ def test_a_node_with_headers_is_asked_for_its_reach_once_after_the_rows():
     assert rows == sum(row.timestamp_ns // 1000 >= START for row in ROWS)
 
 
-def test_what_a_node_has_forgotten_shows_after_the_rows():
+def test_a_node_that_lacks_the_row_at_the_start_proves_what_follows():
     kept = [row for row in ROWS if row.timestamp_ns // 1000 > START]
     with node_of(kept) as node, ba.Client(node.url) as client:
         source = NodeSource(client)
@@ -48,6 +48,19 @@ def test_several_spans_are_asked_for_their_reach_once():
             list(source.rows(*span))
         assert source.evidence().complete == [(TIMES[0], TIMES[50]), (TIMES[70], END)]
         assert len(node.requests) == pages(node) + 6
+
+
+def test_only_steps_that_were_taken_are_evidence():
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client, page_size=20, workers=2)
+        taken = 0
+        steps = source.rows(START, END)
+        for step in steps:
+            taken = step.end
+            if taken > TIMES[50]:
+                break
+        steps.close()
+        assert source.evidence().complete == [(START, taken)]
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -73,7 +86,8 @@ def last_block(source, node, *, moves=False, before=END):
         if moves:
             node.block_timestamp += 10**9
 
-    return source.last_block(before, 10.0, sleep=sleep), waits
+    source.client.sleep = sleep
+    return source.last_block(before, 10.0), waits
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import pandas as pd
@@ -16,7 +15,6 @@ from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     END,
     START,
-    Inline,
     assert_holds,
     content_of,
     lasting,
@@ -34,8 +32,6 @@ TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1] + 1
 FEW = 30
 """Blocks of a shorter history, over several days all the same."""
-
-HOW = pytest.mark.parametrize("executor", [None, Inline()], ids=["here", "on an executor"])
 
 
 def rows_until(moment):
@@ -145,7 +141,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
     kept = content_of(tmp_path / "exported", "changes/", "_archive.json")
     with pytest.raises(ba.NetworkMismatchError, match="none of these accounts at that moment"):
         imported(tmp_path / "exported", tmp_path / "rows")
-    assert content_of(folder, "changes/", "_blocks/") == before
+    assert content_of(folder, "changes/") == before
     assert content_of(tmp_path / "exported", "changes/", "_archive.json") == kept
 
 
@@ -161,32 +157,24 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     assert answer.node.name == f"segments {CHAIN} 1-{len(TIMES)}"
 
 
-def test_workers_make_the_same_archive(tmp_path, segments, whole):
-    with ProcessPoolExecutor(2) as executor:
-        imported(tmp_path / "archive", segments, executor=executor)
-    assert everything(tmp_path / "archive") == everything(whole)
-
-
-@HOW
-def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node, executor):
+def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node):
     folder, middle = tmp_path / "archive", TIMES[len(TIMES) // 2]
     run_export(node, folder, start=middle, end=TIMES[-1] + 1)
     late = {row.timestamp_ns: row for row in ROWS if row.timestamp_ns // 1000 > TIMES[-20]}
     others = [row for row in ROWS if row.timestamp_ns not in late]
     others += [replace(row, party_id="ab" * 32) for row in late.values()]
     paths = write_segments(tmp_path / "others", others)
-    before = content_of(folder, "changes/", "_archive.json", "_blocks/")
+    before = content_of(folder, "changes/", "_archive.json")
     with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
-        imported(folder, [*paths[:1], *paths[-2:]], executor=executor)
-    assert content_of(folder, "changes/", "_archive.json", "_blocks/") == before
+        imported(folder, [*paths[:1], *paths[-2:]])
+    assert content_of(folder, "changes/", "_archive.json") == before
 
 
-@HOW
-def test_a_damaged_segment_keeps_the_stretches_before_it(tmp_path, segments, executor):
+def test_a_damaged_segment_keeps_the_stretches_before_it(tmp_path, segments):
     paths = write_segments(tmp_path / "segments", ROWS)
     flip(paths[-2])
     with pytest.raises(ba.DecodeError, match="can't be read"):
-        imported(tmp_path / "archive", [*paths[:2], *paths[5:]], executor=executor)
+        imported(tmp_path / "archive", [*paths[:2], *paths[5:]])
     first, *_ = spans_of(tmp_path / "archive")
     assert first == (TIMES[0], TIMES[13] + 1, True)
     assert_holds(tmp_path / "archive", ROWS)

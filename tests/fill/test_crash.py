@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from balance_analysis import Archive, ArchiveError
-from balance_analysis.archive.manifest import read_about
+from balance_analysis.archive import layout
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     HOUR,
@@ -89,9 +89,9 @@ def assert_whole(folder):
         return
     assert_holds(folder, ROWS)
     Archive(folder).coverage()
-    state, about = state_of(folder), read_about(Archive(folder).store)
+    state = state_of(folder)
     for moment, note in state.checkpoints.items():
-        assert pq.read_metadata(folder / about.checkpoint_file(moment)).num_rows == note.rows
+        assert pq.read_metadata(folder / layout.checkpoint_file(moment)).num_rows == note.rows
     for path in (folder / "changes").glob("*/*.parquet"):
         rows = lines_of_table(pd.read_parquet(path, partitioning=None))
         assert set(rows) <= set(lines_of_rows(ROWS))
@@ -169,7 +169,7 @@ def test_interrupted_anywhere_what_is_complete_is_committed(
         # Once everything is committed there is nothing left to interrupt.
         assert outcome.error in ("KeyboardInterrupt", None), outcome.told
         assert_whole(folder)
-        if (folder / "_coverage.json").exists():
+        if (folder / "_archive.json").exists():
             ends += [end for _, end, _ in spans_of(folder)[-1:]]
         ended(crasher.export(node.url, folder, **run))
         assert lasting(folder) == whole
@@ -189,7 +189,7 @@ def test_interrupted_within_its_first_period_a_run_keeps_what_is_complete(
         outcome = crasher.export(node.url, folder, mode="SIGTERM", step=step, on="request", **run)
         assert outcome.error == "KeyboardInterrupt", outcome.told
         assert_whole(folder)
-        if (folder / "_coverage.json").exists():
+        if (folder / "_archive.json").exists():
             ends += [end for _, end, is_proven in spans_of(folder) if is_proven]
         ended(crasher.export(node.url, folder, **run))
         assert lasting(folder) == whole

@@ -1,4 +1,4 @@
-"""What holds of every fill, whichever surface begins it: the library, a command, an executor.
+"""What holds of every fill, whichever surface begins it: the library, or a command.
 
 Rows come from a node or from segments of the same history. What is special to one surface is
 tested beside it.
@@ -6,17 +6,13 @@ tested beside it.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
 import pytest
-from distributed import Client as ClusterClient
-from distributed import LocalCluster
 
 import balance_analysis as ba
 from tests.archive.exporting import (
@@ -137,8 +133,7 @@ class Done:
 class Surface:
     """One way to fill an archive."""
 
-    def __init__(self, name, executor):
-        self._executor = executor
+    def __init__(self, name):
         self.imports, self.is_command = name.startswith("import"), name.endswith("command")
 
     def fill(self, source, folder, **options):
@@ -155,7 +150,7 @@ class Surface:
     def _call(self, _, folder, where, options):
         kind = self._import if self.imports else run_export
         try:
-            run = kind(where, folder, executor=self._executor, **options)
+            run = kind(where, folder, **options)
         except Exception as error:  # noqa: BLE001 - the test looks at it
             return Done([], error=error)
         before = [
@@ -178,7 +173,7 @@ class Surface:
     def _command(self, _, folder, where, options):
         begin = ("import", folder, where) if self.imports else ("export", where, folder)
         before = reports(folder)
-        result = invoke([*begin, *arguments(options)], env={"BALANCE_ANALYSIS_SETTLE": "0s"})
+        result = invoke([*begin, *arguments(options)])
         told = [report for name, report in reports(folder).items() if name not in before]
         done = Done(printed_spans(result.stdout), code=result.exit_code, said=result.stderr)
         for report in told:
@@ -211,29 +206,12 @@ def reports(folder):
     return {path.name: json.loads(path.read_text()) for path in folder.glob("_runs/*.json")}
 
 
-NODES = ["export", "export command", "export on threads", "export on a cluster"]
-SEGMENTS = ["import", "import command", "import on threads"]
+NODES = ["export", "export command"]
+SEGMENTS = ["import", "import command"]
 of_nodes = pytest.mark.parametrize("surface", NODES, indirect=True)
 of_calls = pytest.mark.parametrize(
     "surface", [name for name in NODES + SEGMENTS if "command" not in name], indirect=True
 )
-
-
-@contextlib.contextmanager
-def executor_of(name):
-    """Give what a surface loads on: `None` is here."""
-    if name.endswith("threads"):
-        with ThreadPoolExecutor(2) as pool:
-            yield pool
-    elif name.endswith("cluster"):
-        quiet = {"processes": False, "protocol": "tcp", "dashboard_address": "127.0.0.1:0"}
-        with (
-            LocalCluster(n_workers=1, threads_per_worker=2, host="127.0.0.1", **quiet) as local,
-            ClusterClient(local, set_as_default=False) as client,
-        ):
-            yield client
-    else:
-        yield None
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -244,8 +222,7 @@ def retries_without_waits():
 
 @pytest.fixture(scope="module", params=NODES + SEGMENTS)
 def surface(request):
-    with executor_of(request.param) as executor:
-        yield Surface(request.param, executor)
+    return Surface(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -292,8 +269,6 @@ def assert_whole(folder, made, partition="day"):
     assert spans_of(folder) == [(START, END, True)]
     assert_holds(folder, ROWS)
     assert lasting(folder) == made.setdefault(partition, lasting(folder))
-    assert ba.Archive(folder).verify().is_whole
-    assert content_of(folder, "_staged/") == {}
 
 
 def test_rows_and_coverage_are_the_truth(filled, made):
@@ -344,7 +319,7 @@ def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path, made
     folder = shutil.copytree(with_gaps, tmp_path / "a")
     if not surface.imports:
         assert surface.fill(source_at(tmp_path), folder, start=START, end=END).spans == []
-        with pytest.raises(ba.IncompleteError, match="is not covered"):
+        with pytest.raises(ba.IncompleteError, match="is missing"):
             ba.Archive(folder).read()
     done = surface.fill(source_at(tmp_path), folder, end=END, fill_gaps=True)
     assert done.ended(0), done
