@@ -13,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from balance_analysis.ingest.executor import Pool
 
 import balance_analysis as ba
 from balance_analysis import cluster
