@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -40,7 +41,8 @@ def verified(folder, segments):
 def test_an_archive_of_segments_agrees_with_them_and_their_ledger(whole, segments):
     report = verified(whole, segments)
     assert (report.problems, report.not_compared) == ((), ())
-    assert report.windows > 3
+    assert report.compared[0].is_same
+    assert report.changes == len(ROWS)
 
 
 def test_an_archive_of_a_node_agrees_too_and_every_change_is_compared(tmp_path, segments):
@@ -82,7 +84,8 @@ def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, segmen
     kinds = [problem.kind for problem in report.problems]
     assert kinds[0] == "difference"
     assert ("ledger" in kinds) is not is_external
-    assert f"the archive has {other}, the segments {row.balance} of" in report.problems[0].what
+    said = re.escape(f"the archive has {other}, segments ")
+    assert re.search(f"{said}\\S+ \\S+ {row.balance} of", report.problems[0].what)
 
 
 def test_an_entry_that_the_ledger_lacks_or_has_too_much_is_named(tmp_path, whole):
@@ -158,9 +161,11 @@ def test_an_archive_of_some_accounts_is_compared_as_such(tmp_path, segments):
 
 def test_the_command_tells_it_and_ends_with_5(tmp_path, whole, segments):
     said = run("verify", whole, "--segments", segments).stdout
-    assert "whole" in said
+    assert "no problem" in said
+    assert "compared with the ledger" in said
     folder = shutil.copytree(segments, tmp_path / "segments")
     parts = make_segments([ROWS[0], *ROWS[2:]], quiet=[ROWS[1].timestamp_ns])
     for part in parts:
         part.write(folder)
-    assert "the segments no row" in run("verify", whole, "--segments", folder, code=5).stdout
+    said = run("verify", whole, "--segments", folder, code=5).stdout
+    assert re.search(r"segments \S+ \S+ no row", said)
