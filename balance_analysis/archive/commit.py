@@ -8,12 +8,9 @@ and forgets the announcement, or sees the new one and takes it as done.
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from types import FrameType
 from typing import Final
 
 import numpy as np
@@ -42,35 +39,6 @@ from balance_analysis.spans import Span
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 _KNOWN, _NEW = 1, 2
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def deferred_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the block.
-
-    Python runs handlers in the main thread alone, between any two steps of it: an exception that
-    one raises would leave an archive's writer with half of a change. Other threads see none.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[int] = []
-
-    def wait(number: int, _: FrameType | None) -> None:
-        waiting.append(number)
-
-    # A handler that Python didn't set can't be set again, and is left alone.
-    ours = [number for number in _SIGNALS if signal.getsignal(number) is not None]
-    before = {number: signal.signal(number, wait) for number in ours}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for waited in waiting:
-            signal.raise_signal(waited)
 
 
 class Writer:

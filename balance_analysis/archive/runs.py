@@ -165,21 +165,12 @@ class RunWriter:
         The rows that were set aside.
     limits
         The network's limits, if the node has any.
-    finished
-        A node whose chain stands still, and the time of its last block, microseconds: that block is
-        finished. `None` where a chain goes on, or the archive needs nothing of the block.
     """
 
     record: Run = field(default_factory=Run)
     stats: RequestStats = field(default_factory=RequestStats)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
-    finished: tuple[str, int] | None = None
-
-    @property
-    def asked_at(self) -> str:
-        """When the source was asked, ISO 8601 in UTC."""
-        return self.record.started.isoformat(timespec="seconds")
 
     def asks(self, start: int, end: int) -> None:
         """Note that [start, end), microseconds, is asked for."""

@@ -119,6 +119,7 @@ def import_segments(
     check_on_bad_rows(on_bad_rows)
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
+    changes = read_segment_limits(last, stretches[-1].source)
     given = take_names(options)
     options["assets"] = read_segment_assets(last).updated(given.assets)
 
@@ -128,7 +129,6 @@ def import_segments(
 
         def finish(writer: Writer) -> None:
             source.keep_names(given)
-            changes = read_segment_limits(last, stretches[-1].source)
             with run.noting_damage(layout.LIMITS):
                 writer.keep_timeline(changes, _span_of(last)[1] - 1)
             if gaps := missing_blocks(stretches):

@@ -135,6 +135,7 @@ class NodeSource:
     def use(self, client: Client) -> None:
         """Ask the addresses of another client from now on."""
         self.client, self._order = client, list(client.base_urls)
+        self._heads = {url: head for url, head in self._heads.items() if url in self._order}
 
     def interval(self, start: int | None, end: int) -> Span:
         """Return [start, end); without a start from the oldest row that any address remembers.
