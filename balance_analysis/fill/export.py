@@ -7,14 +7,10 @@ changed, shows; then for what follows.
 from __future__ import annotations
 
 import datetime as dt
-import logging
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import replace
 from typing import Any, Final, Unpack
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, network
@@ -29,8 +25,9 @@ from balance_analysis.errors import (
     RequestError,
     logger,
 )
+from balance_analysis.evidence import Account
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.fill.fill import FillKeywords, Job, fill
+from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import Names
 from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
@@ -38,7 +35,8 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
 from balance_analysis.node.exchange import Answer
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.rows import accounts_in, within
+from balance_analysis.node.walk import Step
+from balance_analysis.rows import accounts_in, last_block, within
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import Duration, moment_text, to_duration
@@ -127,80 +125,96 @@ def export(
     """
     check_client(client)
     names = take_names(options)
-    lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
-    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    last = lagging if end is None else end
+    old = dt.datetime.now(dt.UTC) - to_duration(lag)
+    request = make_request(
+        start,
+        old if end is None else end,
+        page_size=page_size,
+        workers=workers,
+        on_bad_rows=on_bad_rows,
+    )
 
-    def job(store: Store, query: Query, run: RunWriter) -> Job:
-        request = make_request(start, last, filters=query.filters, **sizes)
-        before, seconds = to_microseconds(lagging), to_duration(settle).total_seconds()
-        overlapping = to_duration(overlap) // dt.timedelta(microseconds=1)
-        nodes = _Nodes(client, store, names, request, run, before, overlapping, fill_gaps)
-        last_block = partial(nodes.source.last_block, before, seconds)
-        return Job(nodes.source, nodes.plan, nodes.finish, nodes.check, last_block)
+    def make_source(store: Store, query: Query, run: RunWriter) -> _Nodes:
+        return _Nodes(
+            client,
+            replace(request, filters=query.filters),
+            store,
+            run,
+            names,
+            old=to_microseconds(old),
+            settle=to_duration(settle).total_seconds(),
+            overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
+            fill_gaps=fill_gaps,
+        )
 
-    return fill(archive, job, "export", **options)
+    return fill(archive, make_source, "export", **options)
 
 
-@dataclass(slots=True)
-class _Nodes:
-    """What an export asks nodes for.
+class _Nodes(NodeSource, Source):
+    """Nodes as a source of an archive's rows.
 
-    Attributes
+    Parameters
     ----------
-    client, store, names, request, run
+    client, request, store, run, names
         From where to where, and what the caller asked for.
-    before
-        The default end, microseconds: a last block before it may be the last of a resting chain.
+    old
+        A last block before this moment, microseconds, may be the last of a chain that rests.
+    settle
+        How long to wait for a next one, seconds.
     overlap
         How much of the archive's end is asked for again, microseconds.
     fill_gaps
         Whether to ask for what is missing or unproven inside.
-    source
-        The rows of the nodes.
-    answers
-        The network limits, as each address answered.
     """
 
-    client: Client
-    store: Store
-    names: Names
-    request: LoadRequest
-    run: RunWriter
-    before: int
-    overlap: int
-    fill_gaps: bool
-    source: NodeSource = field(init=False)
-    answers: dict[str, Answer[dict[str, Any]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.source = NodeSource(
-            self.client,
-            self.request.filters,
-            page_size=self.request.page_size,
-            workers=self.request.workers,
-            on_bad_rows=self.request.on_bad_rows,
-            stats=self.run.stats,
+    def __init__(
+        self,
+        client: Client,
+        request: LoadRequest,
+        store: Store,
+        run: RunWriter,
+        names: Names,
+        *,
+        old: int,
+        settle: float,
+        overlap: int,
+        fill_gaps: bool,
+    ) -> None:
+        super().__init__(
+            client,
+            request.filters,
+            page_size=request.page_size,
+            workers=request.workers,
+            on_bad_rows=request.on_bad_rows,
+            stats=run.stats,
         )
+        self.request, self.store, self.run, self.names = request, store, run, names
+        self.old, self.settle, self.overlap, self.fill_gaps = old, settle, overlap, fill_gaps
+        self.limits: dict[str, Answer[dict[str, Any]]] = {}
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
-        evidence, start, end = writer.manifest.evidence, self.request.start, self.request.end
+        manifest, start, end = writer.manifest, self.request.start, self.request.end
+        evidence, record = manifest.evidence, self.run.record
         self._ask_limits()
-        if len(self.client.base_urls) > 1 and writer.manifest.files:
+        if len(self.client.base_urls) > 1 and manifest.files:
             self._leave_out_strangers(writer)
-        self._note_limits()
+        record.source = self.client.base_urls[0]
+        if self.limits:
+            best = max(self.limits.values(), key=lambda each: each.block_time or 0)
+            record.source, record.block_height = best.source, best.block_height
+            self.run.limits = network_limits(best, pd.Timestamp(record.started))
         if not evidence.answers:
-            begin, end = self.source.interval(start, end)
+            begin, end = self.interval(start, end)
             return [*clipped([(begin, self._known_end(begin, end))], begin, end)]
         first, last = evidence.bounds
         begin, known = last - self.overlap, self._known_end(last - self.overlap, end)
         spans = [] if start is None else [(start, first)]
         if known > last:
-            row = max((note.last for note in writer.manifest.files.values()), default=last)
+            row = max((note.last for note in manifest.files.values()), default=last)
             spans.append((max(min(begin, row), evidence.answered[-1][0]), known))
         elif known + 1 < min(last, end):
-            self.run.record.lagging = True
+            record.lagging = True
             logger.warning(
                 "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
                 " and ".join(self.client.base_urls),
@@ -208,63 +222,45 @@ class _Nodes:
                 moment_text(last),
             )
         spans += evidence.missing(first, last) if self.fill_gaps else []
-        is_all = self.fill_gaps or self._was_cut_off()
+        # A run that failed or was killed may have proven too little.
+        before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
+        is_all = self.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.unproven if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
         if self.fill_gaps and spans:
             # What the node has forgotten isn't asked for.
-            self.source.reaches(spans[0][0], spans[-1][1])
+            self.reaches(spans[0][0], spans[-1][1])
         return spans
-
-    def _was_cut_off(self) -> bool:
-        """Whether the run before this one failed or was killed: it may have proven too little."""
-        before = (run for run in iter_reports(self.store) if run.id != self.run.record.id)
-        last = next(before, None)
-        return last is not None and not last.is_success
 
     def _known_end(self, begin: int, end: int) -> int:
         """Return up to where in [begin, end) an address may know all rows.
 
         A last block belongs to it if the chain may rest; without last blocks it is the newest row.
         """
-        heads = [each.block_time for each in self.answers.values() if each.block_time is not None]
-        ends = [head + (head < self.before) for head in heads]
+        heads = [each.block_time for each in self.limits.values() if each.block_time is not None]
+        ends = [head + (head < self.old) for head in heads]
         if not heads and begin < end:
-            reaches = self.source.reaches(begin, end).values()
-            ends = [x.end + (x.height is not None and x.end < self.before) for x in reaches]
+            reaches = self.reaches(begin, end).values()
+            ends = [x.end + (x.height is not None and x.end < self.old) for x in reaches]
         return min(end, max(ends, default=end))
 
     def _ask_limits(self) -> None:
-        """Ask each address for the limits, once.
-
-        Raises
-        ------
-        RequestError
-            If an address refuses them, and no other one has any.
-        """
+        """Ask each address for the limits, once; RequestError if they refuse them."""
         failure: RequestError | None = None
-        options: dict[str, Any] = {"stats": self.run.stats}
-        is_single = len(self.client.base_urls) == 1
         for url in self.client.order:
-            options |= {"base_url": url, "retry": ONCE if self.answers else Retry()}
+            retry = ONCE if self.limits else Retry()
             try:
-                answer = self.client.get(NETWORK_LIMITS, [], decode_limits, **options)
-                self.answers[url] = answer
+                self.limits[url] = self.client.get(
+                    NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
+                )
             except RequestError as error:
                 # A node without limits serves balance changes all the same.
                 if error.status not in _NO_LIMITS:
                     failure = error
-                    logger.log(logging.DEBUG if is_single else logging.WARNING, "%s", error)
-        if failure is not None and not self.answers:
+                    if len(self.client.base_urls) > 1:
+                        logger.warning("%s", error)
+        if failure is not None and not self.limits:
             raise failure
-
-    def _note_limits(self) -> None:
-        """Note the limits as the address of the latest last block has them."""
-        self.run.record.source = self.client.base_urls[0]
-        if self.answers:
-            best = max(self.answers.values(), key=lambda each: each.block_time or 0)
-            self.run.record.source, self.run.record.block_height = best.source, best.block_height
-            self.run.limits = network_limits(best, pd.Timestamp(self.run.record.started))
 
     def _leave_out_strangers(self, writer: Writer) -> None:
         """Leave out each of several addresses that fails, or has none of the archive's rows."""
@@ -280,9 +276,8 @@ class _Nodes:
                 logger.warning("%s; it is left out", error)
         if not kept:
             raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
-        self.answers = {url: each for url, each in self.answers.items() if url in kept}
-        self.client = self.client.only(*kept)
-        self.source.use(self.client)
+        self.limits = {url: each for url, each in self.limits.items() if url in kept}
+        self.use(self.client.only(*kept))
 
     def check(self, writer: Writer) -> bool:
         """Return whether the node has a row of the archive, as far as it reaches.
@@ -302,14 +297,12 @@ class _Nodes:
         """
         first, last = writer.manifest.evidence.bounds
         for _ in range(2):
-            moment = _row_before(writer, last)
-            step = self.source.ask(url, moment, moment + 1)
-            period = layout.period_of(moment, writer.manifest.partition)
-            held = {*accounts_in(within(writer.rows_of(period), moment, moment + 1))}
+            moment, held = _last_accounts(writer, last)
+            step = self.ask(url, moment, moment + 1)
             # Whose a bad row is can't be known.
             if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
                 return True
-            reach = self.source.reach(url, first, last)
+            reach = self.reach(url, first, last)
             if moment < reach.start or step.incomplete:
                 break
             if moment < reach.end:
@@ -320,6 +313,10 @@ class _Nodes:
             last = reach.end
         return False
 
+    def resting_block(self) -> Step | None:
+        """Return the last block if the chain rests."""
+        return self.last_block(self.old, self.settle)
+
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
         network.write_archive_names(self.store, self.names)
@@ -328,10 +325,10 @@ class _Nodes:
                 writer.keep_limits(self.run.limits)
 
 
-def _row_before(writer: Writer, moment: int) -> int:
-    """Return the time of the archive's last row before a moment; the moment without one."""
+def _last_accounts(writer: Writer, end: int) -> tuple[int, set[Account]]:
+    """Return the time of the archive's last row before a moment, and whose rows it has then."""
     for period, note in reversed(writer.manifest.files.items()):
-        if note.first < moment:
-            rows = within(writer.rows_of(period), EVER[0], moment)
-            return int(pc.max(rows["timestamp"].cast(pa.int64())).as_py())
-    return moment
+        if note.first < end:
+            moment, rows = last_block(within(writer.rows_of(period), EVER[0], end))
+            return moment, {*accounts_in(rows)}
+    return end, set()

@@ -441,11 +441,10 @@ def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table])
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
     """Return network history segments as a side of a comparison."""
     stretches, asked = find_stretches(paths), (to_microseconds(_now()),) * 2
-    chain = stretches[0].segments[0].chain
     answers = [
         Answer(
             span_of(each.segments),
-            Node(f"segments {chain}", frozenset({f"segments:{chain}"})),
+            each.segments[0].node,
             (asked[0], asked[1]),
             (each.first, each.last),
         )
