@@ -7,8 +7,7 @@ changed, shows; then for what follows.
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 import pandas as pd
 
@@ -30,7 +29,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import Names
-from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
+from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
 from balance_analysis.node.exchange import Answer
@@ -126,28 +125,40 @@ def export(
     check_client(client)
     names = take_names(options)
     old = dt.datetime.now(dt.UTC) - to_duration(lag)
-    request = make_request(
-        start,
-        old if end is None else end,
-        page_size=page_size,
-        workers=workers,
-        on_bad_rows=on_bad_rows,
+    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    request = make_request(start, old if end is None else end, **sizes)
+    asked = _Asked(
+        names,
+        request.start,
+        request.end,
+        to_microseconds(old),
+        to_duration(settle).total_seconds(),
+        to_duration(overlap) // dt.timedelta(microseconds=1),
+        fill_gaps,
     )
 
     def make_source(store: Store, query: Query, run: RunWriter) -> _Nodes:
-        return _Nodes(
-            client,
-            replace(request, filters=query.filters),
-            store,
-            run,
-            names,
-            old=to_microseconds(old),
-            settle=to_duration(settle).total_seconds(),
-            overlap=to_duration(overlap) // dt.timedelta(microseconds=1),
-            fill_gaps=fill_gaps,
-        )
+        how = {"filters": query.filters, "stats": run.stats, **sizes}
+        return _Nodes(store, run, asked, client=client, **how)
 
     return fill(archive, make_source, "export", **options)
+
+
+class _Asked(NamedTuple):
+    """What the caller of an export asks for.
+
+    Moments are microseconds. A last block before `old` may be the last of a chain that rests:
+    `settle` seconds are waited for the next one. `overlap`, microseconds, is how much of the
+    archive's end is asked for again.
+    """
+
+    names: Names
+    start: int | None
+    end: int
+    old: int
+    settle: float
+    overlap: int
+    fill_gaps: bool
 
 
 class _Nodes(NodeSource, Source):
@@ -155,47 +166,23 @@ class _Nodes(NodeSource, Source):
 
     Parameters
     ----------
-    client, request, store, run, names
-        From where to where, and what the caller asked for.
-    old
-        A last block before this moment, microseconds, may be the last of a chain that rests.
-    settle
-        How long to wait for a next one, seconds.
-    overlap
-        How much of the archive's end is asked for again, microseconds.
-    fill_gaps
-        Whether to ask for what is missing or unproven inside.
+    store, run
+        The archive, and the run's record.
+    asked
+        What the caller asks for.
+    how
+        As of `NodeSource`.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        request: LoadRequest,
-        store: Store,
-        run: RunWriter,
-        names: Names,
-        *,
-        old: int,
-        settle: float,
-        overlap: int,
-        fill_gaps: bool,
-    ) -> None:
-        super().__init__(
-            client,
-            request.filters,
-            page_size=request.page_size,
-            workers=request.workers,
-            on_bad_rows=request.on_bad_rows,
-            stats=run.stats,
-        )
-        self.request, self.store, self.run, self.names = request, store, run, names
-        self.old, self.settle, self.overlap, self.fill_gaps = old, settle, overlap, fill_gaps
+    def __init__(self, store: Store, run: RunWriter, asked: _Asked, **how: Any) -> None:  # noqa: ANN401 - NodeSource's
+        super().__init__(**how)
+        self.store, self.run, self.asked = store, run, asked
         self.limits: dict[str, Answer[dict[str, Any]]] = {}
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
-        manifest, start, end = writer.manifest, self.request.start, self.request.end
-        evidence, record = manifest.evidence, self.run.record
+        manifest, record = writer.manifest, self.run.record
+        evidence, (_, start, end, *_) = manifest.evidence, self.asked
         self._ask_limits()
         if len(self.client.base_urls) > 1 and manifest.files:
             self._leave_out_strangers(writer)
@@ -208,7 +195,7 @@ class _Nodes(NodeSource, Source):
             begin, end = self.interval(start, end)
             return [*clipped([(begin, self._known_end(begin, end))], begin, end)]
         first, last = evidence.bounds
-        begin, known = last - self.overlap, self._known_end(last - self.overlap, end)
+        begin, known = last - self.asked.overlap, self._known_end(last - self.asked.overlap, end)
         spans = [] if start is None else [(start, first)]
         if known > last:
             row = max((note.last for note in manifest.files.values()), default=last)
@@ -221,13 +208,13 @@ class _Nodes(NodeSource, Source):
                 moment_text(known),
                 moment_text(last),
             )
-        spans += evidence.missing(first, last) if self.fill_gaps else []
+        spans += evidence.missing(first, last) if self.asked.fill_gaps else []
         # A run that failed or was killed may have proven too little.
         before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
-        is_all = self.fill_gaps or not (before is None or before.is_success)
+        is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.unproven if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
-        if self.fill_gaps and spans:
+        if self.asked.fill_gaps and spans:
             # What the node has forgotten isn't asked for.
             self.reaches(spans[0][0], spans[-1][1])
         return spans
@@ -238,10 +225,10 @@ class _Nodes(NodeSource, Source):
         A last block belongs to it if the chain may rest; without last blocks it is the newest row.
         """
         heads = [each.block_time for each in self.limits.values() if each.block_time is not None]
-        ends = [head + (head < self.old) for head in heads]
+        ends = [head + (head < self.asked.old) for head in heads]
         if not heads and begin < end:
             reaches = self.reaches(begin, end).values()
-            ends = [x.end + (x.height is not None and x.end < self.old) for x in reaches]
+            ends = [x.end + (x.height is not None and x.end < self.asked.old) for x in reaches]
         return min(end, max(ends, default=end))
 
     def _ask_limits(self) -> None:
@@ -315,11 +302,11 @@ class _Nodes(NodeSource, Source):
 
     def resting_block(self) -> Step | None:
         """Return the last block if the chain rests."""
-        return self.last_block(self.old, self.settle)
+        return self.last_block(self.asked.old, self.asked.settle)
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
-        network.write_archive_names(self.store, self.names)
+        network.write_archive_names(self.store, self.asked.names)
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
                 writer.keep_limits(self.run.limits)
