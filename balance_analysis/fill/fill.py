@@ -236,12 +236,12 @@ class _Filler:
         try:
             self._commit_periods(with_rest=True)
             try:
-                found = started(self.source.evidence).result(patience)
+                proof = started(self.source.evidence).result(patience)
             except (BalanceAnalysisError, TimeoutError) as error:
                 why = str(error) or "the node doesn't answer"
                 logger.warning("what came last stays unproven until the next export: %s", why)
-                found = self.source.answered(*EVER)
-            self._join(found)
+                proof = self.source.answered(*EVER)
+            self._join(proof)
         except (BalanceAnalysisError, OSError) as error:
             logger.warning("what came last isn't kept: %s", error)
 
@@ -306,9 +306,9 @@ class _Filler:
                     "node sent none of them: it is of another network, or has lost rows"
                 )
 
-    def _join(self, found: Evidence) -> None:
+    def _join(self, proof: Evidence) -> None:
         """Note what the source proves of what is committed, and which rows are disputed."""
-        proof = found.clipped(self.committed)
+        proof = proof.clipped(self.committed)
         evidence = self.writer.manifest.evidence | proof
         missed = _inside(self.absent, proof.complete)
         # A row that came otherwise is disputed by who sent it before; one that didn't come, by who

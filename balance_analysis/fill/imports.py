@@ -207,8 +207,8 @@ class _Segments(Source):
         """
         part, now = self._parts[start, end], time.time_ns() // 1000
         filters, partition = self._query.filters, self._query.partition
-        with contextlib.closing(iter_rows(part, filters, self._on_bad_rows)) as found:
-            for segment, rows in found:
+        with contextlib.closing(iter_rows(part, filters, self._on_bad_rows)) as parts:
+            for segment, rows in parts:
                 stop = end if segment is part[-1] else int(rows.blocks.times[-1]) + 1
                 whole = Step(start, stop, (rows.rows,), rows.bad_rows, 0, 0, None)
                 for period in layout.periods_between(start, stop, partition):

@@ -1,4 +1,4 @@
-"""What an export tells a monitor, as a file that Prometheus' node exporter collects."""
+"""The figures of an export for a monitor, as a file that Prometheus' node exporter collects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GAUGES: Final = {
     "archive_rows": "Rows that the archive holds.",
     "lag_seconds": "How far the end of the archive lies behind now.",
     "gaps": "Stretches inside the archive that no node answered for.",
-    "unproven_intervals": "Stretches of which the node may have forgotten rows.",
+    "unproven_intervals": "Stretches of which rows may be missing.",
     "conflicts": "Rows that came with another balance in the last run, or not again.",
     "bad_rows": "Rows that the last run set aside.",
     "exit_code": "What the last run ended with; 0 is success.",
