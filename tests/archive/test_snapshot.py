@@ -28,7 +28,6 @@ FIELDS = (
     "files",
     "checkpoints",
     "size",
-    "limits",
 )
 
 
@@ -47,7 +46,6 @@ READS = {
     "accounts": lambda archive: told(archive.accounts(partial=True)),
     "parties": lambda archive: told(archive.parties(partial=True)),
     "coverage": lambda archive: told(archive.coverage()),
-    "limits": lambda archive: told(archive.limits()),
     "status": lambda archive: attrgetter(*FIELDS)(archive.status()),
 }
 
