@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from balance_analysis.archive.scan import File, Scan
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record, plain
@@ -117,37 +117,14 @@ class Explanation(Record):
 
 
 def explain(
-    self: Readable,
-    account: Mapping[str, str] | Sequence[str] | pd.Series[Any],
-    *,
-    at: Instant,
+    snapshot: Snapshot, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], at: Instant
 ) -> Explanation:
-    """Return where an account's balance at a moment comes from, or why it is not known.
-
-    Parameters
-    ----------
-    account
-        Its four ids: by the names of `ACCOUNT_KEY`, as a row of `accounts` has them, or in its
-        order.
-    at
-        The moment; without a time zone UTC. A row at exactly that time counts.
-
-    Raises
-    ------
-    ArchiveError
-        If there is no archive, or a file that is read is damaged.
-    ValueError
-        If `account` doesn't have four ids.
-    """
+    """Return where an account's balance at a moment comes from: see `Archive.explain`."""
     is_plain = isinstance(account, tuple | list)
     found = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
     if len(found) != len(ACCOUNT_KEY):
         raise ValueError(f"an account has {', '.join(ACCOUNT_KEY)}, unlike {account!r}")
-    ids = dict(zip(ACCOUNT_KEY, map(str, found), strict=True))
-    return with_snapshot(self._state, lambda x: _explain(x, ids, to_microseconds(at)))
-
-
-def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanation:
+    ids, moment = dict(zip(ACCOUNT_KEY, map(str, found), strict=True)), to_microseconds(at)
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
     filters = Filters(asset, (party,), (market,), (kind,))
     cited, evidence = _Rows(snapshot, filters), snapshot.evidence.narrow(filters)

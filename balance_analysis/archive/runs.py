@@ -21,7 +21,7 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Manifest, Query
-from balance_analysis.archive.network import limits_row
+from balance_analysis.archive.sidecars import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError, logger
 from balance_analysis.node.stats import RequestStats
@@ -165,21 +165,12 @@ class RunWriter:
         The rows that were set aside.
     limits
         The network's limits, if the node has any.
-    finished
-        A node whose chain stands still, and the time of its last block, microseconds: that block is
-        finished. `None` where a chain goes on, or the archive needs nothing of the block.
     """
 
     record: Run = field(default_factory=Run)
     stats: RequestStats = field(default_factory=RequestStats)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
-    finished: tuple[str, int] | None = None
-
-    @property
-    def asked_at(self) -> str:
-        """When the source was asked, ISO 8601 in UTC."""
-        return self.record.started.isoformat(timespec="seconds")
 
     def asks(self, start: int, end: int) -> None:
         """Note that [start, end), microseconds, is asked for."""

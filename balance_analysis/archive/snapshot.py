@@ -7,10 +7,11 @@ snapshot's time are sure to be there; else the snapshot is gone, and the answer 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -48,13 +49,6 @@ _PARSED: Final = LruCache(20_000)
 """States by their version; each counts as many as it has files."""
 
 T = TypeVar("T")
-
-
-class Readable(Protocol):
-    """An archive, for what reads it: a function of one is a method of `Archive`."""
-
-    store: Store
-    _state: Store | Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,16 +278,12 @@ def read_snapshot(store: Store) -> Snapshot:
     return Snapshot(store, _PARSED.get(version, decode), version)
 
 
-def with_snapshot(archive: Store | Snapshot, read: Callable[[Snapshot], T]) -> T:
-    """Return what is read of one state of an archive: a given one, or else of the first to stay."""
-    if isinstance(archive, Snapshot):
-        return read(archive)
+def with_snapshot(store: Store, read: Callable[[Snapshot], T]) -> T:
+    """Return what a function reads of the current state; if that is replaced meanwhile, retry."""
     for _ in range(_TRIES - 1):
-        try:
-            return read(read_snapshot(archive))
-        except SnapshotGoneError:
-            continue
-    return read(read_snapshot(archive))
+        with contextlib.suppress(SnapshotGoneError):
+            return read(read_snapshot(store))
+    return read(read_snapshot(store))
 
 
 def _frame(seen: pa.Table, since: int) -> pd.DataFrame:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import coverage_frame
-from balance_analysis.archive.network import read_archive_names, read_limits
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.archive.sidecars import read_archive_names, read_limits
+from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveDamagedError
@@ -44,24 +44,8 @@ _ACCOUNTS: Final = """
 """
 
 
-def connect(self: Readable) -> DuckDBPyConnection:
-    """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
-
-    `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units, NULL
-    where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits with as
-    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `accounts`,
-    `coverage` and `limits` are as the methods return them; `assets` (`asset_id`, `symbol`, `name`,
-    `decimals`) and `labels` (`id`, of an account its ids with slashes between, and `label`) are
-    what the archive was told.
-    DuckDB reads the files that the coverage names, when it is asked. Results are exact in
-    `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the extra
-    `sql`, or raises ModuleNotFoundError.
-    """
-    return with_snapshot(self._state, views_of)
-
-
 def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
-    """Return a connection to views of an archive: see `connect`.
+    """Return a connection to views of an archive: see `Archive.connect`.
 
     Parameters
     ----------

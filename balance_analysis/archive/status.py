@@ -1,4 +1,4 @@
-"""What an archive holds, in a few lines, and what a verification found in it."""
+"""What an archive says of itself: its coverage as a frame, its status in a few lines."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from balance_analysis.archive import network
+import pandas as pd
+
+from balance_analysis.archive import sidecars
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.evidence import STATES, Evidence
 from balance_analysis.presentation import Record
 from balance_analysis.schema import from_microseconds
 from balance_analysis.spans import Moments, Span, joined
@@ -175,13 +178,42 @@ def read_status(
         asked_at=None if last is None else from_microseconds(last.asked[1]),
         source=None if last is None else last.node.name,
         block_height=None if last is None or last.heights is None else last.heights[1],
-        limits=network.read_limits(store).num_rows,
+        limits=sidecars.read_limits(store).num_rows,
         lost=tuple(lost),
         last_run=last_run,
         writing=writing,
         is_interrupted=is_open and writing is None,
         now=dt.datetime.now(dt.UTC) if now is None else to_utc(now),
     )
+
+
+def coverage_frame(evidence: Evidence) -> pd.DataFrame:
+    """Return a row for each stretch of time, gaps between answers included.
+
+    See `Archive.coverage` for the columns.
+    """
+    rows = []
+    for (start, end), state, answer, by in evidence.stretches():
+        row: dict[str, object] = {"start": start, "end": end, "state": state}
+        if answer is not None:
+            heights = answer.heights or (None, None)
+            row |= {"source": without_credentials(answer.node.name), "block_height": heights[1]}
+            row |= {
+                "first_block_height": heights[0],
+                "confirmed_by": by and without_credentials(by.name),
+            }
+            row |= {"asked_at": answer.asked[1], "first_asked_at": answer.asked[0]}
+        rows.append(row)
+    moment, text = "datetime64[us, UTC]", "str"
+    types: dict[str, Any] = {
+        "start": moment,
+        "end": moment,
+        "state": pd.CategoricalDtype([*STATES]),
+    }
+    types |= {"source": text, "block_height": "Int64", "first_block_height": "Int64"}
+    types |= {"asked_at": moment, "first_asked_at": moment, "confirmed_by": text}
+    numbers: Any = {name: "Int64" for name, kind in types.items() if kind == moment}
+    return pd.DataFrame(rows, columns=[*types]).astype(numbers).astype(types)
 
 
 def _stretches(spans: Iterable[Span]) -> tuple[Moments, ...]:

@@ -129,22 +129,6 @@ class Store:
         with replacing_file(_made_room(Path(self._path(name)))) as temporary:
             temporary.write_bytes(content)
 
-    def move(self, name: str, to: str) -> None:
-        """Give a file another name; one of that name is replaced, whole.
-
-        Raises
-        ------
-        OSError
-            If it can't be moved; FileNotFoundError if there is none.
-        """
-        self._ask_guard()
-        if self.folder is None:
-            self._files.move(self._path(name), self._path(to))
-            return
-        target = _made_room(Path(self._path(to)))
-        Path(self._path(name)).replace(target)
-        flush(target.parent)
-
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         self._ask_guard()

@@ -17,8 +17,8 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.network import read_archive_names
 from balance_analysis.archive.scan import File, LruCache, opened
+from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, rank_assets
 from balance_analysis.explorer.wire import Key, keys_of

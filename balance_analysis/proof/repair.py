@@ -222,7 +222,7 @@ class _Repair:
         self, period: str, rows: pa.Table, made: tuple[bytes, FileEntry], proof: Evidence
     ) -> None:
         """Replace a period's file by one of other rows, and what is proven of it."""
-        manifest, (content, note) = self.writer.manifest, made
+        manifest = self.writer.manifest
         bounds = layout.period_bounds(period, manifest.partition)
         others = [bounds]
         if period not in self.damaged:
@@ -233,7 +233,7 @@ class _Repair:
         evidence = (manifest.evidence | proof).without_agreement(others)
         self.changed.append(period)
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
-        self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
+        self.writer.put(period, made, evidence)
 
     def _check(
         self,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.archive.network import limits_row, read_limits, to_timeline
+from balance_analysis.archive.sidecars import limits_row, read_limits, to_timeline
 from balance_analysis.files.parquet import encode_parquet
 from tests.analysis.tables import arrow_from, table_of
 from tests.cli.running import invoke

@@ -1,7 +1,4 @@
-"""What an archive keeps of its network beside balances: limits over time, names of assets.
-
-Limits and names have a file each.
-"""
+"""The files beside the rows: the network's limits over time, names of assets and accounts."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,15 +13,14 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import read_assets
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.files.parquet import open_parquet
 from balance_analysis.filters import FilterKeywords, Filters, Ids, make_filters
-from balance_analysis.labels import Names, note_names, read_labels
-from balance_analysis.schema import ATTRS_KEY, NetworkLimits
+from balance_analysis.labels import Names, read_labels
+from balance_analysis.schema import NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.ASSETS: ("assets", read_assets),
@@ -72,22 +67,6 @@ def read_limits(store: Store) -> pa.Table:
             "it; the next run writes a new one"
         ) from error
     return rows
-
-
-def limits(self: Readable) -> pd.DataFrame:
-    """Return the network's limits over time.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row for each distinct snapshot, in the order in which they were seen: `first_seen` and
-        `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and the
-        fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each change,
-        holds from the time of its block to that of the next change.
-    """
-    rows = with_snapshot(self._state, lambda snapshot: read_limits(snapshot.store))
-    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    return frame
 
 
 def timeless(rows: pa.Table) -> list[dict[str, Any]]:
@@ -186,20 +165,3 @@ def write_archive_names(store: Store, names: Names) -> None:
 def make_archive_filters(store: Store, given: FilterKeywords, ids: Ids = dict) -> Filters:
     """Return filters checked; names are the archive's where no others are given."""
     return make_filters(**given, kept=lambda: read_archive_names(store), ids=ids)
-
-
-def ask(
-    state: Store | Snapshot,
-    given: FilterKeywords,
-    read: Callable[..., pd.DataFrame],
-    *what: Any,  # noqa: ANN401 - as `read` takes it
-    **how: Any,  # noqa: ANN401 - as `read` takes it
-) -> pd.DataFrame:
-    """Return what `read` does of a state and filters; its attrs tell the names, given or kept."""
-    store = state.store if isinstance(state, Snapshot) else state
-    names = read_archive_names(store).but(given.get("assets"), given.get("labels"))
-    named: dict[str, Any] = {**given, **names.keywords()}
-    filters = make_filters(**named, ids=partial(with_snapshot, state, Snapshot.ids))
-    frame = with_snapshot(state, lambda snapshot: read(snapshot, filters, *what, **how))
-    frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
-    return frame
