@@ -19,8 +19,13 @@ from balance_analysis.archive import sidecars
 from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.digest import ArchiveDigest, digest
 from balance_analysis.archive.explain import Explanation, explain
-from balance_analysis.archive.scan import Scan, check_columns, dask_frame
-from balance_analysis.archive.snapshot import Snapshot, with_snapshot
+from balance_analysis.archive.snapshot import (
+    Scan,
+    Snapshot,
+    check_columns,
+    dask_frame,
+    with_snapshot,
+)
 from balance_analysis.archive.sql import views_of
 from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_status
 from balance_analysis.archive.store import Store

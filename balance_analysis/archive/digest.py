@@ -20,14 +20,13 @@ import pyarrow as pa
 
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import NO_ROWS, in_file_order
-from balance_analysis.archive.scan import Scan
 from balance_analysis.archive.sidecars import read_archive_names, read_limits, timeless
-from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.rows import stable_order, to_records
-from balance_analysis.schema import Instant, from_microseconds, to_bounds
+from balance_analysis.schema import Instant, to_bounds, to_moments
 from balance_analysis.spans import EVER, Moments
 from balance_analysis.text import spans_text, without_credentials
 
@@ -100,8 +99,8 @@ def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> Ar
     names = read_archive_names(snapshot.store)
     return ArchiveDigest(
         uri=without_credentials(snapshot.store.uri),
-        complete=tuple((from_microseconds(a), from_microseconds(b)) for a, b in complete),
-        unproven=tuple((from_microseconds(a), from_microseconds(b)) for a, b in unproven),
+        complete=to_moments(complete),
+        unproven=to_moments(unproven),
         rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
         limits=_hex(timeless(read_limits(snapshot.store))),

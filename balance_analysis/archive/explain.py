@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from balance_analysis.archive.scan import File, Scan
-from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.snapshot import File, Scan, Snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record, plain
@@ -152,12 +151,11 @@ def explain(
         why = f"a change may be missing: {told} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
+    bare = replace(bare, carried=bare.at - row.timestamp, state=state)
     if answer is None:
-        return replace(bare, carried=bare.at - row.timestamp, state=state)
+        return bare
     return replace(
         bare,
-        carried=bare.at - row.timestamp,
-        state=state,
         source=without_credentials(answer.node.name),
         heights=answer.heights,
         asked=(from_microseconds(answer.asked[0]), from_microseconds(answer.asked[1])),

@@ -125,11 +125,6 @@ class Manifest:
         """What the archive is bound to."""
         return Query(self.evidence.filters, self.partition)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the archive holds nothing yet."""
-        return not (self.evidence.answers or self.files or self.pending)
-
     def notes(self, period: str) -> tuple[FileEntry, ...]:
         """Return what a period's file may be: as it was noted, or as it is being replaced."""
         noted = [self.files[period]] if period in self.files else []
@@ -330,9 +325,15 @@ def noted_files(manifest: Manifest) -> dict[str, tuple[FileEntry, ...]]:
     return {**files, **checkpoints}
 
 
+def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
+    """Return what a file may be now; ArchiveError if this machine doesn't see the archive."""
+    check_seen(store, layout.MANIFEST)
+    return noted_files(read_manifest(store)).get(name, ())
+
+
 def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) -> None:
-    """Raise SnapshotGoneError if a file may be something else by now than what was noted of it."""
-    if noted_files(read_manifest(store)).get(name, ()) != notes:
+    """Raise SnapshotGoneError if a file is noted otherwise by now."""
+    if notes_now(store, name) != notes:
         raise SnapshotGoneError(
             f"{store.uri}/{name} was replaced while the archive was read: read it again"
         )

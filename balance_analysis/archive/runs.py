@@ -23,11 +23,11 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Manifest, Query
 from balance_analysis.archive.sidecars import limits_row
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError, logger
+from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import facts_html
 from balance_analysis.rows import BadRow
-from balance_analysis.schema import NetworkLimits, from_microseconds
+from balance_analysis.schema import NetworkLimits, from_microseconds, to_moments
 from balance_analysis.spans import Moments, joined
 from balance_analysis.text import exact_text, range_text, without_credentials
 
@@ -174,12 +174,11 @@ class RunWriter:
 
     def asks(self, start: int, end: int) -> None:
         """Note that [start, end), microseconds, is asked for."""
-        self.record.spans.append((from_microseconds(start), from_microseconds(end)))
+        self.record.spans += to_moments([(start, end)])
 
     def commits(self, start: int, end: int) -> None:
         """Note that [start, end) is in the archive."""
-        stretch = from_microseconds(start), from_microseconds(end)
-        self.record.committed = joined([*self.record.committed, stretch])
+        self.record.committed = joined([*self.record.committed, *to_moments([(start, end)])])
 
     def replaces(self, rows: pa.Table) -> None:
         """Note rows that the archive held and that came otherwise, or not again."""
@@ -221,8 +220,6 @@ def reported(
     writer: Writer,
     filling: RunWriter,
     on_report: Callable[[Run], object] | None = None,
-    *,
-    kind: Kind = "export",
 ) -> Iterator[None]:
     """Write a run's report when the block begins and when it ends.
 
@@ -239,8 +236,7 @@ def reported(
         If the report can't be written, unless the run failed anyway.
     """
     run, tell = filling.record, on_report or (lambda _: None)
-    run.kind, run.coverage_end = kind, _end_of(writer.manifest)
-    run.query = writer.manifest.query
+    run.coverage_end, run.query = _end_of(writer.manifest), writer.manifest.query
     _write(store, run)
     tell(run)
     before = writer.manifest.evidence
@@ -248,14 +244,16 @@ def reported(
         yield
     except BaseException as error:
         run.outcome = "partial" if writer.manifest.evidence != before else "failed"
-        run.error = error_text(error)
+        said = str(error) or type(error).__name__
+        is_stopped = isinstance(error, KeyboardInterrupt)
+        run.error = "interrupted" if is_stopped else without_credentials(" ".join(said.split()))
         try:
             _end(store, writer.manifest, filling)
         except (OSError, ArchiveLockedError) as other:
             logger.warning("the run's report can't be written: %s", other)
         raise
     else:
-        is_news = run.rows or run.conflicts or run.bad_rows or kind == "repair"
+        is_news = run.rows or run.conflicts or run.bad_rows or run.kind == "repair"
         run.outcome = "complete" if is_news else "nothing new"
         _end(store, writer.manifest, filling)
     finally:
@@ -288,9 +286,9 @@ def iter_reports(store: Store) -> Iterator[Run]:
     """Yield the runs of an archive by their reports, the last one first; skip damaged ones."""
     for name in _report_names(store):
         try:
-            report = _read(store, name)
-        except (ArchiveDamagedError, OSError) as error:
-            logger.warning("%s", error)
+            report = msgspec.json.decode(store.read(name) or b"", type=Run)
+        except (ValueError, RecursionError, ArchiveError, OSError) as error:
+            logger.warning("%s/%s is damaged (%s): remove it", store.uri, name, error)
         else:
             yield report
 
@@ -317,20 +315,6 @@ def _forget_reports(store: Store) -> None:
 def _write(store: Store, run: Run) -> None:
     content = json.dumps(asdict(run), indent=1, default=dt.datetime.isoformat) + "\n"
     store.write(f"{layout.RUNS}{run.id}.json", content.encode())
-
-
-def _read(store: Store, name: str) -> Run:
-    try:
-        return msgspec.json.decode(store.read(name) or b"", type=Run)
-    except (ValueError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged ({error}): remove it") from error
-
-
-def error_text(error: BaseException) -> str:
-    """Return an error as its report has it: in one line, without credentials."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return without_credentials(" ".join(str(error).split()) or type(error).__name__)
 
 
 def _end_of(manifest: Manifest) -> dt.datetime | None:

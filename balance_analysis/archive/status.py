@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -16,8 +16,8 @@ from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.evidence import STATES, Evidence
 from balance_analysis.presentation import Record
-from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import Moments, Span, joined
+from balance_analysis.schema import from_microseconds, to_moments
+from balance_analysis.spans import Moments, joined
 from balance_analysis.text import (
     Duration,
     count_text,
@@ -30,6 +30,18 @@ from balance_analysis.text import (
     without_credentials,
 )
 
+_MOMENT: Final = "datetime64[us, UTC]"
+_COVERAGE: Final[dict[str, Any]] = {
+    "start": _MOMENT,
+    "end": _MOMENT,
+    "state": pd.CategoricalDtype([*STATES]),
+    "source": "str",
+    "block_height": "Int64",
+    "first_block_height": "Int64",
+    "asked_at": _MOMENT,
+    "first_asked_at": _MOMENT,
+    "confirmed_by": "str",
+}
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -162,14 +174,14 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(store.uri),
         query=manifest.query,
-        complete=_stretches(evidence.complete),
-        confirmed=_stretches(evidence.confirmed),
+        complete=to_moments(evidence.complete),
+        confirmed=to_moments(evidence.confirmed),
         confirmed_by=tuple(
             sorted({without_credentials(node.name) for _, node in evidence.confirmations()})
         ),
-        disputed=_stretches(joined(span for span, _ in evidence.disputed)),
-        gaps=_stretches(evidence.missing(*evidence.bounds)),
-        unproven=_stretches(evidence.unproven),
+        disputed=to_moments(joined(span for span, _ in evidence.disputed)),
+        gaps=to_moments(evidence.missing(*evidence.bounds)),
+        unproven=to_moments(evidence.unproven),
         rows=sum(note.rows for note in manifest.files.values()),
         accounts=accounts,
         files=len(manifest.files),
@@ -188,36 +200,17 @@ def read_status(
 
 
 def coverage_frame(evidence: Evidence) -> pd.DataFrame:
-    """Return a row for each stretch of time, gaps between answers included.
-
-    See `Archive.coverage` for the columns.
-    """
-    rows = []
-    for (start, end), state, answer, by in evidence.stretches():
-        row: dict[str, object] = {"start": start, "end": end, "state": state}
+    """Return a row for each stretch of time, gaps included: see `Archive.coverage`."""
+    rows: list[tuple[object, ...]] = []
+    for span, state, answer, by in evidence.stretches():
+        told: tuple[object, ...] = (None,) * 6
         if answer is not None:
-            heights = answer.heights or (None, None)
-            row |= {"source": without_credentials(answer.node.name), "block_height": heights[1]}
-            row |= {
-                "first_block_height": heights[0],
-                "confirmed_by": by and without_credentials(by.name),
-            }
-            row |= {"asked_at": answer.asked[1], "first_asked_at": answer.asked[0]}
-        rows.append(row)
-    moment, text = "datetime64[us, UTC]", "str"
-    types: dict[str, Any] = {
-        "start": moment,
-        "end": moment,
-        "state": pd.CategoricalDtype([*STATES]),
-    }
-    types |= {"source": text, "block_height": "Int64", "first_block_height": "Int64"}
-    types |= {"asked_at": moment, "first_asked_at": moment, "confirmed_by": text}
-    numbers: Any = {name: "Int64" for name, kind in types.items() if kind == moment}
-    return pd.DataFrame(rows, columns=[*types]).astype(numbers).astype(types)
-
-
-def _stretches(spans: Iterable[Span]) -> tuple[Moments, ...]:
-    return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
+            (low, high), (first, last) = answer.heights or (None, None), answer.asked
+            other = by and without_credentials(by.name)
+            told = without_credentials(answer.node.name), high, low, last, first, other
+        rows.append((*span, state, *told))
+    numbers = {name: "Int64" for name, kind in _COVERAGE.items() if kind == _MOMENT}
+    return pd.DataFrame(rows, columns=[*_COVERAGE]).astype(numbers).astype(_COVERAGE)
 
 
 def _last_run(status: ArchiveStatus) -> str:

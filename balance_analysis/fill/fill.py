@@ -126,7 +126,7 @@ def fill(
         spans = job.plan(writer) if is_new else None
         if is_new:
             writer.amend(writer.manifest)
-        with reported(store, writer, run, on_report, kind=kind):
+        with reported(store, writer, run, on_report):
             writer.recover()
             spans = job.plan(writer) if spans is None else spans
             fill_spans(store, writer, job, run, spans, progress)

@@ -29,7 +29,7 @@ from balance_analysis.archive.manifest import (
     to_bytes,
 )
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, keep_bad_rows, reported
-from balance_analysis.archive.scan import File
+from balance_analysis.archive.snapshot import File
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, between_all
@@ -135,7 +135,7 @@ def repair(
     with one_writer(store):
         is_rebuilt = _rebuild(store)
         writer = Writer(store)
-        with reported(store, writer, run, on_report, kind="repair"):
+        with reported(store, writer, run, on_report):
             writer.recover()
             found = left = verify_store(store, is_writer=True)
             damaged = {period for problem in found.problems for period in problem.periods}

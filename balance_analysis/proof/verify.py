@@ -35,9 +35,8 @@ from balance_analysis.archive.manifest import (
     noted_files,
     read_manifest,
 )
-from balance_analysis.archive.scan import File
 from balance_analysis.archive.sidecars import read_limits, read_names_file
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.snapshot import File, Snapshot, read_snapshot
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
