@@ -1,7 +1,7 @@
-"""An archive as it is used: read as of one state, and proven.
+"""The public face of an archive: names and filters in, one state read, its answer out.
 
-What it reads is a snapshot's to tell (`archive`), what proves it that of `proof`. Those who
-fill and mend one stand below: they take its files alone.
+`archive` reads a snapshot, `proof` verifies. What fills and repairs an archive needs its files
+alone.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def to_archive(archive: Archive | PathLike) -> Archive:
 class Archive:
     """An archive of balance changes: a folder, or an address in an object store.
 
-    `export` fills it. What it holds is read with exact digits, and only where it is known to be
-    complete, unless the caller asks for what there is. `uri` is its address, `store` its files.
+    `export` fills it. Its methods read exact digits, and only where the archive is complete, unless
+    the caller passes `partial`. `uri` is its address, `store` its files.
 
     Parameters
     ----------
@@ -92,11 +92,11 @@ class Archive:
             return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
 
     def snapshot(self) -> Snapshot:
-        """Return the state that the archive is in now: what it is bound to, and what it holds."""
+        """Return the current state of the archive: its query, its evidence, its files."""
         return self._read(lambda snapshot: snapshot)
 
     def at(self, snapshot: Snapshot) -> Archive:
-        """Return the archive as of a state: what is read is of that, or SnapshotGoneError."""
+        """Return the archive fixed at a state; once that is gone, reading is a SnapshotGoneError."""
         archive: Archive = copy.copy(self)
         archive._fixed = snapshot
         return archive
@@ -153,9 +153,9 @@ class Archive:
         return frame
 
     def assets(self) -> Assets:
-        """Return what the assets are called and how many decimals they have; maybe of none.
+        """Return the names and decimals of assets that the archive keeps; maybe none.
 
-        Exports were given them as `assets`, and tables that are read carry them. A damaged file
+        Exports take them as `assets`, and tables read from the archive carry them. A damaged file
         raises ArchiveDamagedError.
         """
         return sidecars.read_archive_names(self.store).assets
@@ -320,7 +320,7 @@ class Archive:
         units: Units | None = None,
         **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
-        """Return what every account held before a moment: the `opening` of a table from there on.
+        """Return every balance before a moment: the `opening` of a table from then on.
 
         As `balance_at`, but a row at exactly `at` doesn't count. Give the filters of the table:
         an account of the opening without a row in the table counts as quiet.
@@ -361,9 +361,9 @@ class Archive:
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
     ) -> ArchiveStatus:
-        """Return what the archive holds: coverage, gaps, rows, files, and how old it is `now`.
+        """Return the status: coverage, gaps, rows, files, and the archive's age `now`.
 
-        To `count_accounts`, the files since the last checkpoint are read.
+        `count_accounts` reads the files since the last checkpoint.
         """
         return self._read(lambda x: read_status(x, now=now, count_accounts=count_accounts))
 
@@ -446,7 +446,7 @@ class Archive:
         end: Instant | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
-        """Check that the archive is what it says, and return what is wrong and how to mend it.
+        """Check the archive against its manifest, and return each problem with its remedy.
 
         Every file is read: its digest, schema, order, rows and time; then the checkpoints by a
         recomputation from the rows, the limits, and whether anything is there that is no part of

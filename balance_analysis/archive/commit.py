@@ -49,7 +49,7 @@ class Writer:
     store
         The archive's files.
     query
-        What a new archive is bound to; nothing is written before the first change.
+        The query of a new archive; nothing is written before the first change.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Writer:
         self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
 
     def recover(self) -> None:
-        """Finish or forget what an interrupted writer announced, and remove what it left."""
+        """Finish or forget an interrupted commit, and remove leftover files."""
         self._store.sweep()
         pending = self.manifest.pending
         if pending is not None:
@@ -72,22 +72,22 @@ class Writer:
             self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
 
     def amend(self, manifest: Manifest) -> None:
-        """Put a state in the place of this one."""
+        """Replace the manifest."""
         self._store.write(layout.MANIFEST, to_bytes(manifest))
         self.manifest = manifest
 
     def prove(self, evidence: Evidence) -> None:
-        """Replace the evidence for the rows, which stay as they are."""
+        """Replace the evidence; the rows stay."""
         if evidence != self.manifest.evidence:
             self.amend(replace(self.manifest, evidence=evidence))
 
     def keep_limits(self, limits: NetworkLimits) -> None:
-        """Note that the network's limits are these now; ArchiveError if their file is damaged."""
+        """Add the network's current limits; ArchiveError if their file is damaged."""
         known = sidecars.read_limits(self._store)
         self._put_limits(sidecars.to_timeline([*known.to_pylist(), sidecars.limits_row(limits)]))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
-        """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
+        """Add all changes of the limits up to a moment; ArchiveError if their file is damaged."""
         known = sidecars.read_limits(self._store)
         rows = sidecars.with_timeline(known, changes, until)
         if not rows.equals(known):
@@ -97,7 +97,7 @@ class Writer:
         self._store.write(layout.LIMITS, encode_parquet(rows))
 
     def rows_of(self, period: str) -> pa.Table:
-        """Return the rows of a period; ArchiveError if its file is not what the manifest says."""
+        """Return the rows of a period; ArchiveError if its file differs from the manifest."""
         name = self.manifest.changes_file(period)
         return read_noted(self._store, name, self.manifest.files.get(period))
 
@@ -133,7 +133,7 @@ class Writer:
         self.prove(evidence)
 
     def checkpoint(self) -> None:
-        """Keep the balances of each month's start up to which there is no gap, and no others."""
+        """Keep the balances at each month's start before the first gap, and no others."""
         evidence = self.manifest.evidence
         start, end = evidence.bounds
         moments, before = [*layout.month_starts(start, end)], start
@@ -148,7 +148,7 @@ class Writer:
                 self._store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, start: int, before: int, moment: int) -> None:
-        """Keep the balances at a month's start, from those at the last one before it."""
+        """Keep the balances at a month's start, computed from the previous checkpoint."""
         known, since = NO_ROWS, start
         if note := self.manifest.checkpoints.get(before):
             with contextlib.suppress(ArchiveDamagedError):
@@ -171,7 +171,7 @@ class Writer:
 
 
 def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
-    """Return the rows of a file, or ArchiveError if it is not what is noted; none without note."""
+    """Return the rows of a file, none without note; ArchiveError if it differs from its note."""
     if note is None:
         return NO_ROWS
     content = store.read(name)
@@ -186,7 +186,7 @@ def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Known rows of a period and newer ones of a stretch of it, as one.
+    """Known rows of a period merged with newer rows of a stretch of it.
 
     Attributes
     ----------
@@ -212,7 +212,7 @@ class Merged:
 
 
 def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
-    """Merge the rows that are there with all of [start, end) that came."""
+    """Merge the known rows of a period with all new rows of [start, end)."""
     if not known.num_rows:
         return Merged(new, new, known, known)
     # The sort is stable: of two rows of an account at one time, the newer stands second.
@@ -233,6 +233,6 @@ def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
 
 
 def moments_of(rows: pa.Table) -> list[Span]:
-    """Return the moments of rows, as stretches of a microsecond each."""
+    """Return the moments of rows as spans of one microsecond."""
     times = np.unique(rows["timestamp"].cast(pa.int64()).to_numpy()).tolist()
     return [(time, time + 1) for time in times]

@@ -39,7 +39,7 @@ _VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ArchiveDigest(Record):
-    """What tells the history in an archive from any other: SHA-256 in hex digits.
+    """Digests of an archive's history: SHA-256 in hex digits.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class ArchiveDigest(Record):
     complete, unproven
         The covered intervals that were asked for, [start, end) each in UTC.
     rows
-        How many balance changes are in them.
+        Number of balance changes in them.
     digest
         Of these rows and intervals, and of the accounts that the archive is bound to.
     limits

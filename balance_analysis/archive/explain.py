@@ -1,4 +1,4 @@
-"""Where a balance comes from: its row, the file of that, and the node that sent it."""
+"""Explain a balance: its row, the file of the row, and the node that sent it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CitedRow:
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Record):
-    """Why an account holds what it does at a moment, or why that is not known.
+    """Where an account's balance at a moment comes from, or why it is unknown.
 
     Attributes
     ----------
@@ -51,18 +51,18 @@ class Explanation(Record):
     at
         The moment, UTC.
     balance
-        What it holds, in the asset's smallest unit; `None` where that is not known.
+        The balance, in the asset's smallest unit; `None` if unknown.
     why
-        Why it is not known, or why it is 0 without a row; else `None`.
+        Why it is unknown, or 0 without a row; else `None`.
     row, before, after
-        The row that it rests on, the one before that, and the first one after the moment; `None`
-        where the archive has none.
+        The row of the balance, the one before it, and the first one after the moment; `None` if
+        the archive has none.
     carried
         How long the row's balance had been held at the moment.
     state
-        What is known of the row's time, as of `Archive.coverage`.
+        The state of the row's time, as in `Archive.coverage`.
     source
-        The node or the segments that answered for the row's time, the last one of several.
+        The node or segments that answered for the row's time; the last of several.
     asked, heights
         When it was asked, UTC, and its last block then. Answers of several runs are kept as one,
         with the first and the last moment, and the lowest and the highest block.
@@ -165,7 +165,7 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of an account in a state of an archive, which are looked for file by file."""
+    """The rows of an account in a snapshot, read file by file."""
 
     snapshot: Snapshot
     filters: Filters
@@ -176,7 +176,7 @@ class _Rows:
         return next((rows[0] for rows in found if rows), None)
 
     def last(self, until: int) -> CitedRow | None:
-        """Return the last row before a moment; a checkpoint tells when that was, if long ago."""
+        """Return the last row before a moment; a checkpoint spares reading older files."""
         held, since = self.snapshot.checkpoint(until - 1), EVER[0]
         if held is not None:
             since = held.stop

@@ -50,7 +50,7 @@ def period_bounds(period: str, partition: Partition) -> tuple[int, int]:
 
 
 def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]:
-    """Yield the periods that have a part of [start, end), in time order."""
+    """Yield the periods that overlap [start, end), in time order."""
     while start < end:
         period = period_of(start, partition)
         yield period
@@ -71,7 +71,7 @@ def checkpoint_file(moment: int) -> str:
 
 
 def period_named(name: str, partition: Partition) -> str | None:
-    """Return the period whose file has a name, if it is the name of one."""
+    """Return the period of a file of rows by its name; `None` for another file."""
     period = name.removeprefix(f"{CHANGES}{_COLUMNS[partition]}=").removesuffix("/changes.parquet")
     with contextlib.suppress(ValueError):
         begin, _ = period_bounds(period, partition)

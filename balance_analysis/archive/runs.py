@@ -1,7 +1,7 @@
-"""What one run does to an archive: one record, for its caller and in a file.
+"""The record of a run, for its caller and in a file.
 
 A report is written when the run begins, as incomplete, and again when it ends: one that was killed
-leaves the first. The bad rows that a run meets stand in a file beside it.
+leaves the first. Its bad rows are in a file beside it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from balance_analysis.text import exact_text, range_text, without_credentials
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
 MOST_CONFLICTS: Final = 100
-"""Rows of conflicts that stand in a report; the archive holds the newer ones."""
+"""Maximum conflicting rows in a report; the archive holds the newer ones."""
 
 KEPT: Final = 400
 """The number of reports that are kept, the newest."""
@@ -48,13 +48,13 @@ def _now() -> dt.datetime:
 
 
 def _new_id() -> str:
-    """Return the name of a run that begins now; names sort by time."""
+    """Return the name of a run that starts now; names sort by time."""
     return f"{_now():{_STAMP}}-{secrets.token_hex(3)}"
 
 
 @dataclass(slots=True)
 class Run:
-    """What one run did to an archive, as its caller gets it and as its report has it.
+    """The record of one run: what it did to an archive.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class Run:
     error
         Why it failed.
     spans
-        What it asked for: pairs of a start and an end, datetimes in UTC.
+        The intervals that it asked for: pairs of a start and an end, datetimes in UTC.
     committed
-        What of it the archive holds now, as `spans`.
+        The intervals that it committed, as `spans`.
     rows
         The number of rows that the archive didn't hold.
     conflicts
@@ -87,14 +87,14 @@ class Run:
     damaged
         Files of the archive that are gone, or not as they were written.
     requests, seconds
-        What it cost.
+        Number of requests, and duration.
     source, block_height
         The node, and the last block that it held.
     limits
         The network's limits then, as a row of the archive's file of limits; `None` where the node
         has none.
     coverage_end
-        Where the archive ends now, UTC; `None` while it is empty.
+        The end of the archive, UTC; `None` while it is empty.
     lagging
         Whether no node holds the archive's end yet, so that none could be asked.
     query
@@ -158,9 +158,9 @@ class RunWriter:
     Attributes
     ----------
     record
-        What the caller gets, and the report has.
+        The record.
     stats
-        What its requests cost, counted while they are sent.
+        The statistics of its requests.
     bad_rows
         The rows that were set aside.
     limits
@@ -181,7 +181,7 @@ class RunWriter:
         self.record.committed = joined([*self.record.committed, *to_moments([(start, end)])])
 
     def replaces(self, rows: pa.Table) -> None:
-        """Note rows that the archive held and that came otherwise, or not again."""
+        """Note rows of the archive that came with another balance or not at all."""
         self.record.conflicts += rows.num_rows
         left = MOST_CONFLICTS - len(self.record.conflicting_rows)
         self.record.conflicting_rows += [
@@ -196,7 +196,7 @@ class RunWriter:
 
     @contextlib.contextmanager
     def noting_damage(self, name: str) -> Iterator[None]:
-        """Note that a file beside the rows is damaged; that doesn't fail a run."""
+        """Note an ArchiveError as a damaged file beside the rows, without failing the run."""
         try:
             yield
         except ArchiveError as error:
@@ -226,7 +226,7 @@ def reported(
     Parameters
     ----------
     store, writer, filling
-        The archive, and what fills the record.
+        The archive's files, its writer, and the writer of the record.
     on_report
         Called with the record when the run begins and when it has ended, however it did.
 
@@ -294,7 +294,7 @@ def iter_reports(store: Store) -> Iterator[Run]:
 
 
 def last_success(store: Store) -> Run | None:
-    """Return the report of the last export that did all of what it was asked to."""
+    """Return the report of the last export that succeeded."""
     reports = iter_reports(store)
     return next((each for each in reports if each.kind == "export" and each.is_success), None)
 

@@ -79,30 +79,30 @@ _TRIES: Final = 10
 """Maximum attempts to read while exports replace one state after the other."""
 
 _FILES: Final = 8
-"""How many files are read one after the other, while others read others."""
+"""Files per task of a thread."""
 
 _REQUESTS: Final = 16
-"""How many files are read at once of an object store, where most of the time is spent waiting."""
+"""Files of an object store that are read at once; most of the time is spent waiting."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of rows, and what of it is asked for.
+    """A file of rows, and the times that are read of it.
 
     Attributes
     ----------
     name
         Its name in the archive.
     notes
-        What it must be: one of these, as it may be replaced meanwhile.
+        Its notes in the manifest; it matches one, as it may be being replaced.
     begin, stop
         Its period, microseconds.
     spans
-        The covered parts of that which are asked for, disjoint, in time order.
+        The covered times to read, disjoint, in order.
     is_final
-        Whether these are proven to be complete: a file that takes its place has the same rows then.
+        Whether these are complete: a file that replaces it then has the same rows.
     """
 
     name: str
@@ -117,13 +117,13 @@ class File:
 
     @property
     def bounds(self) -> tuple[Span, ...] | None:
-        """The times that are asked for; `None` where that is all of its period."""
+        """The times to read; `None` for all of its period."""
         return None if self.spans == ((self.begin, self.stop),) else self.spans
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What is asked for of an archive.
+    """A choice of an archive's rows.
 
     Attributes
     ----------
@@ -132,9 +132,9 @@ class Scan:
     filters
         Which accounts.
     files
-        Those that may have rows, in time order.
+        The files that may have rows, in time order.
     evidence
-        What is proven of the rows that are asked for.
+        The evidence for the rows.
     """
 
     store: Store
@@ -148,7 +148,7 @@ class Scan:
         return f"{self.files[0]} to {self.files[-1]}"
 
     def split(self, count: int) -> list[Scan]:
-        """Return scans of so many of the files each, that are together all."""
+        """Split the scan into scans of `count` files."""
         starts = range(0, len(self.files), count)
         return [replace(self, files=self.files[start : start + count]) for start in starts]
 
@@ -160,7 +160,7 @@ class Scan:
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.Table]:
-        """Yield the rows of a file that are asked for, in its order.
+        """Yield the chosen rows of a file, in its order.
 
         Raises
         ------
@@ -172,14 +172,14 @@ class Scan:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
     def each(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
-        """Return what a function makes of parts of this scan, side by side; by default of files."""
+        """Return a function's results for parts of this scan, by default its files, in parallel."""
         if self.store.folder is not None:
             return map_parallel(function, self.split(_FILES) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
-        """Yield all rows that are asked for, file by file; see `rows`."""
+        """Yield all chosen rows, file by file; see `rows`."""
         for file in self.files:
             for rows in self.rows(file, columns, use_threads=True):
                 yield from rows.to_batches()
@@ -197,7 +197,7 @@ class Scan:
         return ends
 
     def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
-        """Return the accounts of all files, and what columns tell of them: see `combine_accounts`.
+        """Return the accounts of all files, with some columns: see `combine_accounts`.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class Scan:
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what tells this scan from others: file systems don't."""
+        """Return the parts that identify a scan; file systems have no stable token."""
         return self.store.uri, self.filters, self.files, self.evidence
 
 
@@ -234,7 +234,7 @@ class Scan:
 def opened(
     store: Store, file: File, parse: Callable[[bytes], Footer] = Footer
 ) -> Iterator[DataFile]:
-    """Open a file of rows, which must be what is noted of it: then, or if it is final, by now.
+    """Open a file of rows, which must match its notes, or if it is final its current ones.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def check_columns(columns: Sequence[str]) -> None:
 
 
 def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
-    """Return what is asked for of an archive: see `Archive.read`."""
+    """Return the rows of a scan as a table: see `Archive.read`."""
     if set(columns) == set(COLUMNS):
         return scan.read()[list(columns)]
     batches = scan.each(lambda some: list(some.iter_batches(columns)))
@@ -294,7 +294,7 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
-    """Return what is asked for of an archive, a partition a file: see `Archive.to_dask`."""
+    """Return the rows of a scan, one partition per file: see `Archive.to_dask`."""
     dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
     nothing = replace(scan, files=())
     scans = scan.split(1) or [nothing]
@@ -329,13 +329,13 @@ def _begin(scan: Scan) -> pd.Timestamp:
 
 
 class LruCache:
-    """What was used last, for any number of threads.
+    """A cache that keeps the last used entries; safe for threads.
 
     Parameters
     ----------
     most
-        How much is kept, in whatever its users measure: entries, rows or bytes. The newest entry
-        is kept in any case.
+        Maximum size, in the unit of its user: entries, rows or bytes. The newest entry is always
+        kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -343,7 +343,7 @@ class LruCache:
         self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
-        """Return what is kept under a key, or else make it; `make` tells its size as well."""
+        """Return the entry of a key, else make it; `make` returns the entry and its size."""
         found = self.peek(key)
         if found is None:
             found, size = make()
@@ -351,14 +351,14 @@ class LruCache:
         return found
 
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
-        """Return what is kept under a key, or `None`."""
+        """Return the entry of a key, or `None`."""
         with self._lock:
             if key in self._found:
                 self._found.move_to_end(key)
             return self._found.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
-        """Keep something, and let go of what wasn't used for longest where that is too much."""
+        """Keep an entry, and drop the least recently used while they are too large."""
         with self._lock:
             self._size += size - self._found.pop(key, (None, 0))[1]
             self._found[key] = made, size
@@ -379,9 +379,9 @@ class Snapshot:
     store
         The archive's files.
     manifest
-        What it holds.
+        Its manifest.
     version
-        Another one for each state: a digest of the manifest.
+        The identity of the state: a digest of the manifest.
     """
 
     store: Store = field(compare=False)
@@ -390,7 +390,7 @@ class Snapshot:
 
     @property
     def evidence(self) -> Evidence:
-        """What is proven of the rows."""
+        """The evidence for the rows."""
         return self.manifest.evidence
 
     @property
@@ -399,9 +399,9 @@ class Snapshot:
         return tuple(self.evidence.complete)
 
     def known_since(self, end: int) -> int:
-        """Return since when every change up to `end` is known, in microseconds.
+        """Return the moment since which every change up to `end` is known, in microseconds.
 
-        What was seen last before that may have changed since.
+        A balance last seen before it may have changed.
         """
         return next((start for start, stop in self.known if start < end <= stop), end - 1)
 
@@ -432,14 +432,14 @@ class Snapshot:
         return File(layout.checkpoint_file(stop), (note,), begin, stop, ((begin, stop),))
 
     def files_since(self, start: int, end: int) -> list[File]:
-        """Return the files of [start, end), and those that tell what was held before it."""
+        """Return the files of [start, end), and those needed for the balances before it."""
         held = self.checkpoint(start)
         return [held, *self.files(held.stop, end)] if held else self.files(end=end)
 
     def scan(
         self, filters: Filters, start: Instant | None, end: Instant | None, *, partial: bool
     ) -> Scan:
-        """Return what is asked for of this state: see `Archive.scan`."""
+        """Return a scan of this state: see `Archive.scan`."""
         self.manifest.query.check_holds(filters)
         span = self.interval(start, end, partial=partial)
         evidence = self.evidence.narrow(filters)
@@ -509,14 +509,14 @@ class Snapshot:
             first, _ = evidence.complete_bounds
             self.check_complete(min(first, moment), self.until(moment), evidence)
         seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
-        # Of what an account held before, nothing is asked: its last row is enough.
+        # Each account's last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
         note_evidence(table, evidence)
         return held_at(table, when)
 
     def until(self, moment: int) -> int:
-        """Return up to where rows must be known to tell what was held at a moment."""
-        # A row at that very instant would count, but where what a node answered ends.
+        """Return the end of the time in which rows must be known for the balances at a moment."""
+        # A row at that instant counts, unless a node's answer ends there.
         return moment + (moment not in {end for _, end in self.evidence.reached})
 
     def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
@@ -529,14 +529,14 @@ class Snapshot:
         since = held.stop if held else span[0]
         later = [file for file in files if file.stop > since]
         earlier = files[: len(files) - len(later)]
-        # What accounts held before the checkpoint, that tells; its rows were counted before.
+        # The checkpoint holds the balances before it; their rows are counted in earlier files.
         parts = self._look(filters, earlier, [*FILE_KEY, "timestamp"])
         parts += map(uncounted, self._look(filters, [held] if held else [], COLUMNS))
         seen = combine_accounts([*parts, *self._look(filters, later, COLUMNS)])
         return _frame(seen.filter(pc.greater(seen["rows"], 0)), self.known_since(span[1]))
 
     def count_accounts(self) -> int:
-        """Return how many accounts have a row, by the last checkpoint and the files since."""
+        """Return the number of accounts with a row."""
         return int(self._keys().num_rows)
 
     def ids(self) -> dict[str, set[str]]:
@@ -569,7 +569,7 @@ class Snapshot:
 
 
 def read_snapshot(store: Store) -> Snapshot:
-    """Return the state that an archive is in now.
+    """Return the current state of an archive.
 
     The manifest is read each time, but decoded only if its bytes differ from the last ones: unlike
     times and sizes, bytes can't mislead.

@@ -1,4 +1,4 @@
-"""An archive as a database: views of it in DuckDB, which reads its files where they are."""
+"""Views of an archive in DuckDB, which reads its files in place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ASSETS: Final = pa.schema(
 )
 _LABELS: Final = pa.schema({"id": _TEXT, "label": _TEXT})
 _MOST_DECIMALS: Final = 18
-"""Those of most contracts; they leave 20 of 38 digits to whole units."""
+"""The decimals of most contracts; they leave 20 of 38 digits to whole units."""
 
 _ACCOUNTS: Final = """
     create view accounts as
@@ -52,7 +52,7 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     snapshot
         The archive.
     is_locked
-        Whether what is asked reaches no other file, and nothing is spilled to one either.
+        Whether queries can read no other file and write none.
     """
     try:
         duckdb: Any = import_module("duckdb")  # an extra
@@ -61,12 +61,12 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
         raise ModuleNotFoundError(said, name=error.name) from error
     store, manifest = snapshot.store, snapshot.manifest
     if lost := snapshot.lost_files():
-        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; `verify` tells more"
+        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; run `verify`"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
     changes = [*map(manifest.changes_file, manifest.files)]
-    # A file that an export replaces meanwhile has rows that the other views don't know of.
+    # A file that an export replaces meanwhile has rows newer than the other views.
     spans = snapshot.evidence.answered
     names = read_archive_names(store)
     rows = _within(_rows(connection, store, changes), spans)
@@ -93,7 +93,7 @@ def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
 
 
 def _tables_of(names: Names) -> dict[str, pa.Table]:
-    """Return what assets and accounts are called, as tables."""
+    """Return the names of assets and accounts as tables."""
     assets = [
         {name: None if told == "" else told for name, told in asdict(each).items()}
         for each in names.assets.values()
@@ -135,7 +135,7 @@ def _rows(connection: DuckDBPyConnection, store: Store, files: Sequence[str]) ->
 
 
 def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:
-    """Return those of rows that lie in spans; where these are all time, the rows as they are."""
+    """Return the rows inside spans."""
     if EVER in spans:
         return rows
     bounds = ([f"timestamptz '{exact_text(at)}'" for at in span] for span in spans)

@@ -47,7 +47,7 @@ _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus(Record):
-    """What an archive holds. As text it is an overview for the terminal.
+    """The status of an archive. As text it is an overview for the terminal.
 
     Attributes
     ----------
@@ -56,26 +56,25 @@ class ArchiveStatus(Record):
     query
         The accounts that it is bound to, and the period of a file.
     complete, confirmed, gaps, unproven
-        The intervals, [start, end) each in UTC, that are known to be complete; the parts
-        of these that another source has the same; that lie between
-        them and were not asked for; and that were asked for when the node may have forgotten rows.
+        Intervals, [start, end) in UTC: those that are complete; the parts of them in which a source
+        of another origin has the same rows; those that no node answered for; and those where a node
+        may have forgotten rows or a bad row was set aside.
     confirmed_by
-        The sources that have the same, as `confirm` compared them.
+        The sources that `confirm` compared.
     disputed
         The moments at which a source has other rows.
     rows
-        How many balance changes it holds.
+        Number of balance changes.
     accounts
-        How many accounts have a row; `None` if they were not counted, as where files are lost.
+        Number of accounts with a row; `None` if not counted, or if files are lost.
     files, checkpoints, size
-        How many files of rows and of balances at a month's start, and their bytes together.
+        Number of files of rows, of checkpoints, and the bytes of both.
     asked_at, source, block_height
-        When it was last filled, from which node, and the last block that this held; `None` where
-        that is not known.
+        When it was last filled, from which node, and that node's last block; `None` if unknown.
     limits
-        How many distinct snapshots of the network's limits it keeps.
+        Number of distinct snapshots of the network's limits.
     lost
-        Files that are gone, or of another size than what was written.
+        Files that are missing or of another size than written.
     last_run
         The last run; `None` before the first.
     writing
@@ -85,7 +84,7 @@ class ArchiveStatus(Record):
         Whether the last run was cut off; the next one recovers what it left. Without a lock a run
         that is under way looks the same.
     now
-        The moment that its age is told for, UTC.
+        The moment for which `age` is computed, UTC.
     """
 
     uri: str
@@ -113,11 +112,11 @@ class ArchiveStatus(Record):
 
     @property
     def age(self) -> dt.timedelta | None:
-        """How long ago the coverage that is complete ends; `None` where nothing is."""
+        """Time since the end of the last complete interval; `None` if nothing is complete."""
         return self.now - self.complete[-1][1] if self.complete else None
 
     def is_older_than(self, max_age: Duration) -> bool:
-        """Whether the archive ends longer ago than that, such as "2h", or nothing is complete."""
+        """Return whether the age exceeds `max_age`, such as "2h", or nothing is complete."""
         age = self.age
         return age is None or age > to_duration(max_age)
 
@@ -162,7 +161,7 @@ class ArchiveStatus(Record):
 def read_status(
     snapshot: Snapshot, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
-    """Return what an archive holds: see `Archive.status`."""
+    """Return the status of an archive: see `Archive.status`."""
     store, manifest, lost = snapshot.store, snapshot.manifest, snapshot.lost_files()
     evidence = manifest.evidence
     accounts = None if lost or not count_accounts else snapshot.count_accounts()
