@@ -96,7 +96,7 @@ class Archive:
         return self._read(lambda snapshot: snapshot)
 
     def at(self, snapshot: Snapshot) -> Archive:
-        """Return the archive fixed at a state; once that is gone, reading is a SnapshotGoneError."""
+        """Return the archive fixed at a state; reading raises SnapshotGoneError once it is gone."""
         archive: Archive = copy.copy(self)
         archive._fixed = snapshot
         return archive
