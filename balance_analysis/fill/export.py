@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
@@ -322,7 +322,7 @@ class _Nodes:
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
-        network.write_archive_names(self.store, self.names)
+        sidecars.write_archive_names(self.store, self.names)
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
                 writer.keep_limits(self.run.limits)

@@ -17,7 +17,7 @@ from typing import Final, Unpack
 import numpy as np
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter
@@ -294,6 +294,6 @@ class _Segments:
     def keep_names(self, given: Names) -> None:
         """Keep the assets as the newest segment has them, and the names that the caller gave."""
         last = self.stretches[-1].segments[-1]
-        kept, named = network.read_archive_names(self.store).assets, read_segment_assets(last)
+        kept, named = sidecars.read_archive_names(self.store).assets, read_segment_assets(last)
         both = kept.updated(named) if last.last >= self.newest else named.updated(kept)
-        network.write_archive_names(self.store, Names(both).updated(given))
+        sidecars.write_archive_names(self.store, Names(both).updated(given))
