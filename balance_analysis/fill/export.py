@@ -174,14 +174,8 @@ class _Nodes:
     answers: dict[str, Answer[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.source = NodeSource(
-            self.client,
-            self.request.filters,
-            page_size=self.request.page_size,
-            workers=self.request.workers,
-            on_bad_rows=self.request.on_bad_rows,
-            stats=self.run.stats,
-        )
+        how, stats = self.request.how, self.run.stats
+        self.source = NodeSource(self.client, self.request.filters, stats=stats, **how)
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""

@@ -250,7 +250,7 @@ class _Segments:
         with contextlib.closing(iter_rows(part, self.query.filters, self.on_bad_rows)) as found:
             for segment, rows in found:
                 stop = end if segment is part[-1] else int(rows.times[-1]) + 1
-                whole = Step(start, stop, (rows.rows,), rows.bad_rows, 0, 0, None)
+                whole = Step(start, stop, (rows.rows,), rows.bad_rows)
                 periods = layout.periods_between(start, stop, self.query.partition)
                 bounds = (layout.period_bounds(period, self.query.partition) for period in periods)
                 for span in clipped(bounds, start, stop):
@@ -272,8 +272,7 @@ class _Segments:
         )
         new = Evidence(self.query.filters, (answer,), tuple(bad), from_first_block=is_first)
         self.found |= new
-        name = self.node.name
-        return replace(step, source=name, address=name, block_height=segment.last)
+        return replace(step, source=self.node.name, block_height=segment.last)
 
     def _is_first(self, part: list[Segment]) -> bool:
         """Whether segments begin with the network's first block."""
