@@ -85,27 +85,27 @@ class Writer:
 
     Attributes
     ----------
-    manifest
-        The state of the archive.
+    store, manifest
+        The archive's files, and its state.
     """
 
     def __init__(self, store: Store, query: Query | None = None) -> None:
-        self._store = store
+        self.store = store
         is_new = query is not None and store.read(layout.MANIFEST) is None
         self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
 
     def recover(self) -> None:
         """Finish or forget what an interrupted writer announced, and remove what it left."""
-        self._store.sweep()
+        self.store.sweep()
         pending = self.manifest.pending
         if pending is not None:
-            content = self._store.read(self.manifest.changes_file(pending.period))
+            content = self.store.read(self.manifest.changes_file(pending.period))
             is_done = not pending.file.mismatch(content)
             self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
 
     def amend(self, manifest: Manifest) -> None:
         """Put a state in the place of this one."""
-        self._store.write(layout.MANIFEST, to_bytes(manifest))
+        self.store.write(layout.MANIFEST, to_bytes(manifest))
         self.manifest = manifest
 
     def prove(self, evidence: Evidence) -> None:
@@ -115,29 +115,29 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        known = network.read_limits(self._store)
+        known = network.read_limits(self.store)
         self._put_limits(network.to_timeline([*known.to_pylist(), network.limits_row(limits)]))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
-        known = network.read_limits(self._store)
+        known = network.read_limits(self.store)
         rows = network.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
     def _put_limits(self, rows: pa.Table) -> None:
-        self._store.write(layout.LIMITS, encode_parquet(rows))
+        self.store.write(layout.LIMITS, encode_parquet(rows))
 
     def rows_of(self, period: str) -> pa.Table:
         """Return the rows of a period; ArchiveError if its file is not what the manifest says."""
         name = self.manifest.changes_file(period)
-        return read_noted(self._store, name, self.manifest.files.get(period))
+        return read_noted(self.store, name, self.manifest.files.get(period))
 
     def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
         """Make rows those of a period, and join newer evidence."""
         content, note = encode_rows(rows) if rows.num_rows else (b"", None)
         both = self.manifest.evidence | evidence
-        self.put(period, note, both, lambda name: self._store.write(name, content))
+        self.put(period, note, both, lambda name: self.store.write(name, content))
 
     def put(
         self,
@@ -183,7 +183,7 @@ class Writer:
             before = moment
         for moment in moments:
             if moment not in self.manifest.checkpoints:
-                self._store.delete(layout.checkpoint_file(moment))
+                self.store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, start: int, before: int, moment: int) -> None:
         """Keep the balances at a month's start, from those at the last one before it."""
@@ -191,13 +191,13 @@ class Writer:
         if note := self.manifest.checkpoints.get(before):
             with contextlib.suppress(ArchiveDamagedError):
                 name = layout.checkpoint_file(before)
-                known, since = read_noted(self._store, name, note), before
+                known, since = read_noted(self.store, name, note), before
         seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
         if not seen.num_rows:
             return
         rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
         content, new = encode_rows(rows)
-        self._store.write(layout.checkpoint_file(moment), content)
+        self.store.write(layout.checkpoint_file(moment), content)
         checkpoints = dict(sorted({**self.manifest.checkpoints, moment: new}.items()))
         self.amend(replace(self.manifest, checkpoints=checkpoints))
 

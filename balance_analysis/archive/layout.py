@@ -22,7 +22,6 @@ CHECKPOINTS: Final = "_checkpoints/"
 QUARANTINE: Final = "_quarantine/"
 DISPUTES: Final = "_disputes/"
 RUNS: Final = "_runs/"
-STAGED: Final = "_staged/"
 LOCK: Final = "_lock"
 HOLDER: Final = "_lock.json"
 
@@ -90,11 +89,6 @@ def period_named(name: str, partition: Partition) -> str | None:
         if name == changes_file(period_of(begin, partition), partition):
             return period
     return None
-
-
-def staged_file(sha256: str) -> str:
-    """Return the name under which a file waits to be put in its place: what a sweep takes away."""
-    return f"{STAGED}.{sha256}.{sha256[:8]}.tmp"
 
 
 def month_starts(start: int, end: int) -> Iterator[int]:
