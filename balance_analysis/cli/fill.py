@@ -53,7 +53,8 @@ def export(
 ) -> int:
     """Bring an archive up to date with a node; the first run creates it.
 
-    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
+    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven. Also
+    if --confirm could confirm nothing.
     """
     messages.is_json = given.log_format == "json"
     urls, folder = given.url or [], given.archive or ""

@@ -238,11 +238,10 @@ class _Repair:
     def _knows_another(self) -> bool:
         """Return whether the node has a row of the archive's sound files; see `has_rows`."""
         sound, manifest = Writer(self.writer.store), self.writer.manifest
-        others = {**manifest.files}
-        for period in {*self.damaged, self.period}:
-            others.pop(period, None)
+        wrong = {*self.damaged, self.period}
+        others = {period: note for period, note in manifest.files.items() if period not in wrong}
         sound.manifest = replace(manifest, files=others)
-        return bool(others) and has_rows(self.source, sound, self.source.client.base_url)
+        return bool(others) and has_rows(self.source, sound, self.source.client.order[0])
 
 
 def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:
@@ -274,9 +273,9 @@ def _rebuild(store: Store) -> bool:
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
             bounds = layout.period_bounds(period, query.partition)
-            note, wrong = _sound_note(store.read(name) or b"", bounds)
-            if wrong:
-                logger.warning("%s/%s is left out: it %s", store.uri, name, wrong)
+            note = _sound_note(store.read(name) or b"", bounds)
+            if isinstance(note, str):
+                logger.warning("%s/%s is left out: it %s", store.uri, name, note)
             else:
                 files[period] = note
                 spans.append(bounds)
@@ -290,23 +289,22 @@ def _rebuild(store: Store) -> bool:
     return True
 
 
-def _sound_note(content: bytes, bounds: Span) -> tuple[FileEntry, str]:
-    """Return what a period's file is, and how it is wrong; empty if it is as it was written."""
+def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
+    """Return what a period's file is, or how it is wrong if it isn't as it was written."""
     try:
         rows = decode_rows(content)
         again, note = encode_rows(rows)
         footer = read_footer(pa.BufferReader(content))
         # The same rows give the same bytes, unless another release wrote them, of pyarrow or of
         # this package. Its checksums alone don't show all: they leave out headers and indexes.
-        if again != content and _writer_of(read_footer(pa.BufferReader(again))) == _writer_of(
-            footer
-        ):
-            return note, "is not what was written"
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        return FileEntry(0, 0, "", 0, 0, ""), f"can't be read: {error}"
-    digest, its = (hashlib.sha256(part).hexdigest() for part in (content, footer))
-    note = replace(note, size=len(content), sha256=digest, footer=its)
-    return note, find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds])
+        its = read_footer(pa.BufferReader(again))
+        if again != content and _writer_of(its) == _writer_of(footer):
+            return "is not what was written"
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        return f"can't be read: {error}"
+    digest, other = (hashlib.sha256(part).hexdigest() for part in (content, footer))
+    note = replace(note, size=len(content), sha256=digest, footer=other)
+    return find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds]) or note
 
 
 def _writer_of(footer: bytes) -> str:

@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis.archive import layout, network
 from balance_analysis.archive.accounts import (
@@ -70,14 +69,8 @@ _WAITING: Final = 1 << 20
 _BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES)
 """Folders of an archive whose files the manifest doesn't name."""
 
-_OWN: Final = (
-    layout.MANIFEST,
-    layout.ASSETS,
-    layout.LABELS,
-    layout.LIMITS,
-    layout.LOCK,
-    layout.HOLDER,
-)
+_PLAIN: Final = (layout.LIMITS, layout.ASSETS, layout.LABELS)
+"""Files of an archive that have no rows."""
 
 _AWAY: Final = "move it out of the archive"
 
@@ -399,7 +392,7 @@ class _Checking:
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""
-        for name in (layout.LIMITS, layout.ASSETS, layout.LABELS):
+        for name in _PLAIN:
             kind = name[1:].partition(".")[0]
             try:
                 if name == layout.LIMITS:
@@ -414,7 +407,7 @@ class _Checking:
 
     def _check_names(self) -> None:
         """Look for files that should not be there."""
-        known = {*_OWN, *noted_files(self.manifest)}
+        known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_PLAIN, *noted_files(self.manifest)}
         names = [name for name in self.store.names() if name not in known]
         # After the names: what nobody writes now, and is still there, was left.
         is_being_written = self._is_being_written()
@@ -456,19 +449,10 @@ def _read(store: Store, name: str, note: FileEntry) -> tuple[pa.Table, str]:
 
 def find_wrong_rows(rows: pa.Table, note: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
     """Return how rows contradict a file's note, its period or its answered stretches, in words."""
-    return "; ".join(_findings(numbers_of(rows), times_of(rows), note, bounds, spans))
-
-
-def _findings(
-    accounts: NDArray[np.int64],
-    times: NDArray[np.int64],
-    note: FileEntry,
-    bounds: Span,
-    spans: Sequence[Span],
-) -> Iterator[str]:
+    accounts, times, said = numbers_of(rows), times_of(rows), list[str]()
     steps = np.sign(np.diff(accounts))
     if np.any((steps < 0) | ((steps == 0) & (np.diff(times) < 0))):
-        yield f"its rows are not in the order {', '.join(FILE_ORDER)}"
+        said.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
     order = np.lexsort([times, accounts])
     is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
     outside = np.searchsorted(np.array(spans, np.int64).ravel(), times, side="right") % 2 == 0
@@ -478,9 +462,10 @@ def _findings(
         (outside, "are outside of the answered time"),
     ):
         if count := np.sum(is_wrong):
-            yield f"{count} of its rows {what}"
+            said.append(f"{count} of its rows {what}")
     if len(times) != note.rows or not note.rows:
-        yield f"has {len(times)} rows, not {note.rows}"
+        said.append(f"has {len(times)} rows, not {note.rows}")
     elif (times.min(), times.max()) != (note.first, note.last):
         found = range_text(int(times.min()), int(times.max()))
-        yield f"has rows from {found}, not from {range_text(note.first, note.last)}"
+        said.append(f"has rows from {found}, not from {range_text(note.first, note.last)}")
+    return "; ".join(said)
