@@ -53,27 +53,27 @@ class Writer:
 
     Attributes
     ----------
-    manifest
-        The state of the archive.
+    store, manifest
+        The archive's files, and its state.
     """
 
     def __init__(self, store: Store, query: Query | None = None) -> None:
-        self._store = store
+        self.store = store
         is_new = query is not None and store.read(layout.MANIFEST) is None
         self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
 
     def recover(self) -> None:
         """Finish or forget an interrupted commit, and remove leftover files."""
-        self._store.sweep()
+        self.store.sweep()
         pending = self.manifest.pending
         if pending is not None:
-            content = self._store.read(self.manifest.changes_file(pending.period))
+            content = self.store.read(self.manifest.changes_file(pending.period))
             is_done = not pending.file.mismatch(content)
             self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
 
     def amend(self, manifest: Manifest) -> None:
         """Replace the manifest."""
-        self._store.write(layout.MANIFEST, to_bytes(manifest))
+        self.store.write(layout.MANIFEST, to_bytes(manifest))
         self.manifest = manifest
 
     def prove(self, evidence: Evidence) -> None:
@@ -83,23 +83,23 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Add the network's current limits; ArchiveError if their file is damaged."""
-        known = sidecars.read_limits(self._store)
+        known = sidecars.read_limits(self.store)
         self._put_limits(sidecars.to_timeline([*known.to_pylist(), sidecars.limits_row(limits)]))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Add all changes of the limits up to a moment; ArchiveError if their file is damaged."""
-        known = sidecars.read_limits(self._store)
+        known = sidecars.read_limits(self.store)
         rows = sidecars.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
     def _put_limits(self, rows: pa.Table) -> None:
-        self._store.write(layout.LIMITS, encode_parquet(rows))
+        self.store.write(layout.LIMITS, encode_parquet(rows))
 
     def rows_of(self, period: str) -> pa.Table:
         """Return the rows of a period; ArchiveError if its file differs from the manifest."""
         name = self.manifest.changes_file(period)
-        return read_noted(self._store, name, self.manifest.files.get(period))
+        return read_noted(self.store, name, self.manifest.files.get(period))
 
     def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
         """Replace a period's rows and add evidence; without rows only add evidence."""
@@ -128,7 +128,7 @@ class Writer:
             kept = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
             state = replace(self.manifest, checkpoints=kept)
             self.amend(state.announce(period, note, evidence))
-            self._store.write(self.manifest.changes_file(period), content)
+            self.store.write(self.manifest.changes_file(period), content)
             self.amend(self.manifest.settle())
         self.prove(evidence)
 
@@ -145,7 +145,7 @@ class Writer:
             before = moment
         for moment in moments:
             if moment not in self.manifest.checkpoints:
-                self._store.delete(layout.checkpoint_file(moment))
+                self.store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, start: int, before: int, moment: int) -> None:
         """Keep the balances at a month's start, computed from the previous checkpoint."""
@@ -153,13 +153,13 @@ class Writer:
         if note := self.manifest.checkpoints.get(before):
             with contextlib.suppress(ArchiveDamagedError):
                 name = layout.checkpoint_file(before)
-                known, since = read_noted(self._store, name, note), before
+                known, since = read_noted(self.store, name, note), before
         seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
         if not seen.num_rows:
             return
         rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
         content, new = encode_rows(rows)
-        self._store.write(layout.checkpoint_file(moment), content)
+        self.store.write(layout.checkpoint_file(moment), content)
         checkpoints = dict(sorted({**self.manifest.checkpoints, moment: new}.items()))
         self.amend(replace(self.manifest, checkpoints=checkpoints))
 

@@ -267,7 +267,7 @@ class _Nodes:
         alive = [url for url in self.client.base_urls if url not in self.client.dead]
         for url in alive or self.client.base_urls:
             try:
-                self._has_rows(writer, url)
+                has_rows(self.source, writer, url)
                 kept.append(url)
             except (RequestError, IncompleteError, NetworkMismatchError) as error:
                 failures.append(error)
@@ -279,40 +279,9 @@ class _Nodes:
         self.source.use(self.client)
 
     def check(self, writer: Writer) -> bool:
-        """Return whether the node has a row of the archive, as far as it reaches.
-
-        Raises
-        ------
-        NetworkMismatchError
-            If it reaches over a row, and doesn't have it.
-        """
+        """Return whether the node has a row of the archive: see `has_rows`."""
         # Of several addresses the plan has left out the strangers.
-        return len(self.client.base_urls) > 1 or self._has_rows(writer, self.client.base_url)
-
-    def _has_rows(self, writer: Writer, url: str) -> bool:
-        """Return whether an address has the archive's last row, as far as it reaches; see `check`.
-
-        False if it reaches over none.
-        """
-        first, last = writer.manifest.evidence.bounds
-        for _ in range(2):
-            moment = _row_before(writer, last)
-            step = self.source.ask(url, moment, moment + 1)
-            period = layout.period_of(moment, writer.manifest.partition)
-            held = {*accounts_in(within(writer.rows_of(period), moment, moment + 1))}
-            # Whose a bad row is can't be known.
-            if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
-                return True
-            reach = self.source.reach(url, first, last)
-            if moment < reach.start or step.incomplete:
-                break
-            if moment < reach.end:
-                raise NetworkMismatchError(
-                    f"{url} has none of the rows of {self.store.uri} from {moment_text(moment)}: "
-                    "it is of another network, or has lost rows"
-                )
-            last = reach.end
-        return False
+        return len(self.client.base_urls) > 1 or has_rows(self.source, writer, self.client.base_url)
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
@@ -320,6 +289,37 @@ class _Nodes:
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
                 writer.keep_limits(self.run.limits)
+
+
+def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
+    """Return whether an address has the archive's last row, as far as it reaches.
+
+    False if it reaches over none.
+
+    Raises
+    ------
+    NetworkMismatchError
+        If it reaches over a row, and doesn't have it.
+    """
+    first, last = writer.manifest.evidence.bounds
+    for _ in range(2):
+        moment = _row_before(writer, last)
+        step = source.ask(url, moment, moment + 1)
+        period = layout.period_of(moment, writer.manifest.partition)
+        held = {*accounts_in(within(writer.rows_of(period), moment, moment + 1))}
+        # Whose a bad row is can't be known.
+        if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
+            return True
+        reach = source.reach(url, first, last)
+        if moment < reach.start or step.incomplete:
+            break
+        if moment < reach.end:
+            raise NetworkMismatchError(
+                f"{url} has none of the rows of {writer.store.uri} from {moment_text(moment)}: "
+                "it is of another network, or has lost rows"
+            )
+        last = reach.end
+    return False
 
 
 def _row_before(writer: Writer, moment: int) -> int:

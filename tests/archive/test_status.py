@@ -9,8 +9,9 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 
+import msgspec
 import pandas as pd
 import pytest
 import stamina
@@ -137,7 +138,7 @@ def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
         run_export(node, tmp_path / "x", start=START)
     report = Run("99990101T000000.000000Z-000000", dt.datetime(9999, 1, 1, tzinfo=dt.UTC))
     store = ba.Archive(tmp_path / "x").store
-    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report), default=dt.datetime.isoformat).encode())
+    store.write(f"_runs/{report.id}.json", msgspec.json.encode(report))
     assert status(tmp_path / "x").is_interrupted
     assert "last run     9999-01-01T00:00Z, cut off" in str(status(tmp_path / "x"))
     # A holder that is dead, as after a SIGKILL, holds nothing.
