@@ -53,7 +53,8 @@ def export(
 ) -> int:
     """Bring an archive up to date with a node; the first run creates it.
 
-    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
+    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven. Also
+    if --confirm could confirm nothing.
     """
     messages.is_json = given.log_format == "json"
     urls, folder = given.url or [], given.archive or ""
@@ -114,13 +115,13 @@ class Export:
         lacking = _lacking(run, manifest.evidence, fill_gaps=self._settings.fill_gaps)
         nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._say(count_text(run.rows, "new row") if run.rows else nothing)
-        is_bad |= self._differs()
-        wrong = []
+        confirmed = self._confirm()
+        wrong = [f"{self._second} confirms nothing"] if confirmed == PARTIAL else []
         if lacking:
             wrong.append(f"{self._archive.uri} is not complete for {spans_text(lacking)}")
         elif run.lagging:
             wrong.append(f"no node reaches the end of {self._archive.uri}")
-        return self._finish(wrong, is_bad=is_bad)
+        return self._finish(wrong, is_bad=is_bad or confirmed == BAD)
 
     def _finish(self, wrong: list[str], *, is_bad: bool) -> int:
         """Say what is wrong, also with where the archive ends now; return the exit code."""
@@ -132,20 +133,20 @@ class Export:
             self._messages.fail(said, code)
         return code
 
-    def _differs(self) -> bool:
-        """Confirm what isn't yet by the second node, if one is to; return whether a row differs.
+    def _confirm(self) -> int:
+        """Confirm what isn't yet by the second node, if one is to; return the exit code.
 
         That is what came now, and what came before and couldn't be confirmed then.
         """
         held = self._archive.status(count_accounts=False)
         if self._second is None or not held.complete:
-            return False
+            return 0
         done = held.confirmed[-1][1] if held.confirmed else held.complete[0][0]
         came = [] if self._report is None else self._report.committed[:1]
         start = min([done, *(first for first, _ in came)])
         if start >= held.complete[-1][1]:
-            return False
-        return confirm_by(self._messages, self._archive, self._second, start=start) == BAD
+            return 0
+        return confirm_by(self._messages, self._archive, self._second, start=start)
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
@@ -159,8 +160,7 @@ class Export:
                 export_command(self._archive.store, "--fill-gaps", url=self._url),
             )
         count = count_text(len(done.periods), "period")
-        files = count_text(len(done.rewritten), "file")
-        said = f"{count} asked for again: {files} replaced, {len(done.changed)} with other rows"
+        said = f"{count} asked for again, {len(done.changed)} with other rows"
         self._say(said if done.periods else "Nothing to repair.")
         if not done.left.is_whole:
             echo(str(done.left))

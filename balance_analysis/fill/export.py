@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Unpack
 import pandas as pd
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
@@ -256,7 +256,7 @@ class _Nodes(NodeSource, Source):
         alive = [url for url in self.client.base_urls if url not in self.client.dead]
         for url in alive or self.client.base_urls:
             try:
-                self._has_rows(writer, url)
+                has_rows(self, writer, url)
                 kept.append(url)
             except (RequestError, IncompleteError, NetworkMismatchError) as error:
                 failures.append(error)
@@ -267,38 +267,9 @@ class _Nodes(NodeSource, Source):
         self.use(self.client.only(*kept))
 
     def check(self, writer: Writer) -> bool:
-        """Return whether the node has a row of the archive, as far as it reaches.
-
-        Raises
-        ------
-        NetworkMismatchError
-            If it reaches over a row, and doesn't have it.
-        """
+        """Return whether the node has a row of the archive: see `has_rows`."""
         # Of several addresses the plan has left out the strangers.
-        return len(self.client.base_urls) > 1 or self._has_rows(writer, self.client.base_url)
-
-    def _has_rows(self, writer: Writer, url: str) -> bool:
-        """Return whether an address has the archive's last row, as far as it reaches; see `check`.
-
-        False if it reaches over none.
-        """
-        first, last = writer.manifest.evidence.bounds
-        for _ in range(2):
-            moment, held = _last_accounts(writer, last)
-            step = self.ask(url, moment, moment + 1)
-            # Whose a bad row is can't be known.
-            if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
-                return True
-            reach = self.reach(url, first, last)
-            if moment < reach.start or step.incomplete:
-                break
-            if moment < reach.end:
-                raise NetworkMismatchError(
-                    f"{url} has none of the rows of {self.store.uri} from {moment_text(moment)}: "
-                    "it is of another network, or has lost rows"
-                )
-            last = reach.end
-        return False
+        return len(self.client.base_urls) > 1 or has_rows(self, writer, self.client.base_url)
 
     def resting_block(self) -> Step | None:
         """Return the last block if the chain rests."""
@@ -306,10 +277,39 @@ class _Nodes(NodeSource, Source):
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
-        network.write_archive_names(self.store, self.asked.names)
+        sidecars.write_archive_names(self.store, self.asked.names)
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
                 writer.keep_limits(self.run.limits)
+
+
+def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
+    """Return whether an address has the archive's last row, as far as it reaches.
+
+    False if it reaches over none.
+
+    Raises
+    ------
+    NetworkMismatchError
+        If it reaches over a row, and doesn't have it.
+    """
+    first, last = writer.manifest.evidence.bounds
+    for _ in range(2):
+        moment, held = _last_accounts(writer, last)
+        step = source.ask(url, moment, moment + 1)
+        # Whose a bad row is can't be known.
+        if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
+            return True
+        reach = source.reach(url, first, last)
+        if moment < reach.start or step.incomplete:
+            break
+        if moment < reach.end:
+            raise NetworkMismatchError(
+                f"{url} has none of the rows of {writer.store.uri} from {moment_text(moment)}: "
+                "it is of another network, or has lost rows"
+            )
+        last = reach.end
+    return False
 
 
 def _last_accounts(writer: Writer, end: int) -> tuple[int, set[Account]]:

@@ -15,7 +15,7 @@ from typing import Unpack
 import numpy as np
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter
@@ -210,7 +210,7 @@ class _Segments(Source):
         with contextlib.closing(iter_rows(part, filters, self._on_bad_rows)) as parts:
             for segment, rows in parts:
                 stop = end if segment is part[-1] else int(rows.blocks.times[-1]) + 1
-                whole = Step(start, stop, (rows.rows,), rows.bad_rows, 0, 0, None)
+                whole = Step(start, stop, (rows.rows,), rows.bad_rows)
                 for period in layout.periods_between(start, stop, partition):
                     step = whole.between(*layout.period_bounds(period, partition))
                     span = step.start, step.end
@@ -235,9 +235,9 @@ class _Segments(Source):
     def finish(self, writer: Writer) -> None:
         """Keep the assets as the newest segment has them, the names that are given, the limits."""
         newest = max(last for _, (_, last) in self._held(writer.manifest.evidence))
-        kept, new = network.read_archive_names(self._store).assets, self._assets
+        kept, new = sidecars.read_archive_names(self._store).assets, self._assets
         both = kept.updated(new) if self._last.last >= newest else new.updated(kept)
-        network.write_archive_names(self._store, Names(both).updated(self._given))
+        sidecars.write_archive_names(self._store, Names(both).updated(self._given))
         with self._run.noting_damage(layout.LIMITS):
             writer.keep_timeline(self._changes, span_of([self._last])[1] - 1)
         if gaps := missing_blocks(self._stretches):

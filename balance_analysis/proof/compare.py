@@ -8,12 +8,12 @@ Rows are compared themselves, part by part in time order, so that any history fi
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
 import itertools
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +32,7 @@ from balance_analysis.archive.accounts import numbers_of, times_of
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import NO_ROWS, Predicate
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.scan import Scan
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.snapshot import Scan, Snapshot, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
 from balance_analysis.evidence import Answer, Evidence, Node, between_all
@@ -371,16 +370,12 @@ def opened(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, S
         sides = [_opened(source, stack) for source in (one, other)]
         # Two nodes end at the same moment at the latest, though one is asked after the other.
         if not any(isinstance(side, Side) for side in sides):
-            end = min(end, to_microseconds(_now()))
+            end = min(end, time.time_ns() // 1000)
         found = [
             side if isinstance(side, Side) else _node(side, mate, start, end, stack)
             for side, mate in (sides, sides[::-1])
         ]
         yield found[0], found[1]
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
 
 
 def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa: ANN401 - likewise
@@ -440,16 +435,9 @@ def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table])
 
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
     """Return network history segments as a side of a comparison."""
-    stretches, asked = find_stretches(paths), (to_microseconds(_now()),) * 2
-    answers = [
-        Answer(
-            span_of(each.segments),
-            each.segments[0].node,
-            (asked[0], asked[1]),
-            (each.first, each.last),
-        )
-        for each in stretches
-    ]
+    stretches, now = find_stretches(paths), time.time_ns() // 1000
+    node = stretches[0].segments[0].node
+    answers = (Answer(span_of(x.segments), node, (now, now), (x.first, x.last)) for x in stretches)
     evidence = Evidence(answers=tuple(answers), from_first_block=stretches[0].is_from_first)
 
     def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:

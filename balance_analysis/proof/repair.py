@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,28 +23,24 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
-    Query,
     parse,
     read_manifest,
     to_bytes,
 )
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, keep_bad_rows, reported
-from balance_analysis.archive.scan import File
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, between_all
 from balance_analysis.files.atomic import PathLike
+from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, check_client
 from balance_analysis.proof.compare import interval_of, steps_of
-from balance_analysis.proof.verify import VerifyReport, check_file, verify_store
-from balance_analysis.rows import canonical, within
+from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
+from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
-from balance_analysis.spans import Span, overlap
+from balance_analysis.spans import EVER, Span, clipped, joined, overlap
 from balance_analysis.text import moment_text
-
-_NEIGHBOURS: Final = 3
-"""How many sound files are compared with a node, to see whether it is of the same network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +51,8 @@ class Repaired:
     ----------
     periods
         Those that were asked for again and are whole now.
-    rewritten
-        Those of them whose file was replaced.
     changed
-        Those of these whose rows are others now than the manifest said.
+        Those of them whose rows are others now than the manifest said.
     bad_rows
         How many rows that the table can't hold were kept aside.
     is_rebuilt
@@ -69,7 +63,6 @@ class Repaired:
     """
 
     periods: tuple[str, ...]
-    rewritten: tuple[str, ...]
     changed: tuple[str, ...]
     bad_rows: int
     is_rebuilt: bool
@@ -127,166 +120,126 @@ def repair(
         If a file can't be written.
     """
     check_client(client)
-    wanted = None if start is None and end is None else interval_of(start, end)
+    wanted = [] if start is None and end is None else [interval_of(start, end)]
     store, run = to_store(archive), RunWriter(Run(kind="repair"))
-    sizes: Any = {"page_size": page_size, "workers": workers}
+    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
         read_manifest(store)  # what is no archive gets no lock
     with one_writer(store):
-        is_rebuilt = _rebuild(store)
-        writer = Writer(store)
-        with reported(store, writer, run, on_report, kind="repair"):
+        is_rebuilt, writer, changed = _rebuild(store), Writer(store), list[str]()
+        with reported(store, writer, run, on_report):
             writer.recover()
-            found = left = verify_store(store, is_writer=True)
-            damaged = {period for problem in found.problems for period in problem.periods}
-            repairing = _Repair(client, store, writer, run, sizes, damaged)
-            periods = repairing.mend_all(wanted)
-            if periods or found.problems:
+            left = verify_store(store, is_writer=True)
+            damaged = {period for problem in left.problems for period in problem.periods}
+            manifest = writer.manifest
+            spans = overlap(manifest.evidence.answered, wanted)
+            names = (layout.periods_between(*span, manifest.partition) for span in spans)
+            periods = sorted(damaged.union(*names))
+            for period in periods:
+                source = NodeSource(client, manifest.evidence.filters, stats=run.stats, **sizes)
+                if _Repair(source, writer, run, damaged, period).mend():
+                    changed.append(period)
+            if periods or left.problems:
                 # All files up to the first gap are sound by now.
                 writer.amend(replace(writer.manifest, checkpoints={}))
                 writer.checkpoint()
                 left = verify_store(store, is_writer=True)
-    changed, rewritten = tuple(repairing.changed), tuple(repairing.rewritten)
-    return Repaired(tuple(periods), rewritten, changed, run.record.bad_rows, is_rebuilt, left)
+    return Repaired(tuple(periods), tuple(changed), run.record.bad_rows, is_rebuilt, left)
 
 
 @dataclass(slots=True)
 class _Repair:
-    """Periods that are asked for again.
+    """One period that is asked for again.
 
     Attributes
     ----------
-    sizes
-        The page size and the number of workers.
+    source
+        The rows of the node.
     damaged
-        Periods whose files are wrong.
-    rewritten, changed
-        Those whose file was replaced, and those that have other rows now.
+        All periods whose files are wrong.
     """
 
-    client: Client
-    store: Store
+    source: NodeSource
     writer: Writer
     run: RunWriter
-    sizes: Any
     damaged: set[str]
-    rewritten: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
+    period: str
 
-    def mend_all(self, wanted: Span | None) -> list[str]:
-        """Ask for all periods again that are wrong or wanted, and return them in time order."""
-        manifest = self.writer.manifest
-        spans = overlap(manifest.evidence.answered, [wanted] if wanted else [])
-        names = (layout.periods_between(*span, manifest.partition) for span in spans)
-        periods = sorted(self.damaged.union(*names))
-        for period in periods:
-            self._mend(period)
-        return periods
-
-    def _mend(self, period: str) -> None:
-        """Ask for all of a period again that was answered, and put its rows in place."""
-        manifest, source = self.writer.manifest, self._source()
+    def mend(self) -> bool:
+        """Ask for all that was answered, and put it in place; return whether rows are others."""
+        manifest, period = self.writer.manifest, self.period
         note, bounds = manifest.files.get(period), layout.period_bounds(period, manifest.partition)
         spans = overlap(manifest.evidence.answered, [bounds])
         batches: list[pa.RecordBatch] = []
         for span in spans:
             self.run.asks(*span)
-            for step in steps_of(source, *span):
+            for step in steps_of(self.source, *span):
                 batches += step.batches
                 self.run.sets_aside(step.bad_rows)
-        self.run.record.source, self.run.record.block_height = self.client.base_url, source.height
+        record = self.run.record
+        record.source, record.block_height = self.source.client.base_url, self.source.height
         rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
         content, new = encode_rows(rows) if rows.num_rows else (b"", None)
-        is_same = note == new
-        if not is_same:
-            proof = source.evidence()
-            self._check(period, spans, new, proof, source.incomplete)
+        is_other = note != new
+        if is_other:
+            proof = self.source.evidence()
+            self._check(note, new, spans, proof)
         if self.run.bad_rows:
-            keep_bad_rows(self.store, self.run)
-        if new is not None and not is_same:
-            self._replace(period, rows, (content, new), proof)
+            keep_bad_rows(self.writer.store, self.run)
+        if new is not None and is_other:
+            evidence = (manifest.evidence | proof).without_agreement(self._changed(rows, bounds))
+            logger.warning("%s now has other rows than before", manifest.changes_file(period))
+            self.writer.put(period, (content, new), evidence)
         elif new is not None and period in self.damaged:
-            self.store.write(manifest.changes_file(period), content)
-        if period in self.damaged or not is_same:
-            self.rewritten.append(period)
+            self.writer.store.write(manifest.changes_file(period), content)
         for span in spans:
             self.run.commits(*span)
+        return is_other
 
-    def _source(self) -> NodeSource:
-        filters = self.writer.manifest.evidence.filters
-        on_bad_rows: Any = defaults.ON_BAD_ROWS
-        stats = self.run.stats
-        return NodeSource(self.client, filters, on_bad_rows=on_bad_rows, stats=stats, **self.sizes)
-
-    def _replace(
-        self, period: str, rows: pa.Table, made: tuple[bytes, FileEntry], proof: Evidence
-    ) -> None:
-        """Replace a period's file by one of other rows, and what is proven of it."""
-        manifest, (content, note) = self.writer.manifest, made
-        bounds = layout.period_bounds(period, manifest.partition)
-        others = [bounds]
-        if period not in self.damaged:
-            merged = merge_rows(self.writer.rows_of(period), rows, *bounds)
-            if merged.conflicts.num_rows:
-                self.run.replaces(canonical(merged.conflicts))
-            others = moments_of(pa.concat_tables([merged.added, merged.conflicts]))
-        evidence = (manifest.evidence | proof).without_agreement(others)
-        self.changed.append(period)
-        logger.warning("%s now has other rows than before", manifest.changes_file(period))
-        self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
+    def _changed(self, rows: pa.Table, bounds: Span) -> list[Span]:
+        """Return the moments at which a period has other rows now; all of it if it was damaged."""
+        if self.period in self.damaged:
+            return [bounds]
+        merged = merge_rows(self.writer.rows_of(self.period), rows, *bounds)
+        if merged.conflicts.num_rows:
+            self.run.replaces(canonical(merged.conflicts))
+        return moments_of(pa.concat_tables([merged.added, merged.conflicts]))
 
     def _check(
-        self,
-        period: str,
-        spans: list[Span],
-        new: FileEntry | None,
-        proof: Evidence,
-        incomplete: list[Span],
+        self, note: FileEntry | None, new: FileEntry | None, spans: list[Span], proof: Evidence
     ) -> None:
         """Raise if the node can't know all that a period had, or isn't of the archive's network."""
-        manifest = self.writer.manifest
-        note = manifest.files.get(period)
         held = [] if note is None else [(note.first, note.last + 1)]
-        needed = [*overlap(manifest.evidence.complete, spans), *overlap(held, spans)]
+        needed = [*overlap(self.writer.manifest.evidence.complete, spans), *overlap(held, spans)]
         lost = between_all(needed, replace(proof, set_aside=()).complete)
-        if lost:
-            begin = lost[0][0]
-            ends = [end for _, end in proof.answered]
-            if begin >= max(ends, default=begin):
-                raise self._refusal(period, "doesn't hold all of it yet")
-            if overlap(incomplete, lost):
-                raise self._refusal(period, "says itself that it may lack rows of it")
-            raise ArchiveError(
-                f"{self.store.uri}: {period} can't be asked for again: {self.client.base_url} may "
-                f"have forgotten rows before {moment_text(lost[-1][1])}; ask a node that remembers "
-                "more, or put back a copy of the file"
+        kind, why = ArchiveError, ""
+        if lost and lost[0][0] >= max((end for _, end in proof.answered), default=EVER[0]):
+            why = "doesn't hold all of it yet"
+        elif overlap(self.source.incomplete, lost):
+            why = "says itself that it may lack rows of it"
+        elif lost:
+            before = moment_text(lost[-1][1])
+            why = (
+                f"may have forgotten rows before {before}; ask a node that remembers more, or put "
             )
-        if note is not None and new is None:
+            why += "back a copy of the file"
+        elif note is not None and new is None:
             why = f"sends none of its {note.rows} rows; it is of another network, or has lost them"
-            raise self._refusal(period, why, NetworkMismatchError)
-        if _extent(new) != _extent(note) and not self._knows_neighbour(period):
+            kind = NetworkMismatchError
+        elif _extent(new) != _extent(note) and not self._knows_another():
             why = "sends no row that the archive holds; it may be of another network"
-            raise self._refusal(period, why, NetworkMismatchError)
+            kind = NetworkMismatchError
+        if why:
+            url = self.source.client.base_url
+            raise kind(f"{self.writer.store.uri}: {self.period} stays as it is: {url} {why}")
 
-    def _knows_neighbour(self, period: str) -> bool:
-        """Return whether the node has a last row of the sound files next to a period."""
-        files, partition = self.writer.manifest.files, self.writer.manifest.partition
-        begin, _ = layout.period_bounds(period, partition)
-        sound = files.keys() - self.damaged - {period}
-        others = sorted(sound, key=lambda x: abs(files[x].last - begin))
-        for other in others[:_NEIGHBOURS]:
-            last = files[other].last
-            steps = self._source().rows(last, last + 1)
-            new = pa.Table.from_batches([x for step in steps for x in step.batches], ARROW_SCHEMA)
-            known = within(self.writer.rows_of(other), last, last + 1)
-            if merge_rows(known, new, last, last + 1).absent.num_rows < known.num_rows:
-                return True
-        return False
-
-    def _refusal(
-        self, period: str, why: str, kind: type[ArchiveError] = ArchiveError
-    ) -> ArchiveError:
-        return kind(f"{self.store.uri}: {period} stays as it is: {self.client.base_url} {why}")
+    def _knows_another(self) -> bool:
+        """Return whether the node has a row of the archive's sound files; see `has_rows`."""
+        sound, manifest = Writer(self.writer.store), self.writer.manifest
+        wrong = {*self.damaged, self.period}
+        others = {period: note for period, note in manifest.files.items() if period not in wrong}
+        sound.manifest = replace(manifest, files=others)
+        return bool(others) and has_rows(self.source, sound, self.source.client.order[0])
 
 
 def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:
@@ -311,65 +264,48 @@ def _rebuild(store: Store) -> bool:
             ) from error
     else:
         return False
-    logger.warning(
-        "%s/%s is damaged; it is made again from the files, and none of it is proven",
-        store.uri,
-        layout.MANIFEST,
-    )
-    files = dict(_sound_files(store, query))
+    where = f"{store.uri}/{layout.MANIFEST}"
+    logger.warning("%s is damaged; it is made again, and nothing is proven", where)
+    files: dict[str, FileEntry] = {}
+    spans: list[Span] = []
+    for name in store.names(layout.CHANGES):
+        if (period := layout.period_named(name, query.partition)) is not None:
+            bounds = layout.period_bounds(period, query.partition)
+            note = _sound_note(store.read(name) or b"", bounds)
+            if isinstance(note, str):
+                logger.warning("%s/%s is left out: it %s", store.uri, name, note)
+            else:
+                files[period] = note
+                spans.append(bounds)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
-    evidence = Evidence(query.filters)
-    for span in _spans(files, query):
-        answer = Answer(span, Node("unknown"), (0, 0), reached=False)
-        evidence |= Evidence(query.filters, (answer,))
+    ends = [moment for note in files.values() for moment in (note.first, note.last + 1)]
+    known = clipped(joined(spans), min(ends, default=0), max(ends, default=0))
+    answers = (Answer(span, Node("unknown"), (0, 0), reached=False) for span in known)
+    evidence = Evidence(query.filters, tuple(answers))
     store.write(layout.MANIFEST, to_bytes(Manifest(query.partition, evidence, files)))
     return True
 
 
-def _sound_files(store: Store, query: Query) -> Iterator[tuple[str, FileEntry]]:
-    for name in store.names(layout.CHANGES):
-        period = layout.period_named(name, query.partition)
-        if period is None:
-            continue
-        bounds, note = layout.period_bounds(period, query.partition), _note(store.read(name) or b"")
-        wrong = "can't be read"
-        if note is not None:
-            wrong = check_file(store, File(name, (note,), *bounds, (bounds,))).wrong
-            if not wrong:
-                yield period, note
-                continue
-        logger.warning("%s/%s is left out: it %s", store.uri, name, wrong)
-
-
-def _note(content: bytes) -> FileEntry | None:
-    """Return what a file is; `None` where it can't be read, or is not what was written."""
+def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
+    """Return what a period's file is, or how it is wrong if it isn't as it was written."""
     try:
-        again, note = encode_rows(decode_rows(content))
-    except (pa.ArrowException, OSError, ValueError, KeyError):
-        return None
-    # The same rows give the same bytes, unless another release wrote them, of pyarrow or of this
-    # package. Its checksums alone don't tell all: they leave out headers and indexes.
-    if again != content and (not note.rows or _writer_of(again) == _writer_of(content)):
-        return None
-    footer = hashlib.sha256(read_footer(pa.BufferReader(content))).hexdigest()
-    digest = hashlib.sha256(content).hexdigest()
-    return replace(note, size=len(content), sha256=digest, footer=footer)
+        rows = decode_rows(content)
+        again, note = encode_rows(rows)
+        footer = read_footer(pa.BufferReader(content))
+        # The same rows give the same bytes, unless another release wrote them, of pyarrow or of
+        # this package. Its checksums alone don't show all: they leave out headers and indexes.
+        its = read_footer(pa.BufferReader(again))
+        if again != content and _writer_of(its) == _writer_of(footer):
+            return "is not what was written"
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        return f"can't be read: {error}"
+    digest, other = (hashlib.sha256(part).hexdigest() for part in (content, footer))
+    note = replace(note, size=len(content), sha256=digest, footer=other)
+    return find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds]) or note
 
 
-def _writer_of(content: bytes) -> str:
-    told = Footer(read_footer(pa.BufferReader(content))).metadata
+def _writer_of(footer: bytes) -> str:
+    told = Footer(footer).metadata
     codecs = {told.row_group(0).column(at).compression for at in range(told.num_columns)}
     return f"{told.created_by} {sorted(codecs)}"
-
-
-def _spans(files: dict[str, FileEntry], query: Query) -> list[Span]:
-    """Return the stretches of time of the files, those of neighbouring periods as one."""
-    spans: list[Span] = []
-    reached = None
-    for period, note in files.items():
-        begin, stop = layout.period_bounds(period, query.partition)
-        start = spans.pop()[0] if reached == begin else note.first
-        spans.append((start, note.last + 1))
-        reached = stop
-    return spans

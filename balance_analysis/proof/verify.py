@@ -1,7 +1,7 @@
 """Check that an archive is what it says, or name what is not.
 
-Each file is read once, and checked against the manifest. Where an export replaces a file meanwhile,
-the file is checked against the manifest of then. The rows can be compared with another source.
+Each file is read once, and checked against the manifest. Where a run replaces a file meanwhile, the
+check begins again. The rows can be compared with another source.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Literal
+from operator import itemgetter
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import (
-    ACCOUNTS,
     FILE_ORDER,
     combine_accounts,
     find_accounts,
     numbers_of,
+    times_of,
 )
-from balance_analysis.archive.datafile import OtherFileError, decode_rows
+from balance_analysis.archive.datafile import NO_ROWS, OtherFileError, decode_rows
+from balance_analysis.archive.layout import period_bounds
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
-    check_seen,
+    check_not_replaced,
     export_command,
     noted_files,
-    read_manifest,
 )
-from balance_analysis.archive.scan import File
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.sidecars import read_limits, read_names_file
+from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
@@ -54,7 +54,7 @@ from balance_analysis.proof.compare import (
 from balance_analysis.proof.ledger import check_ledger
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_microseconds
-from balance_analysis.spans import EVER, Span, between, clipped
+from balance_analysis.spans import EVER, Span, between, overlap
 from balance_analysis.text import (
     count_text,
     list_text,
@@ -70,23 +70,12 @@ _WAITING: Final = 1 << 20
 _BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES)
 """Folders of an archive whose files the manifest doesn't name."""
 
+_PLAIN: Final = (layout.LIMITS, layout.ASSETS, layout.LABELS)
+"""Files of an archive that have no rows."""
+
+_AWAY: Final = "move it out of the archive"
+
 _CONTRADICTION: Final = "the segments contradict themselves or the archive: find out what is right"
-
-NOBODY: Final = ACCOUNTS.empty_table()
-
-Kind = Literal[
-    "rows",
-    "manifest",
-    "checkpoint",
-    "limits",
-    "assets",
-    "labels",
-    "difference",
-    "interrupted",
-    "ledger",
-    "leftover",
-    "stranger",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +99,7 @@ class Problem:
         The periods that are to be asked for again.
     """
 
-    kind: Kind
+    kind: str
     what: str
     where: str
     mend: str
@@ -190,25 +179,6 @@ class VerifyReport(Record):
             yield "not compared", said, ""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedFile:
-    """A file of rows that was checked.
-
-    Attributes
-    ----------
-    wrong
-        What is wrong with it; empty if nothing is.
-    rows
-        How many it has.
-    accounts
-        Those that it has rows of, if nothing is wrong.
-    """
-
-    wrong: str
-    rows: int
-    accounts: pa.Table
-
-
 def verify(
     store: Store,
     *,
@@ -242,7 +212,7 @@ def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
     """Return a state of an archive without the evidence for periods whose files are wrong."""
     partition = snapshot.manifest.partition
     wrong = {period for each in report.problems for period in each.periods}
-    spans = between([layout.period_bounds(period, partition) for period in wrong], *EVER)
+    spans = between([period_bounds(period, partition) for period in wrong], *EVER)
     evidence = snapshot.evidence.clipped(spans)
     return replace(snapshot, manifest=replace(snapshot.manifest, evidence=evidence))
 
@@ -256,7 +226,7 @@ def _compared(report: VerifyReport, store: Store, other: Any, span: Span) -> Ver
     times = found.rows["timestamp"].map(to_microseconds)
     periods = times.map(lambda time: layout.period_of(time, partition))
     for period, rows in found.rows.groupby(periods):
-        begin, stop = layout.period_bounds(str(period), partition)
+        begin, stop = period_bounds(str(period), partition)
         options = ("--repair", "--since", moment_text(begin), "--until", moment_text(stop))
         url = other.base_url if hasattr(other, "base_url") else None
         mend, what = export_command(store, *options, url=url), _difference_text(rows, found.other)
@@ -290,37 +260,37 @@ def verify_store(
     ----------
     is_writer
         Whether the caller holds the lock: what seems to be under way is then left over.
+
+    Raises
+    ------
+    SnapshotGoneError
+        If runs replace files that seem wrong, again and again.
     """
-    report = VerifyReport(without_credentials(store.uri))
+
+    def check(snapshot: Snapshot) -> VerifyReport:
+        checking = _Checking(store, snapshot.manifest, is_writer)
+        with reporting(progress) as show:
+            return checking.run(show)
+
     try:
-        snapshot = read_snapshot(store)
+        return with_snapshot(store, check)
     except ArchiveDamagedError as error:
         said, mend = without_credentials(str(error)), export_command(store, "--repair")
-        return replace(report, problems=(Problem("manifest", said, layout.MANIFEST, mend),))
-    verification = _Verification(store, snapshot.manifest, is_writer)
-    with reporting(progress) as show:
-        verification.run(show)
-    evidence = snapshot.evidence
-    return replace(
-        report,
-        problems=tuple(verification.problems),
-        files=verification.files,
-        rows=verification.rows,
-        checkpoints=verification.checkpoints,
-        gaps=len(evidence.missing(*evidence.bounds)),
-        unproven=len(evidence.unproven),
-    )
+        wrong = Problem("manifest", said, layout.MANIFEST, mend)
+        return VerifyReport(without_credentials(store.uri), (wrong,))
 
 
 @dataclass(slots=True)
-class _Verification:
-    """One archive that is being checked.
+class _Checking:
+    """One state of an archive that is being checked.
+
+    A file that seems wrong, and that a run has replaced meanwhile, is a SnapshotGoneError.
 
     Attributes
     ----------
     problems
         What is wrong, so far.
-    files, rows, checkpoints
+    rows, checkpoints
         How many were checked.
     balances
         The last row of each account, of the files so far.
@@ -332,30 +302,44 @@ class _Verification:
     manifest: Manifest
     is_writer: bool
     problems: list[Problem] = field(default_factory=list)
-    files: int = 0
     rows: int = 0
     checkpoints: int = 0
     balances: list[pa.Table] = field(default_factory=list)
     is_broken: bool = False
 
-    def run(self, show: Report) -> None:
+    def run(self, show: Report) -> VerifyReport:
         """Check all files."""
-        self._check_pending()
-        due, notes = sorted(self.manifest.checkpoints), self.manifest.files
-        done, total = 0, max(sum(note.size for note in notes.values()), 1)
-        for period, note in notes.items():
-            begin, _ = layout.period_bounds(period, self.manifest.partition)
-            while due and due[0] <= begin:
-                self._check_checkpoint(due.pop(0))
-            self._check_period(period)
-            done += note.size
-            show(done / total, self.rows)
-        for moment in due:
-            self._check_checkpoint(moment)
+        partition, pending = self.manifest.partition, self.manifest.pending
+        periods = [*self.manifest.files]
+        if pending is not None:
+            periods += {pending.period}.difference(periods)
+            if not self._is_being_written():
+                name = self.manifest.changes_file(pending.period)
+                what = f"a run was cut off, or is under way: it replaces {name}"
+                mend = f"{self._command()} recovers it"
+                self._add("interrupted", what, layout.MANIFEST, mend)
+        # A checkpoint holds the balances before its moment.
+        steps: list[tuple[int, Callable[[], None]]] = [
+            *((at, partial(self._check_checkpoint, at)) for at in self.manifest.checkpoints),
+            *((period_bounds(x, partition)[0], partial(self._check_period, x)) for x in periods),
+        ]
+        for done, (_, check) in enumerate(sorted(steps, key=itemgetter(0)), 1):
+            check()
+            show(done / len(steps), self.rows)
         self._check_others()
         self._check_names()
+        evidence = self.manifest.evidence
+        return VerifyReport(
+            without_credentials(self.store.uri),
+            tuple(self.problems),
+            files=len(self.manifest.files),
+            rows=self.rows,
+            checkpoints=self.checkpoints,
+            gaps=len(evidence.missing(*evidence.bounds)),
+            unproven=len(evidence.unproven),
+        )
 
-    def _add(self, kind: Kind, what: str, where: str, mend: str, *periods: str) -> None:
+    def _add(self, kind: str, what: str, where: str, mend: str, *periods: str) -> None:
         self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
 
     def _command(self, *options: str) -> str:
@@ -364,195 +348,125 @@ class _Verification:
     def _is_being_written(self) -> bool:
         return not self.is_writer and writer_of(self.store) is not None
 
-    def _check_pending(self) -> None:
-        """Report a run that was cut off, and take its file as done if it is there."""
-        pending = self.manifest.pending
-        if pending is None:
-            return
-        name = self.manifest.changes_file(pending.period)
-        if not self._is_being_written():
-            what = f"a run was cut off, or is under way: it replaces {name}"
-            self._add("interrupted", what, layout.MANIFEST, f"{self._command()} recovers it")
-        if not _read_noted(self.store, name, pending.file)[1]:
-            self.manifest = self.manifest.settle()
-
     def _check_period(self, period: str) -> None:
-        file = _file_of(self.manifest, period)
-        checked = check_file(self.store, file)
-        while checked.wrong:
-            # A run may have replaced it since.
-            now = read_manifest(self.store)
-            files = [_file_of(x, period) for x in (now, now.settle()) if period in x.files]
-            other = next((each for each in files if each != file), None)
-            if other is None or now == self.manifest:
-                break
-            self.manifest, file = now, other
-            checked = check_file(self.store, file)
-        self.files += 1
-        self.rows += checked.rows
-        if not checked.wrong:
-            self.balances.append(checked.accounts)
+        name, notes = self.manifest.changes_file(period), self.manifest.notes(period)
+        found = [_read(self.store, name, note) for note in notes]
+        at = next((n for n, (_, wrong) in enumerate(found) if not wrong), 0)
+        (rows, wrong), note = found[at], notes[at]
+        if note != self.manifest.files.get(period):
+            if wrong:
+                return  # it is announced, and not there yet
+            self.manifest = self.manifest.settle()
+        bounds, spans = self._covered(period)
+        wrong = wrong or find_wrong_rows(rows, note, bounds, spans)
+        if not wrong:
+            self.rows += rows.num_rows
+            self.balances.append(find_accounts(rows))
             if sum(part.num_rows for part in self.balances) > _WAITING:
                 self.balances = [combine_accounts(self.balances)]
             return
+        check_not_replaced(self.store, name, notes)
         self.is_broken = True
-        if file.spans:
-            self._add("rows", checked.wrong, file.name, self._command("--repair"), period)
+        if spans:
+            self._add("rows", wrong, name, self._command("--repair"), period)
         else:
-            covers = self._command("--since", moment_text(file.begin), "--fill-gaps")
+            covers = self._command("--since", moment_text(bounds[0]), "--fill-gaps")
             mend = f"put back a copy of it, or cover its time with `{covers}`"
-            self._add("rows", checked.wrong, file.name, mend)
+            self._add("rows", wrong, name, mend)
+
+    def _covered(self, period: str) -> tuple[Span, list[Span]]:
+        """Return the bounds of a period, and its answered stretches."""
+        bounds = period_bounds(period, self.manifest.partition)
+        return bounds, overlap(self.manifest.evidence.answered, [bounds])
 
     def _check_checkpoint(self, moment: int) -> None:
-        name, note = layout.checkpoint_file(moment), self.manifest.checkpoints.get(moment)
-        if note is None:
-            return  # a run has replaced rows before it since
-        content, wrong = _read_noted(self.store, name, note)
+        name, note = layout.checkpoint_file(moment), self.manifest.checkpoints[moment]
+        rows, wrong = _read(self.store, name, note)
         if not wrong and not self.is_broken:
-            wrong = self._compare_checkpoint(content, moment)
+            self.balances = [combine_accounts(self.balances)]
             self.checkpoints += 1
-        # Where rows before it came meanwhile, it is not what the archive goes by any more.
-        if wrong and read_manifest(self.store).checkpoints.get(moment) == note:
+            if not canonical(rows).equals(canonical(self.balances[0].select(COLUMNS))):
+                wrong = f"is not what the rows before {moment_text(moment)} add up to"
+        if wrong:
+            check_not_replaced(self.store, name, (note,))
             self._add("checkpoint", wrong, name, self._command("--repair"))
-
-    def _compare_checkpoint(self, content: bytes, moment: int) -> str:
-        self.balances = [combine_accounts(self.balances)]
-        expected = canonical(self.balances[0].select(COLUMNS))
-        try:
-            rows = decode_rows(content)
-        except (pa.ArrowException, OSError) as error:
-            return _unreadable(error)
-        is_right = canonical(rows).equals(expected)
-        return "" if is_right else f"is not what the rows before {moment_text(moment)} add up to"
 
     def _check_others(self) -> None:
         """Read the files that have no rows."""
-        again = "remove it; the next run writes a new one"
-        self._try_reading("limits", layout.LIMITS, lambda _: network.read_limits(self.store), again)
-        names: tuple[Kind, ...] = ("assets", "labels")
-        for kind, file in zip(names, (layout.ASSETS, layout.LABELS), strict=True):
-            written = f"{self._command(f'--{kind}', 'FILE')} writes a new one"
-            self._try_reading(kind, file, partial(network.read_names_file, self.store), written)
-
-    def _try_reading(self, kind: Kind, name: str, read: Callable[[str], object], mend: str) -> None:
-        try:
-            read(name)
-        except ArchiveError as error:
-            self._add(kind, str(error), name, mend)
+        for name in _PLAIN:
+            kind = name[1:].partition(".")[0]
+            try:
+                if name == layout.LIMITS:
+                    read_limits(self.store)
+                else:
+                    read_names_file(self.store, name)
+            except ArchiveError as error:
+                mend = f"{self._command(f'--{kind}', 'FILE')} writes a new one"
+                if name == layout.LIMITS:
+                    mend = "remove it; the next run writes a new one"
+                self._add(kind, str(error), name, mend)
 
     def _check_names(self) -> None:
         """Look for files that should not be there."""
-        known = {layout.MANIFEST, layout.ASSETS, layout.LABELS, layout.LIMITS, layout.LOCK}
-        known.add(layout.HOLDER)
-        names = self.store.names()
-        # In this order: what is written is announced before, and what nobody writes now and is
-        # still there was left.
+        known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_PLAIN, *noted_files(self.manifest)}
+        names = [name for name in self.store.names() if name not in known]
+        # After the names: what nobody writes now, and is still there, was left.
         is_being_written = self._is_being_written()
-        for manifest in (self.manifest, read_manifest(self.store)):
-            known |= noted_files(manifest).keys()
         for name in names:
-            if name in known:
+            is_left = is_leftover(name) or name.startswith(layout.CHECKPOINTS)
+            if is_being_written if is_left else name.startswith(_BESIDE):
                 continue
             try:
-                if not self._is_expected(name, is_being_written=is_being_written):
-                    self._add_stranger(name)
+                if not self.store.has(name):
+                    continue
             except ArchiveDamagedError as error:
-                self._add("stranger", str(error), name, "move it elsewhere")
-
-    def _is_expected(self, name: str, *, is_being_written: bool) -> bool:
-        """Whether a file that the manifest doesn't name may be there, or is gone by now."""
-        if is_leftover(name) or name.startswith(layout.CHECKPOINTS):
-            may_be = is_being_written or name.startswith(layout.STAGED)
-        else:
-            may_be = name.startswith(_BESIDE)
-        return may_be or not self.store.has(name)
-
-    def _add_stranger(self, name: str) -> None:
-        period = layout.period_named(name, self.manifest.partition)
-        if is_leftover(name):
-            what = "was left by an interrupted write, or is being written"
-            self._add("leftover", what, name, f"{self._command()} removes it")
-        elif name.startswith(layout.CHECKPOINTS):
-            what = "is not in the manifest: an interrupted run left it"
-            self._add("leftover", what, name, f"{self._command()} writes a new one; else remove it")
-        elif period is not None and _covered(self.manifest, period):
-            what = "is not in the manifest, which says that its rows came"
-            mend = f"{self._command('--repair')}; if it stays, move it out of the archive"
-            self._add("rows", what, name, mend, period)
-        elif name.startswith(layout.CHANGES):
-            what = "is not in the manifest, but engines that read the folder take its rows"
-            self._add("stranger", what, name, "move it out of the archive")
-        else:
-            self._add("stranger", "is no part of an archive", name, "move it elsewhere")
+                self._add("stranger", str(error), name, _AWAY)
+                continue
+            check_not_replaced(self.store, name, ())
+            period = layout.period_named(name, self.manifest.partition)
+            if is_left:
+                mend = f"{self._command()} removes it, or writes a new one; else remove it"
+                self._add("leftover", "an interrupted run left it", name, mend)
+            elif period is not None and self._covered(period)[1]:
+                what = "is not in the manifest, which says that its rows came"
+                mend = f"{self._command('--repair')}; if it stays, {_AWAY}"
+                self._add("rows", what, name, mend, period)
+            else:
+                self._add("stranger", "is no part of the archive", name, _AWAY)
 
 
-def _file_of(manifest: Manifest, period: str) -> File:
-    bounds = layout.period_bounds(period, manifest.partition)
-    notes, spans = (manifest.files[period],), _covered(manifest, period)
-    return File(manifest.changes_file(period), notes, *bounds, tuple(spans))
-
-
-def _covered(manifest: Manifest, period: str) -> Sequence[Span]:
-    """Return the answered stretches of a period."""
-    bounds = layout.period_bounds(period, manifest.partition)
-    return [*clipped(manifest.evidence.answered, *bounds)]
-
-
-def check_file(store: Store, file: File) -> CheckedFile:
-    """Read a file of rows, and compare it with its note.
-
-    Raises
-    ------
-    ArchiveError
-        If the archive is not there: a worker may not reach its folder.
-    """
-    content, wrong = _read_noted(store, file.name, file.notes[0])
-    if wrong:
-        check_seen(store, layout.MANIFEST)
-        return CheckedFile(wrong, 0, NOBODY)
-    try:
-        rows = canonical(decode_rows(content), sort=False)
-    except (pa.ArrowException, OSError) as error:
-        return CheckedFile(_unreadable(error), 0, NOBODY)
-    accounts = numbers_of(rows)
-    wrong = "; ".join(_findings(file, accounts, rows["timestamp"].cast(pa.int64()).to_numpy()))
-    return CheckedFile(wrong, rows.num_rows, NOBODY if wrong else find_accounts(rows))
-
-
-def _read_noted(store: Store, name: str, note: FileEntry) -> tuple[bytes, str]:
-    """Return a file's content, and how it is not what was written; nothing where it is."""
+def _read(store: Store, name: str, note: FileEntry) -> tuple[pa.Table, str]:
+    """Return a file's rows, and how it is not what was written; empty if it is."""
     try:
         content = store.read(name)
-    except (OSError, ArchiveError) as error:
-        return b"", f"can't be read: {error}"
-    return content or b"", note.mismatch(content)
+        if content is None or (wrong := note.mismatch(content)):
+            return NO_ROWS, "is missing" if content is None else wrong
+        return canonical(decode_rows(content), sort=False), ""
+    except OtherFileError as error:
+        return NO_ROWS, str(error)
+    except (pa.ArrowException, OSError, ArchiveError) as error:
+        return NO_ROWS, f"can't be read: {error}"
 
 
-def _unreadable(error: Exception) -> str:
-    """Return how a file is wrong that can't be read, or has other columns than a table."""
-    return str(error) if isinstance(error, OtherFileError) else f"can't be read: {error}"
-
-
-def _findings(file: File, accounts: NDArray[np.int64], times: NDArray[np.int64]) -> Iterator[str]:
-    note = file.notes[0]
+def find_wrong_rows(rows: pa.Table, note: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
+    """Return how rows contradict a file's note, its period or its answered stretches, in words."""
+    accounts, times, said = numbers_of(rows), times_of(rows), list[str]()
     steps = np.sign(np.diff(accounts))
     if np.any((steps < 0) | ((steps == 0) & (np.diff(times) < 0))):
-        yield f"its rows are not in the order {', '.join(FILE_ORDER)}"
+        said.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
     order = np.lexsort([times, accounts])
     is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
-    edges = np.array(file.spans, np.int64).ravel()
-    for count, what in (
-        (np.sum(is_same), "repeat the account and timestamp of another"),
-        (np.sum((times < file.begin) | (times >= file.stop)), "are not of its period"),
-        (
-            np.sum(np.searchsorted(edges, times, side="right") % 2 == 0),
-            "are outside of the answered time",
-        ),
+    outside = np.searchsorted(np.array(spans, np.int64).ravel(), times, side="right") % 2 == 0
+    for is_wrong, what in (
+        (is_same, "repeat the account and timestamp of another"),
+        ((times < bounds[0]) | (times >= bounds[1]), "are not of its period"),
+        (outside, "are outside of the answered time"),
     ):
-        if count:
-            yield f"{count} of its rows {what}"
+        if count := np.sum(is_wrong):
+            said.append(f"{count} of its rows {what}")
     if len(times) != note.rows or not note.rows:
-        yield f"has {len(times)} rows, not {note.rows}"
+        said.append(f"has {len(times)} rows, not {note.rows}")
     elif (times.min(), times.max()) != (note.first, note.last):
         found = range_text(int(times.min()), int(times.max()))
-        yield f"has rows from {found}, not from {range_text(note.first, note.last)}"
+        said.append(f"has rows from {found}, not from {range_text(note.first, note.last)}")
+    return "; ".join(said)

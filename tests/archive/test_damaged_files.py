@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.archive.network import limits_row, read_limits, to_timeline
+from balance_analysis.archive.sidecars import limits_row, read_limits, to_timeline
 from balance_analysis.files.parquet import encode_parquet
 from tests.analysis.tables import arrow_from, table_of
 from tests.cli.running import invoke
@@ -34,7 +34,10 @@ LIMITS = ba.NetworkLimits(
 )
 START = 1_680_307_200_000_000
 TABLE = table_of([("a" * 64, "TYPE", "b" * 64, "", START + at, at) for at in range(5)])
-TABLE.attrs["balance_analysis"] = {"source": "http://node", "known": [["a", "b"]]}
+TABLE.attrs["balance_analysis"] = {
+    "source": "http://node",
+    "known": [["2023-04-01T00:00:00Z", "2023-04-02T00:00:00Z"]],
+}
 CONFIG = b"""[export.main]
 url = ["http://127.0.0.1:3008"]
 archive = "somewhere"

@@ -135,7 +135,7 @@ def _leave(writer, rows, *, torn):
     file = layout.changes_file(period, writer.manifest.partition)
     writer.amend(writer.manifest.announce(period, note, writer.manifest.evidence))
     if torn:
-        writer._store.write(file, content)
+        writer.store.write(file, content)
 
 
 def _rows(table):
