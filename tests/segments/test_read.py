@@ -173,7 +173,8 @@ def test_the_block_0_is_taken_and_nothing_was_before_it(tmp_path):
     archive = ba.Archive(tmp_path / "archive")
     ba.import_segments(archive, tmp_path / "segments")
     assert archive.read().equals(table)
-    assert archive.coverage()["source"].tolist() == [f"segments {CHAIN} 0-{len(TIMES) - 1}"]
+    [answer] = archive.snapshot().evidence.answers
+    assert (answer.node.name, answer.heights) == (f"segments {CHAIN}", (0, len(TIMES) - 1))
 
 
 def sharing(rows, each, twins):
