@@ -154,6 +154,9 @@ def _find_start(ask: Asker, start: int, end: int) -> int:
             return start
     # One question shows whether a row stands before the start, and if not, which comes first.
     oldest = find_oldest(ask, end, since if since <= start else EARLIEST)
+    if oldest is None and since <= start:
+        # A network may have been at rest for longer than one window.
+        oldest = find_oldest(ask, since, EARLIEST)
     if ask.incomplete:
         return start
     return end if oldest is None else max(start, oldest)
