@@ -110,7 +110,8 @@ class NodeSource:
     ) -> None:
         check_client(client)
         client.dead.clear()
-        self.client, self.filters = client, filters
+        self.client: Client = client
+        self.filters: Filters = filters
         self.stats: RequestStats = stats or RequestStats()
         self.steps_by_node: dict[str, int] = {}
         self.bad_rows: list[BadRow] = []
@@ -573,8 +574,8 @@ class Load:
     def __init__(self, client: Client, request: LoadRequest, before: Load | None = None) -> None:
         self.request = request
         self.interval: Span = (request.end, request.end)
-        self.rows = 0
-        self.evidence = Evidence(request.filters)
+        self.rows: int = 0
+        self.evidence: Evidence = Evidence(request.filters)
         self._seconds: float = before._seconds if before else 0.0  # noqa: SLF001 - of its own kind
         self._source: NodeSource = NodeSource(
             client,
