@@ -45,8 +45,13 @@ from .files.tables import write_table
 from .fill.export import export
 from .fill.imports import import_segments
 from .labels import Labels, account_labels, read_labels
-from .load.changes import Page, iter_balance_changes, iter_pages, load_balance_changes
-from .load.to_parquet import load_to_parquet
+from .load.changes import (
+    Page,
+    iter_balance_changes,
+    iter_pages,
+    load_balance_changes,
+    load_to_parquet,
+)
 from .naming import labelled
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node

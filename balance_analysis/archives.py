@@ -1,39 +1,43 @@
-"""An archive as it is used: read as of one state, and proven.
+"""The public face of an archive: names and filters in, one state read, its answer out.
 
-What it reads is a snapshot's to tell (`archive`), what proves it that of `proof`. Those who
-fill and mend one stand below: they take its files alone.
+`archive` reads a snapshot, `proof` verifies. What fills and repairs an archive needs its files
+alone.
 """
 
 from __future__ import annotations
 
 import copy
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.archive import network
+from balance_analysis.archive import sidecars
 from balance_analysis.archive.accounts import count_by
-from balance_analysis.archive.coverage import coverage_frame
-from balance_analysis.archive.digest import digest
-from balance_analysis.archive.explain import explain
-from balance_analysis.archive.network import limits
-from balance_analysis.archive.scan import Scan, check_columns, dask_frame
-from balance_analysis.archive.snapshot import Snapshot, with_snapshot
-from balance_analysis.archive.sql import connect
-from balance_analysis.archive.status import ArchiveStatus, read_status
+from balance_analysis.archive.digest import ArchiveDigest, digest
+from balance_analysis.archive.explain import Explanation, explain
+from balance_analysis.archive.snapshot import (
+    Scan,
+    Snapshot,
+    check_columns,
+    dask_frame,
+    with_snapshot,
+)
+from balance_analysis.archive.sql import views_of
+from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, takes_filters
-from balance_analysis.labels import Labels
+from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
+from balance_analysis.labels import Labels, note_names
 from balance_analysis.load.request import Report
 from balance_analysis.presentation import facts_html
 from balance_analysis.schema import (
+    ATTRS_KEY,
     COLUMNS,
     Instant,
     from_microseconds,
@@ -42,9 +46,12 @@ from balance_analysis.schema import (
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
+    from duckdb import DuckDBPyConnection
 
     from balance_analysis.proof.compare import Comparable
     from balance_analysis.proof.verify import VerifyReport
+
+T = TypeVar("T")
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
@@ -55,8 +62,8 @@ def to_archive(archive: Archive | PathLike) -> Archive:
 class Archive:
     """An archive of balance changes: a folder, or an address in an object store.
 
-    `export` fills it. What it holds is read with exact digits, and only where it is known to be
-    complete, unless the caller asks for what there is. `uri` is its address, `store` its files.
+    `export` fills it. Its methods read exact digits, and only where the archive is complete, unless
+    the caller passes `partial`. `uri` is its address, `store` its files.
 
     Parameters
     ----------
@@ -73,12 +80,7 @@ class Archive:
     def __init__(self, uri: PathLike) -> None:
         self.store: Store = Store(uri)
         self.uri: str = self.store.uri
-        self._state: Store | Snapshot = self.store
-
-    connect = connect
-    digest = digest
-    explain = explain
-    limits = limits
+        self._fixed: Snapshot | None = None
 
     def __repr__(self) -> str:
         return f"Archive({self.uri!r})"
@@ -90,14 +92,33 @@ class Archive:
             return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
 
     def snapshot(self) -> Snapshot:
-        """Return the state that the archive is in now: what it is bound to, and what it holds."""
-        return with_snapshot(self._state, lambda snapshot: snapshot)
+        """Return the current state of the archive: its query, its evidence, its files."""
+        return self._read(lambda snapshot: snapshot)
 
     def at(self, snapshot: Snapshot) -> Archive:
-        """Return the archive as of a state: what is read is of that, or SnapshotGoneError."""
+        """Return the archive fixed at a state; reading raises SnapshotGoneError once it is gone."""
         archive: Archive = copy.copy(self)
-        archive._state = snapshot
+        archive._fixed = snapshot
         return archive
+
+    def _read(self, read: Callable[[Snapshot], T]) -> T:
+        """Return what a function reads of the archive's state: the fixed one, or the current."""
+        return with_snapshot(self.store, read) if self._fixed is None else read(self._fixed)
+
+    def _ids(self) -> dict[str, set[str]]:
+        return self._read(Snapshot.ids)
+
+    def _ask(
+        self, given: FilterKeywords, read: Callable[[Snapshot, Filters], pd.DataFrame]
+    ) -> pd.DataFrame:
+        """Return what a function reads of a state and filters, with the names in its attrs."""
+        kept = sidecars.read_archive_names(self.store)
+        names = kept.but(given.get("assets"), given.get("labels"))
+        named: dict[str, Any] = {**given, **names.keywords()}
+        filters = make_filters(**named, ids=self._ids)
+        frame = self._read(lambda snapshot: read(snapshot, filters))
+        frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
+        return frame
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.
@@ -116,17 +137,32 @@ class Archive:
         """
         return coverage_frame(self.snapshot().evidence)
 
-    def assets(self) -> Assets:
-        """Return what the assets are called and how many decimals they have; maybe of none.
+    def limits(self) -> pd.DataFrame:
+        """Return the network's limits over time.
 
-        Exports were given them as `assets`, and tables that are read carry them. A damaged file
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each distinct snapshot, in the order in which they were seen: `first_seen`
+            and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
+            the fields of `NetworkLimits`; `extra` as JSON. A row from segments, which name each
+            change, holds from the time of its block to that of the next change.
+        """
+        rows = self._read(lambda snapshot: sidecars.read_limits(snapshot.store))
+        frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+        return frame
+
+    def assets(self) -> Assets:
+        """Return the names and decimals of assets that the archive keeps; maybe none.
+
+        Exports take them as `assets`, and tables read from the archive carry them. A damaged file
         raises ArchiveDamagedError.
         """
-        return network.read_archive_names(self.store).assets
+        return sidecars.read_archive_names(self.store).assets
 
     def labels(self) -> Labels:
         """Return the own names of parties, markets and accounts; maybe none: see `assets`."""
-        return network.read_archive_names(self.store).labels
+        return sidecars.read_archive_names(self.store).labels
 
     @takes_filters
     def read(
@@ -170,8 +206,8 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns)
-        how = {"start": start, "end": end, "partial": partial}
-        return network.ask(self._state, filters, Snapshot.read, columns, **how)
+        how: Any = {"start": start, "end": end, "partial": partial}
+        return self._ask(filters, lambda x, accounts: x.read(accounts, columns, **how))
 
     @takes_filters
     def iter_batches(
@@ -206,9 +242,7 @@ class Archive:
         **filters: Unpack[FilterKeywords],
     ) -> Scan:
         """Return what `read` would read, fixed at this moment; it takes and raises the same."""
-        accounts = network.make_archive_filters(
-            self.store, filters, lambda: with_snapshot(self._state, Snapshot.ids)
-        )
+        accounts = sidecars.make_archive_filters(self.store, filters, self._ids)
         return self.snapshot().scan(accounts, start, end, partial=partial)
 
     @takes_filters
@@ -274,7 +308,7 @@ class Archive:
         IncompleteError, ValueError
             If a row before `when` may be missing, unless `partial`; as `read`.
         """
-        held = network.ask(self._state, filters, Snapshot.balance_at, when, partial=partial)
+        held = self._ask(filters, lambda x, accounts: x.balance_at(accounts, when, partial=partial))
         return in_units(held, units, held.attrs)
 
     @takes_filters
@@ -286,7 +320,7 @@ class Archive:
         units: Units | None = None,
         **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
-        """Return what every account held before a moment: the `opening` of a table from there on.
+        """Return every balance before a moment: the `opening` of a table from then on.
 
         As `balance_at`, but a row at exactly `at` doesn't count. Give the filters of the table:
         an account of the opening without a row in the table counts as quiet.
@@ -307,7 +341,7 @@ class Archive:
             UTC]), `rows` (int64, its balance changes) and `balance` (decimal128(38, 0), at the end
             of the coverage; NA where it may have changed since it was last seen).
         """
-        found = network.ask(self._state, given, Snapshot.accounts, partial=partial)
+        found = self._ask(given, lambda x, accounts: x.accounts(accounts, partial=partial))
         return in_units(found, units, found.attrs)
 
     @takes_filters
@@ -327,13 +361,81 @@ class Archive:
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
     ) -> ArchiveStatus:
-        """Return what the archive holds: coverage, gaps, rows, files, and how old it is `now`.
+        """Return the status: coverage, gaps, rows, files, and the archive's age `now`.
 
-        To `count_accounts`, the files since the last checkpoint are read.
+        `count_accounts` reads the files since the last checkpoint.
         """
-        return with_snapshot(
-            self._state, lambda x: read_status(x, now=now, count_accounts=count_accounts)
-        )
+        return self._read(lambda x: read_status(x, now=now, count_accounts=count_accounts))
+
+    def explain(
+        self, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], *, at: Instant
+    ) -> Explanation:
+        """Return where an account's balance at a moment comes from, or why it is not known.
+
+        Parameters
+        ----------
+        account
+            Its four ids: by the names of `ACCOUNT_KEY`, as a row of `accounts` has them, or in its
+            order.
+        at
+            The moment; without a time zone UTC. A row at exactly that time counts.
+
+        Raises
+        ------
+        ArchiveError
+            If there is no archive, or a file that is read is damaged.
+        ValueError
+            If `account` doesn't have four ids.
+        """
+        return self._read(lambda snapshot: explain(snapshot, account, at))
+
+    def digest(self, *, start: Instant | None = None, end: Instant | None = None) -> ArchiveDigest:
+        """Return digests of the history, which are the same for each archive of the same history.
+
+        They don't depend on when and how often was exported, on the partition, or on how files are
+        encoded. All rows of the interval are read and checked.
+
+        Parameters
+        ----------
+        start, end
+            The interval, half-open; without a time zone UTC. By default all that is covered. Limits
+            and names belong to no interval: they are digested whole.
+
+        Raises
+        ------
+        ArchiveError
+            If there is no archive, or it is damaged.
+        ValueError
+            If `start` is not before `end`.
+
+        Notes
+        -----
+        `digest` is the SHA-256 of a line of JSON, ended by a line break, and then of the 32 bytes
+        of the SHA-256 of each UTC day that has rows, in time order. The line has the sorted keys
+        `complete`, `filters`, `unproven` and `version` (2) and no blanks. The intervals are pairs
+        of microseconds since 1970, joined; `filters` has the sorted ids of each column by which the
+        archive is bound. A day's SHA-256 is that of its rows, which are sorted by party, asset,
+        account type, market (as UTF-8 sorts) and time. A row has 56 bytes: the SHA-256 of its
+        account, its microseconds in 8 bytes and its balance in 16, both the lowest first. An
+        account's bytes are asset, account type, party and market, each in UTF-8 after its length in
+        4 bytes.
+        """
+        return self._read(lambda snapshot: digest(snapshot, start, end))
+
+    def connect(self) -> DuckDBPyConnection:
+        """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
+
+        `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units,
+        NULL where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits
+        with as many decimals as any asset has; where one has more than 18, it is a DOUBLE.
+        `accounts`, `coverage` and `limits` are as the methods return them; `assets` (`asset_id`,
+        `symbol`, `name`, `decimals`) and `labels` (`id`, of an account its ids with slashes
+        between, and `label`) are the names that the archive keeps.
+        DuckDB reads the files that the coverage names when a query runs. Results are exact in
+        `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It needs the
+        extra `sql`, or raises ModuleNotFoundError.
+        """
+        return self._read(views_of)
 
     def verify(
         self,
@@ -344,7 +446,7 @@ class Archive:
         end: Instant | None = None,
         progress: bool | Report | None = False,
     ) -> VerifyReport:
-        """Check that the archive is what it says, and return what is wrong and how to mend it.
+        """Check the archive against its manifest, and return each problem with its remedy.
 
         Every file is read: its digest, schema, order, rows and time; then the checkpoints by a
         recomputation from the rows, the limits, and whether anything is there that is no part of

@@ -99,7 +99,7 @@ def read_known(metadata: object) -> Known | None:
 
 
 def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
-    """Return what of its interval a load doesn't know, by what is told of it: see `Load`."""
+    """Return what of its interval a load doesn't know, by what is said of it."""
     known = read_known(metadata)
     if known is None:
         return []

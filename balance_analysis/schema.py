@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from balance_analysis.presentation import Record
+from balance_analysis.spans import Moments, Span
 from balance_analysis.text import EPOCH, to_duration
 
 if TYPE_CHECKING:
@@ -213,6 +214,11 @@ def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:
 def from_microseconds(microseconds: int) -> dt.datetime:
     """Return the moment that lies so many microseconds after 1970-01-01, in UTC."""
     return EPOCH + dt.timedelta(microseconds=microseconds)
+
+
+def to_moments(spans: Iterable[Span]) -> tuple[Moments, ...]:
+    """Return spans of microseconds as spans of datetimes, in UTC."""
+    return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
 
 
 FIRST_MOMENT: Final = to_microseconds("2015-01-01")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import presentation
-from balance_analysis.archive.status import Problem
 from balance_analysis.load import request
 from balance_analysis.presentation import facts_html, plain, rows_html
+from balance_analysis.proof.verify import Problem
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.loopback import LoopbackNode, random_history
 

@@ -1,4 +1,4 @@
-"""What an archive is, and reading it: manifest, data files, limits, runs, locks, status.
+"""An archive and its reading: manifest, data files, snapshots, runs, locks, status.
 
-It must not know how an archive is filled (`fill`), proven (`proof`), drawn or served.
+The room must not know how an archive is filled (`fill`), proven (`proof`), drawn or served.
 """

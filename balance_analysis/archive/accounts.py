@@ -1,7 +1,7 @@
-"""The accounts of a file's rows, without sorting these, and ranges of them.
+"""Find accounts, and ranges of accounts, in a file's rows without sorting them.
 
-In a file, an account's rows stand together, in time order, and accounts by the order of their ids.
-So accounts are known by where their rows begin and end, and a range of them is one stretch of rows.
+A file keeps the rows of an account together, in time order, and sorts accounts by their ids. So an
+account, or a range of accounts, is one stretch of rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "times
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 
 _ROUND: Final = 4
-"""Of so many slices there is a multiple: two workers, or four, are all busy to the end."""
+"""Round the number of slices up to a multiple of this, so that four workers finish together."""
 
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
@@ -40,22 +40,22 @@ ACCOUNTS: Final = pa.schema(
         *((name, pa.int64()) for name in ("rows", "first")),
     ]
 )
-"""Accounts: the last row of each, how many rows it has, and the time of its first, microseconds."""
+"""Schema of accounts: last row, number of rows, and time of the first row in microseconds."""
 
 _WAITING: Final = 1 << 20
-"""How many accounts of files wait to be added up."""
+"""Maximum number of accounts that wait to be combined."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Accounts that stand side by side in an archive's files.
+    """A range of accounts, in the order of an archive's files.
 
     Attributes
     ----------
     low
-        The first of them, or what stands before it.
+        The lower bound, inclusive.
     high
-        What stands behind the last of them; `None` where nothing does.
+        The upper bound, exclusive; `None` for no bound.
     """
 
     low: Key = ()
@@ -67,11 +67,11 @@ class KeyRange:
         return f"accounts {' '.join(said)}" if said else "all accounts"
 
     def overlaps(self, first: Key, last: Key) -> bool:
-        """Whether some of the accounts from one to another are among these."""
+        """Return whether the accounts from `first` to `last` overlap this range."""
         return last >= self.low and (self.high is None or first < self.high)
 
     def rows(self, rows: pa.Table) -> pa.Table:
-        """Return those of rows in a file's order that are of these accounts."""
+        """Return the rows of these accounts, from rows in a file's order."""
         if self == KeyRange():
             return rows
         columns = [rows[name] for name in FILE_KEY]
@@ -90,7 +90,7 @@ ALL: Final = KeyRange()
 
 
 def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.int64]:
-    """Return numbers that sort as accounts do, by default in a file, of canonical rows."""
+    """Return for each canonical row a number that sorts as its account, by default as in files."""
     ids = [rows[name].chunk(0) for name in names]
     codes = [column.indices.to_numpy() for column in ids]
     return account_numbers(codes, [len(column.dictionary) for column in ids])
@@ -108,7 +108,7 @@ def find_accounts(rows: pa.Table) -> pa.Table:
     Parameters
     ----------
     rows
-        The ids at least; of what they lack, the accounts have null, and 0 as the first time.
+        At least the ids; a missing column is null in the accounts, a missing time is 0.
     """
     rows = rows.unify_dictionaries()
     firsts = account_heads(rows)
@@ -125,14 +125,14 @@ def find_accounts(rows: pa.Table) -> pa.Table:
 
 
 def uncounted(accounts: pa.Table) -> pa.Table:
-    """Return accounts as if they had no rows, which are counted where they stand."""
+    """Return accounts with zero rows, where their rows are counted elsewhere."""
     none, never = np.zeros(len(accounts), np.int64), np.full(len(accounts), np.iinfo(np.int64).max)
     columns = [*accounts.select(COLUMNS).columns, pa.array(none), pa.array(never)]
     return pa.table(columns, schema=accounts.schema)
 
 
 def combine_accounts(parts: Iterable[pa.Table]) -> pa.Table:
-    """Return each account once, in the order of files, of accounts of files in time order."""
+    """Combine the accounts of files in time order: each account once, in file order."""
     total, waiting, size = ACCOUNTS.empty_table(), [], 0
     for some in parts:
         waiting.append(some)
@@ -182,14 +182,14 @@ def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> 
 
 
 def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:
-    """Return slices of about equal work that are together all accounts.
+    """Cut all accounts into slices of about equal work.
 
     Parameters
     ----------
     counts
         What `combine_accounts` returns.
     rows, accounts
-        How many a slice may have. An account is never split; one that has more rows stands alone.
+        Maximum of a slice. An account is never split; one with more rows has its own slice.
     """
     work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
     parts = int(np.ceil(work[-1])) if len(work) else 1

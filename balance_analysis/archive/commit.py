@@ -8,18 +8,15 @@ and forgets the announcement, or sees the new one and takes it as done.
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from types import FrameType
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.manifest import (
@@ -43,35 +40,6 @@ from balance_analysis.spans import Span
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 _KNOWN, _NEW = 1, 2
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def deferred_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the block.
-
-    Python runs handlers in the main thread alone, between any two steps of it: an exception that
-    one raises would leave an archive's writer with half of a change. Other threads see none.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[int] = []
-
-    def wait(number: int, _: FrameType | None) -> None:
-        waiting.append(number)
-
-    # A handler that Python didn't set can't be set again, and is left alone.
-    ours = [number for number in _SIGNALS if signal.getsignal(number) is not None]
-    before = {number: signal.signal(number, wait) for number in ours}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for waited in waiting:
-            signal.raise_signal(waited)
-
 
 class Writer:
     """The one writer of an archive; whoever makes it holds the lock.
@@ -81,7 +49,7 @@ class Writer:
     store
         The archive's files.
     query
-        What a new archive is bound to; nothing is written before the first change.
+        The query of a new archive; nothing is written before the first change.
 
     Attributes
     ----------
@@ -95,7 +63,7 @@ class Writer:
         self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
 
     def recover(self) -> None:
-        """Finish or forget what an interrupted writer announced, and remove what it left."""
+        """Finish or forget an interrupted commit, and remove leftover files."""
         self._store.sweep()
         pending = self.manifest.pending
         if pending is not None:
@@ -104,24 +72,24 @@ class Writer:
             self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
 
     def amend(self, manifest: Manifest) -> None:
-        """Put a state in the place of this one."""
+        """Replace the manifest."""
         self._store.write(layout.MANIFEST, to_bytes(manifest))
         self.manifest = manifest
 
     def prove(self, evidence: Evidence) -> None:
-        """Replace the evidence for the rows, which stay as they are."""
+        """Replace the evidence; the rows stay."""
         if evidence != self.manifest.evidence:
             self.amend(replace(self.manifest, evidence=evidence))
 
     def keep_limits(self, limits: NetworkLimits) -> None:
-        """Note that the network's limits are these now; ArchiveError if their file is damaged."""
-        known = network.read_limits(self._store)
-        self._put_limits(network.to_timeline([*known.to_pylist(), network.limits_row(limits)]))
+        """Add the network's current limits; ArchiveError if their file is damaged."""
+        known = sidecars.read_limits(self._store)
+        self._put_limits(sidecars.to_timeline([*known.to_pylist(), sidecars.limits_row(limits)]))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
-        """Note all changes of the limits up to a moment; ArchiveError if their file is damaged."""
-        known = network.read_limits(self._store)
-        rows = network.with_timeline(known, changes, until)
+        """Add all changes of the limits up to a moment; ArchiveError if their file is damaged."""
+        known = sidecars.read_limits(self._store)
+        rows = sidecars.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
@@ -129,49 +97,43 @@ class Writer:
         self._store.write(layout.LIMITS, encode_parquet(rows))
 
     def rows_of(self, period: str) -> pa.Table:
-        """Return the rows of a period; ArchiveError if its file is not what the manifest says."""
+        """Return the rows of a period; ArchiveError if its file differs from the manifest."""
         name = self.manifest.changes_file(period)
         return read_noted(self._store, name, self.manifest.files.get(period))
 
     def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
-        """Make rows those of a period, and join newer evidence."""
-        content, note = encode_rows(rows) if rows.num_rows else (b"", None)
+        """Replace a period's rows and add evidence; without rows only add evidence."""
         both = self.manifest.evidence | evidence
-        self.put(period, note, both, lambda name: self._store.write(name, content))
+        if rows.num_rows:
+            self.put(period, encode_rows(rows), both)
+        else:
+            self.prove(both)
 
-    def put(
-        self,
-        period: str,
-        note: FileEntry | None,
-        evidence: Evidence,
-        put_file: Callable[[str], None],
-    ) -> None:
-        """Put a period's file in its place, and replace the evidence.
+    def put(self, period: str, encoded: tuple[bytes, FileEntry], evidence: Evidence) -> None:
+        """Replace a period's file, unless it is the same already, and the evidence.
 
         Parameters
         ----------
         period
-            Whose file it is.
-        note
-            What the file is; `None` where it stays as it is, or there is none.
+            The name of the period.
+        encoded
+            The file, as `encode_rows` returns it.
         evidence
-            The evidence from then on.
-        put_file
-            Puts the file under the name that it gets, whole; not called where it is there already.
+            The evidence for all rows from then on.
         """
-        if note is None or self.manifest.files.get(period) == note:
-            self.prove(evidence)
-            return
-        # Other rows may change the balances at all later months' starts.
-        begin, _ = layout.period_bounds(period, self.manifest.partition)
-        kept = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
-        state = replace(self.manifest, checkpoints=kept)
-        self.amend(state.announce(period, note, evidence))
-        put_file(self.manifest.changes_file(period))
-        self.amend(self.manifest.settle())
+        content, note = encoded
+        if self.manifest.files.get(period) != note:
+            # Other rows may change the balances at all later months' starts.
+            begin, _ = layout.period_bounds(period, self.manifest.partition)
+            kept = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
+            state = replace(self.manifest, checkpoints=kept)
+            self.amend(state.announce(period, note, evidence))
+            self._store.write(self.manifest.changes_file(period), content)
+            self.amend(self.manifest.settle())
+        self.prove(evidence)
 
     def checkpoint(self) -> None:
-        """Keep the balances of each month's start up to which there is no gap, and no others."""
+        """Keep the balances at each month's start before the first gap, and no others."""
         evidence = self.manifest.evidence
         start, end = evidence.bounds
         moments, before = [*layout.month_starts(start, end)], start
@@ -186,7 +148,7 @@ class Writer:
                 self._store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, start: int, before: int, moment: int) -> None:
-        """Keep the balances at a month's start, from those at the last one before it."""
+        """Keep the balances at a month's start, computed from the previous checkpoint."""
         known, since = NO_ROWS, start
         if note := self.manifest.checkpoints.get(before):
             with contextlib.suppress(ArchiveDamagedError):
@@ -209,7 +171,7 @@ class Writer:
 
 
 def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
-    """Return the rows of a file, or ArchiveError if it is not what is noted; none without note."""
+    """Return the rows of a file, none without note; ArchiveError if it differs from its note."""
     if note is None:
         return NO_ROWS
     content = store.read(name)
@@ -224,7 +186,7 @@ def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Known rows of a period and newer ones of a stretch of it, as one.
+    """Known rows of a period merged with newer rows of a stretch of it.
 
     Attributes
     ----------
@@ -250,7 +212,7 @@ class Merged:
 
 
 def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
-    """Merge the rows that are there with all of [start, end) that came."""
+    """Merge the known rows of a period with all new rows of [start, end)."""
     if not known.num_rows:
         return Merged(new, new, known, known)
     # The sort is stable: of two rows of an account at one time, the newer stands second.
@@ -271,6 +233,6 @@ def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
 
 
 def moments_of(rows: pa.Table) -> list[Span]:
-    """Return the moments of rows, as stretches of a microsecond each."""
+    """Return the moments of rows as spans of one microsecond."""
     times = np.unique(rows["timestamp"].cast(pa.int64()).to_numpy()).tolist()
     return [(time, time + 1) for time in times]

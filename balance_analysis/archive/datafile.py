@@ -39,19 +39,19 @@ ROW_GROUP: Final = 1 << 13
 NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
 _GROUPS: Final = 16
-"""So many row groups are read at once: more don't stay in a processor's cache."""
+"""Row groups that are read at once; more don't fit into a processor's cache."""
 
 _TAIL: Final = 1 << 16
 """Bytes that are read at once of a file's end, where the footer is."""
 
 _LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
-"""How much columns are compressed. Of a row group's few other ids it would save little."""
+"""Compression levels. The few other ids of a row group would save little."""
 
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
 
 
 def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
-    """Return rows as the content of a file, and what is noted of it.
+    """Return rows as the content of a file, and its entry for the manifest.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
 
 
 def in_file_order(rows: pa.Table) -> pa.Table:
-    """Return rows of `ARROW_SCHEMA` as `canonical` does, but in the order in which files stand."""
+    """Return canonical rows of `ARROW_SCHEMA`, sorted as in a file."""
     ordered = canonical(rows)
     # The rows are in time order within an account, which a stable sort keeps.
     return ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
 
 
 def decode_rows(content: bytes) -> pa.Table:
-    """Return the rows of a file's content, as they stand.
+    """Return the rows of a file's content, in its order.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def decode_rows(content: bytes) -> pa.Table:
 
 
 class OtherFileError(OSError):
-    """A file is not what is noted of it."""
+    """A file differs from its note."""
 
 
 def read_footer(source: pa.NativeFile) -> bytes:
@@ -123,7 +123,7 @@ def read_footer(source: pa.NativeFile) -> bytes:
 
 
 class Footer:
-    """What the end of a Parquet file tells: its row groups, and what each of them may have."""
+    """The footer of a Parquet file: its row groups and their statistics."""
 
     def __init__(self, content: bytes) -> None:
         self.digest: str = hashlib.sha256(content).hexdigest()
@@ -132,11 +132,11 @@ class Footer:
 
     @cached_property
     def metadata(self) -> pq.FileMetaData:
-        """What pyarrow reads of it."""
+        """The metadata, parsed by pyarrow."""
         return pq.read_metadata(pa.BufferReader(self._content))
 
     def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
-        """Return the least and the greatest value of a column in a row group, if it tells them."""
+        """Return the least and greatest value of a column in a row group; `None` if not stored."""
         key = group, column
         if key not in self._bounds:
             found = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
@@ -147,13 +147,13 @@ class Footer:
         return self._bounds[key]
 
     def groups_of(self, parties: Sequence[str]) -> range:
-        """Return the row groups that can have some parties or others between them; of none, all."""
+        """Return the range of row groups that may have these parties; without parties, all."""
         groups = range(self.metadata.num_row_groups)
         bounds: Callable[[int], Any] = partial(self.bounds, column=FILE_ORDER[0])
         try:
             begin = bisect_left(groups, min(parties), key=lambda at: bounds(at)[1])
             end = bisect_right(groups, max(parties), key=lambda at: bounds(at)[0])
-        except (ValueError, TypeError):  # no party, or so long a one that no bounds are told
+        except (ValueError, TypeError):  # no party, or one too long for stored bounds
             return groups
         return groups[begin:end]
 
@@ -163,14 +163,14 @@ def check_footer(
     notes: Iterable[FileEntry],
     parse: Callable[[bytes], Footer] = Footer,
 ) -> Footer:
-    """Return the footer of a file of rows, which must be that of one of the notes.
+    """Return the footer of a file of rows that matches one of the notes.
 
     Parameters
     ----------
     source, notes
-        The file, and what it may be.
+        The file, and the notes of which one must match.
     parse
-        Makes a footer of its bytes, or finds it where it has been read before.
+        Makes a footer from its bytes, or takes it from a cache.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def check_footer(
 
 
 def wrong_schema(schema: pa.Schema) -> str | None:
-    """Return how a file has other columns than a table."""
+    """Return how a file's columns differ from a table's; `None` if they don't."""
     found = schema.remove_metadata()
     if found.equals(ARROW_SCHEMA):
         return None
@@ -206,16 +206,16 @@ def wrong_schema(schema: pa.Schema) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """Which rows of a file are asked for.
+    """A choice of rows in a file.
 
     Attributes
     ----------
     allowed
-        The values that are asked for of some columns of ids.
+        The allowed values of some id columns.
     spans
         The times, disjoint, microseconds; `None` for all.
     key_range
-        The accounts, as they stand in the file.
+        The range of accounts.
     """
 
     allowed: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -224,12 +224,12 @@ class Predicate:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that tell whether a row is asked for."""
+        """The columns that the choice needs."""
         key = () if self.key_range == ALL else FILE_KEY
         return {*self.allowed, *key, *(() if self.spans is None else ("timestamp",))}
 
     def may_match(self, footer: Footer, group: int) -> bool:
-        """Whether a row group can have a row that is asked for, by its statistics."""
+        """Return whether a row group may have a chosen row, by its statistics."""
         for name, values in self.allowed.items():
             bounds = footer.bounds(group, name)
             if bounds and not any(bounds[0] <= value <= bounds[1] for value in values):
@@ -248,7 +248,7 @@ class Predicate:
         return self.key_range.overlaps(low, high)
 
     def select(self, rows: pa.Table) -> pa.Table:
-        """Return those of rows in a file's order that are asked for."""
+        """Return the chosen rows, from rows in a file's order."""
         rows = self.key_range.rows(rows)
         masks = [mask_of(rows[name], values) for name, values in self.allowed.items()]
         if self.spans is not None:
@@ -259,7 +259,7 @@ class Predicate:
 
 
 class DataFile:
-    """The rows of a file that is open; what is read of it is checked page by page."""
+    """The rows of an open file; each page read is checked."""
 
     def __init__(self, source: pa.NativeFile, footer: Footer) -> None:
         self.footer = footer
@@ -268,7 +268,7 @@ class DataFile:
         )
 
     def row_groups(self, predicate: Predicate) -> list[int]:
-        """Return the row groups that can have rows that are asked for."""
+        """Return the row groups that may have chosen rows."""
         groups = self.footer.groups_of(predicate.allowed.get(FILE_ORDER[0], ()))
         return [number for number in groups if predicate.may_match(self.footer, number)]
 
@@ -286,7 +286,7 @@ class DataFile:
         groups = range(self.footer.metadata.num_row_groups) if groups is None else groups
         rows = self._file.read_row_groups(list(groups), list(columns), use_threads=use_threads)
         for name in ACCOUNT_KEY:
-            # The head of a page, which has no checksum, tells how many ids there are.
+            # A page's header, which holds the number of ids, has no checksum.
             for chunk in rows[name].chunks if name in columns else ():
                 if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
                     raise OtherFileError(f"its column {name} refers to ids that it doesn't have")
@@ -301,16 +301,16 @@ class DataFile:
         at_once: int = _GROUPS,
         use_threads: bool = True,
     ) -> Iterator[pa.Table]:
-        """Yield the rows that are asked for, in the file's order, of some row groups at once.
+        """Yield the chosen rows in the file's order, some row groups at a time.
 
         Parameters
         ----------
         predicate, columns
             Which rows, and which columns of them.
         groups
-            Where they are; by default where the statistics allow it.
+            The row groups to read; by default those that may have chosen rows.
         at_once
-            How many row groups are in memory.
+            Number of row groups in memory.
         use_threads
             Whether to read columns side by side.
         """
@@ -321,9 +321,9 @@ class DataFile:
             yield predicate.select(rows).select(list(columns))
 
     def matching(self, groups: Sequence[int], predicate: Predicate) -> list[int]:
-        """Return the row groups that have a row of the ids that are asked for, by a look at these.
+        """Return the row groups that have a row with chosen ids; read only the id columns.
 
-        It is worth it where statistics tell little, as of a rare type of account.
+        This pays where statistics exclude little, as for a rare type of account.
         """
         rows = self.read(groups, list(predicate.allowed), use_threads=True)
         ends = np.cumsum([self.footer.metadata.row_group(number).num_rows for number in groups])
@@ -332,12 +332,12 @@ class DataFile:
         return [number for number, count in zip(groups, np.diff(counts), strict=True) if count]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close(force=True)
 
 
 def mask_of(column: pa.ChunkedArray, values: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which ids are some of these."""
+    """Return a mask of the ids that are among the values."""
     wanted = pa.array(values, pa.string())
     masks = [
         pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[chunk.indices.to_numpy()]

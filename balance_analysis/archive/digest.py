@@ -20,14 +20,13 @@ import pyarrow as pa
 
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import NO_ROWS, in_file_order
-from balance_analysis.archive.network import read_archive_names, read_limits, timeless
-from balance_analysis.archive.scan import Scan
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.archive.sidecars import read_archive_names, read_limits, timeless
+from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.rows import stable_order, to_records
-from balance_analysis.schema import Instant, from_microseconds, to_bounds
+from balance_analysis.schema import Instant, to_bounds, to_moments
 from balance_analysis.spans import EVER, Moments
 from balance_analysis.text import spans_text, without_credentials
 
@@ -40,7 +39,7 @@ _VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ArchiveDigest(Record):
-    """What tells the history in an archive from any other: SHA-256 in hex digits.
+    """Digests of an archive's history: SHA-256 in hex digits.
 
     Attributes
     ----------
@@ -49,7 +48,7 @@ class ArchiveDigest(Record):
     complete, unproven
         The covered intervals that were asked for, [start, end) each in UTC.
     rows
-        How many balance changes are in them.
+        Number of balance changes in them.
     digest
         Of these rows and intervals, and of the accounts that the archive is bound to.
     limits
@@ -78,49 +77,15 @@ class ArchiveDigest(Record):
         yield from ((name, getattr(self, name)) for name in names)
 
 
-def digest(
-    self: Readable, *, start: Instant | None = None, end: Instant | None = None
-) -> ArchiveDigest:
-    """Return digests of the history, which are the same for each archive of the same history.
-
-    They don't depend on when and how often was exported, on the partition, or on how files are
-    encoded. All rows of the interval are read, checked as they are.
-
-    Parameters
-    ----------
-    start, end
-        The interval, half-open; without a time zone UTC. By default all that is covered. Limits and
-        names are not of an interval: they are digested whole.
-
-    Raises
-    ------
-    ArchiveError
-        If there is no archive, or it is damaged.
-    ValueError
-        If `start` is not before `end`.
-
-    Notes
-    -----
-    `digest` is the SHA-256 of a line of JSON, ended by a line break, and then of the 32 bytes of
-    the SHA-256 of each UTC day that has rows, in time order. The line has the sorted keys
-    `complete`, `filters`, `unproven` and `version` (2) and no blanks. The intervals are pairs of
-    microseconds since 1970, joined; `filters` has the sorted ids of each column by which the
-    archive is bound. The SHA-256 of a day is that of its rows, which are sorted by party, asset,
-    account type, market (as UTF-8 sorts) and time. A row has 56
-    bytes: the SHA-256 of its account, its microseconds in 8 bytes and its balance in 16, both the
-    lowest first. An account's bytes are asset, account type, party and market, each in UTF-8 after
-    its length in 4 bytes.
-    """
-    begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
+def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> ArchiveDigest:
+    """Return digests of the history: see `Archive.digest`."""
+    first, last = to_bounds(start, end)
+    begin, stop = EVER[0] if first is None else first, EVER[1] if last is None else last
     if begin >= stop:
         raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-    return with_snapshot(self._state, lambda snapshot: _digest_of(snapshot, begin, stop))
-
-
-def _digest_of(snapshot: Snapshot, start: int, end: int) -> ArchiveDigest:
-    evidence = snapshot.evidence.within(start, end)
+    evidence = snapshot.evidence.within(begin, stop)
     complete, unproven = evidence.complete, evidence.unproven
-    files = tuple(snapshot.files(start, end))
+    files = tuple(snapshot.files(begin, stop))
     days = _days(Scan(snapshot.store, Filters(), files, Evidence()))
     head = {
         "version": _VERSION,
@@ -134,8 +99,8 @@ def _digest_of(snapshot: Snapshot, start: int, end: int) -> ArchiveDigest:
     names = read_archive_names(snapshot.store)
     return ArchiveDigest(
         uri=without_credentials(snapshot.store.uri),
-        complete=tuple((from_microseconds(a), from_microseconds(b)) for a, b in complete),
-        unproven=tuple((from_microseconds(a), from_microseconds(b)) for a, b in unproven),
+        complete=to_moments(complete),
+        unproven=to_moments(unproven),
         rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
         limits=_hex(timeless(read_limits(snapshot.store))),

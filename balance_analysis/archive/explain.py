@@ -1,4 +1,4 @@
-"""Where a balance comes from: its row, the file of that, and the node that sent it."""
+"""Explain a balance: its row, the file of the row, and the node that sent it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from balance_analysis.archive.scan import File, Scan
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.archive.snapshot import File, Scan, Snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record, plain
@@ -43,7 +42,7 @@ class CitedRow:
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Record):
-    """Why an account holds what it does at a moment, or why that is not known.
+    """Where an account's balance at a moment comes from, or why it is unknown.
 
     Attributes
     ----------
@@ -52,18 +51,18 @@ class Explanation(Record):
     at
         The moment, UTC.
     balance
-        What it holds, in the asset's smallest unit; `None` where that is not known.
+        The balance, in the asset's smallest unit; `None` if unknown.
     why
-        Why it is not known, or why it is 0 without a row; else `None`.
+        Why it is unknown, or 0 without a row; else `None`.
     row, before, after
-        The row that it rests on, the one before that, and the first one after the moment; `None`
-        where the archive has none.
+        The row of the balance, the one before it, and the first one after the moment; `None` if
+        the archive has none.
     carried
         How long the row's balance had been held at the moment.
     state
-        What is known of the row's time, as of `Archive.coverage`.
+        The state of the row's time, as in `Archive.coverage`.
     source
-        The node or the segments that answered for the row's time, the last one of several.
+        The node or segments that answered for the row's time; the last of several.
     asked, heights
         When it was asked, UTC, and its last block then. Answers of several runs are kept as one,
         with the first and the last moment, and the lowest and the highest block.
@@ -117,37 +116,14 @@ class Explanation(Record):
 
 
 def explain(
-    self: Readable,
-    account: Mapping[str, str] | Sequence[str] | pd.Series[Any],
-    *,
-    at: Instant,
+    snapshot: Snapshot, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], at: Instant
 ) -> Explanation:
-    """Return where an account's balance at a moment comes from, or why it is not known.
-
-    Parameters
-    ----------
-    account
-        Its four ids: by the names of `ACCOUNT_KEY`, as a row of `accounts` has them, or in its
-        order.
-    at
-        The moment; without a time zone UTC. A row at exactly that time counts.
-
-    Raises
-    ------
-    ArchiveError
-        If there is no archive, or a file that is read is damaged.
-    ValueError
-        If `account` doesn't have four ids.
-    """
+    """Return where an account's balance at a moment comes from: see `Archive.explain`."""
     is_plain = isinstance(account, tuple | list)
     found = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
     if len(found) != len(ACCOUNT_KEY):
         raise ValueError(f"an account has {', '.join(ACCOUNT_KEY)}, unlike {account!r}")
-    ids = dict(zip(ACCOUNT_KEY, map(str, found), strict=True))
-    return with_snapshot(self._state, lambda x: _explain(x, ids, to_microseconds(at)))
-
-
-def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanation:
+    ids, moment = dict(zip(ACCOUNT_KEY, map(str, found), strict=True)), to_microseconds(at)
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
     filters = Filters(asset, (party,), (market,), (kind,))
     cited, evidence = _Rows(snapshot, filters), snapshot.evidence.narrow(filters)
@@ -175,12 +151,11 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
         why = f"a change may be missing: {told} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
+    bare = replace(bare, carried=bare.at - row.timestamp, state=state)
     if answer is None:
-        return replace(bare, carried=bare.at - row.timestamp, state=state)
+        return bare
     return replace(
         bare,
-        carried=bare.at - row.timestamp,
-        state=state,
         source=without_credentials(answer.node.name),
         heights=answer.heights,
         asked=(from_microseconds(answer.asked[0]), from_microseconds(answer.asked[1])),
@@ -190,7 +165,7 @@ def _explain(snapshot: Snapshot, ids: dict[str, str], moment: int) -> Explanatio
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of an account in a state of an archive, which are looked for file by file."""
+    """The rows of an account in a snapshot, read file by file."""
 
     snapshot: Snapshot
     filters: Filters
@@ -201,7 +176,7 @@ class _Rows:
         return next((rows[0] for rows in found if rows), None)
 
     def last(self, until: int) -> CitedRow | None:
-        """Return the last row before a moment; a checkpoint tells when that was, if long ago."""
+        """Return the last row before a moment; a checkpoint spares reading older files."""
         held, since = self.snapshot.checkpoint(until - 1), EVER[0]
         if held is not None:
             since = held.stop

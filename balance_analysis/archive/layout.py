@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import re
 from collections.abc import Iterator
 from typing import Final, Literal
 
@@ -22,12 +21,10 @@ CHECKPOINTS: Final = "_checkpoints/"
 QUARANTINE: Final = "_quarantine/"
 DISPUTES: Final = "_disputes/"
 RUNS: Final = "_runs/"
-STAGED: Final = "_staged/"
 LOCK: Final = "_lock"
 HOLDER: Final = "_lock.json"
 
 _FORMATS: Final = {"day": "%Y-%m-%d", "month": "%Y-%m", "hour": "%Y-%m-%dT%H"}
-_PERIOD: Final = re.compile(r"\d{4}-\d\d(-\d\d(T\d\d)?)?", re.ASCII)
 _COLUMNS: Final = {"day": "date", "month": "month", "hour": "hour"}
 
 
@@ -52,17 +49,8 @@ def period_bounds(period: str, partition: Partition) -> tuple[int, int]:
     return to_microseconds(start), to_microseconds(end)
 
 
-def is_period(name: str) -> bool:
-    """Whether there is a day, a month or an hour of that name."""
-    try:
-        dt.datetime.fromisoformat(f"{name}-01" if len(name) == len("2023-04") else name)
-    except ValueError:
-        return False
-    return _PERIOD.fullmatch(name) is not None
-
-
 def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]:
-    """Yield the periods that have a part of [start, end), in time order."""
+    """Yield the periods that overlap [start, end), in time order."""
     while start < end:
         period = period_of(start, partition)
         yield period
@@ -83,18 +71,13 @@ def checkpoint_file(moment: int) -> str:
 
 
 def period_named(name: str, partition: Partition) -> str | None:
-    """Return the period whose file has a name, if it is the name of one."""
+    """Return the period of a file of rows by its name; `None` for another file."""
     period = name.removeprefix(f"{CHANGES}{_COLUMNS[partition]}=").removesuffix("/changes.parquet")
     with contextlib.suppress(ValueError):
         begin, _ = period_bounds(period, partition)
         if name == changes_file(period_of(begin, partition), partition):
             return period
     return None
-
-
-def staged_file(sha256: str) -> str:
-    """Return the name under which a file waits to be put in its place: what a sweep takes away."""
-    return f"{STAGED}.{sha256}.{sha256[:8]}.tmp"
 
 
 def month_starts(start: int, end: int) -> Iterator[int]:

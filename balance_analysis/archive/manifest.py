@@ -1,8 +1,8 @@
 """The manifest: the one small file that says what an archive holds.
 
 It names the query that the archive is bound to, the evidence for its rows, and what each of its
-files must be. A commit writes it last: what it doesn't say hasn't happened. As everything else is
-checked against it, it carries a digest of itself.
+files must be. A commit writes it last: what it doesn't name isn't committed. As all other files
+are checked against it, it carries a digest of itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OLDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What an archive is bound to from its first run on: its accounts, and a file's period."""
+    """The query of an archive, fixed by its first run: its accounts, and a file's period."""
 
     filters: Filters
     partition: layout.Partition
@@ -56,16 +56,16 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """What a file must be.
+    """A file's note in the manifest.
 
     Attributes
     ----------
     rows, size, sha256
-        Its rows, its bytes, and the SHA-256 of these.
+        Number of rows, number of bytes, and the SHA-256 of the bytes.
     first, last
         The timestamps of its first and its last row, microseconds.
     footer
-        The SHA-256 of its Parquet footer, by which a reader of a part recognises the file.
+        The SHA-256 of its Parquet footer, which identifies the file without reading all of it.
     """
 
     rows: int
@@ -76,7 +76,7 @@ class FileEntry:
     footer: str
 
     def mismatch(self, content: bytes | None) -> str:
-        """Return how a file's content differs from what was written; empty if it doesn't."""
+        """Return how a file's content differs from its note; empty if it doesn't."""
         if content is None:
             return "is missing"
         if len(content) != self.size:
@@ -111,7 +111,7 @@ class Manifest:
     checkpoints
         The file of the balances at each month's start, by that moment in microseconds.
     pending
-        What is being replaced.
+        The commit under way.
     """
 
     partition: layout.Partition
@@ -125,13 +125,8 @@ class Manifest:
         """What the archive is bound to."""
         return Query(self.evidence.filters, self.partition)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the archive holds nothing yet."""
-        return not (self.evidence.answers or self.files or self.pending)
-
     def notes(self, period: str) -> tuple[FileEntry, ...]:
-        """Return what a period's file may be: as it was noted, or as it is being replaced."""
+        """Return the notes of which a period's file matches one: the committed and the pending."""
         noted = [self.files[period]] if period in self.files else []
         if self.pending is not None and self.pending.period == period:
             noted.append(self.pending.file)
@@ -142,7 +137,7 @@ class Manifest:
         return layout.changes_file(period, self.partition)
 
     def announce(self, period: str, file: FileEntry, evidence: Evidence) -> Manifest:
-        """Return this state, about to hold a file and evidence."""
+        """Return the state that announces a file and its evidence."""
         return replace(self, pending=Pending(period, file, evidence))
 
     def settle(self) -> Manifest:
@@ -233,12 +228,12 @@ def _mend(store: Store) -> str:
 
 
 def read_manifest(store: Store) -> Manifest:
-    """Return the state that an archive is in now; see `parse`."""
+    """Return the current state of an archive; see `parse`."""
     return parse(store, store.read(layout.MANIFEST))
 
 
 def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partition:
-    """Return what a file is to hold: what is wanted, else as an archive has it, else a day."""
+    """Return a file's period: the wanted one, else the archive's, else a day."""
     if wanted not in (None, *get_args(layout.Partition)):
         raise ValueError(f'partition must be "day", "month" or "hour", not {wanted!r}')
     if wanted is not None or store.read(layout.MANIFEST) is None:
@@ -286,12 +281,12 @@ def write_empty(store: Store, query: Query) -> None:
 
 
 def export_command(store: Store, *options: str, url: str | None = None) -> str:
-    """Return the command that fills or mends an archive, ready to be pasted.
+    """Return the command that fills or repairs an archive, ready to paste.
 
     Parameters
     ----------
     options
-        What it needs besides the archive's own filters.
+        Its options besides the archive's filters.
     url
         The node; by default the one that the last run asked.
     """
@@ -314,7 +309,7 @@ def _last_source(store: Store) -> str:
 
 
 def check_seen(store: Store, name: str) -> None:
-    """Raise ArchiveError if a file that an archive has is not there, on this machine."""
+    """Raise ArchiveError if this machine doesn't see a file that the archive has."""
     if store.read(name) is None:
         raise ArchiveError(
             f"{platform.node()} does not find {store.uri}/{name}: every machine that works on an "
@@ -323,16 +318,22 @@ def check_seen(store: Store, name: str) -> None:
 
 
 def noted_files(manifest: Manifest) -> dict[str, tuple[FileEntry, ...]]:
-    """Return what each file may be, by its name: as it is noted, or as it is being replaced."""
+    """Return the notes of each file by its name: the committed and the pending one."""
     periods = [*manifest.files, *([manifest.pending.period] if manifest.pending else [])]
     files = {manifest.changes_file(period): manifest.notes(period) for period in periods}
     checkpoints = {layout.checkpoint_file(m): (x,) for m, x in manifest.checkpoints.items()}
     return {**files, **checkpoints}
 
 
+def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
+    """Return what a file may be now; ArchiveError if this machine doesn't see the archive."""
+    check_seen(store, layout.MANIFEST)
+    return noted_files(read_manifest(store)).get(name, ())
+
+
 def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) -> None:
-    """Raise SnapshotGoneError if a file may be something else by now than what was noted of it."""
-    if noted_files(read_manifest(store)).get(name, ()) != notes:
+    """Raise SnapshotGoneError if a file is noted otherwise by now."""
+    if notes_now(store, name) != notes:
         raise SnapshotGoneError(
             f"{store.uri}/{name} was replaced while the archive was read: read it again"
         )

@@ -1,7 +1,7 @@
-"""What one run does to an archive: one record, for its caller and in a file.
+"""The record of a run, for its caller and in a file.
 
 A report is written when the run begins, as incomplete, and again when it ends: one that was killed
-leaves the first. The bad rows that a run meets stand in a file beside it.
+leaves the first. Its bad rows are in a file beside it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Manifest, Query
-from balance_analysis.archive.network import limits_row
+from balance_analysis.archive.sidecars import limits_row
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError, ArchiveError, ArchiveLockedError, logger
+from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import facts_html
 from balance_analysis.rows import BadRow
-from balance_analysis.schema import NetworkLimits, from_microseconds
+from balance_analysis.schema import NetworkLimits, from_microseconds, to_moments
 from balance_analysis.spans import Moments, joined
 from balance_analysis.text import exact_text, range_text, without_credentials
 
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
 MOST_CONFLICTS: Final = 100
-"""Rows of conflicts that stand in a report; the archive holds the newer ones."""
+"""Maximum conflicting rows in a report; the archive holds the newer ones."""
 
 KEPT: Final = 400
 """The number of reports that are kept, the newest."""
@@ -48,13 +48,13 @@ def _now() -> dt.datetime:
 
 
 def _new_id() -> str:
-    """Return the name of a run that begins now; names sort by time."""
+    """Return the name of a run that starts now; names sort by time."""
     return f"{_now():{_STAMP}}-{secrets.token_hex(3)}"
 
 
 @dataclass(slots=True)
 class Run:
-    """What one run did to an archive, as its caller gets it and as its report has it.
+    """The record of one run: what it did to an archive.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class Run:
     error
         Why it failed.
     spans
-        What it asked for: pairs of a start and an end, datetimes in UTC.
+        The intervals that it asked for: pairs of a start and an end, datetimes in UTC.
     committed
-        What of it the archive holds now, as `spans`.
+        The intervals that it committed, as `spans`.
     rows
         The number of rows that the archive didn't hold.
     conflicts
@@ -87,14 +87,14 @@ class Run:
     damaged
         Files of the archive that are gone, or not as they were written.
     requests, seconds
-        What it cost.
+        Number of requests, and duration.
     source, block_height
         The node, and the last block that it held.
     limits
         The network's limits then, as a row of the archive's file of limits; `None` where the node
         has none.
     coverage_end
-        Where the archive ends now, UTC; `None` while it is empty.
+        The end of the archive, UTC; `None` while it is empty.
     lagging
         Whether no node holds the archive's end yet, so that none could be asked.
     query
@@ -158,40 +158,30 @@ class RunWriter:
     Attributes
     ----------
     record
-        What the caller gets, and the report has.
+        The record.
     stats
-        What its requests cost, counted while they are sent.
+        The statistics of its requests.
     bad_rows
         The rows that were set aside.
     limits
         The network's limits, if the node has any.
-    finished
-        A node whose chain stands still, and the time of its last block, microseconds: that block is
-        finished. `None` where a chain goes on, or the archive needs nothing of the block.
     """
 
     record: Run = field(default_factory=Run)
     stats: RequestStats = field(default_factory=RequestStats)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
-    finished: tuple[str, int] | None = None
-
-    @property
-    def asked_at(self) -> str:
-        """When the source was asked, ISO 8601 in UTC."""
-        return self.record.started.isoformat(timespec="seconds")
 
     def asks(self, start: int, end: int) -> None:
         """Note that [start, end), microseconds, is asked for."""
-        self.record.spans.append((from_microseconds(start), from_microseconds(end)))
+        self.record.spans += to_moments([(start, end)])
 
     def commits(self, start: int, end: int) -> None:
         """Note that [start, end) is in the archive."""
-        stretch = from_microseconds(start), from_microseconds(end)
-        self.record.committed = joined([*self.record.committed, stretch])
+        self.record.committed = joined([*self.record.committed, *to_moments([(start, end)])])
 
     def replaces(self, rows: pa.Table) -> None:
-        """Note rows that the archive held and that came otherwise, or not again."""
+        """Note rows of the archive that came with another balance or not at all."""
         self.record.conflicts += rows.num_rows
         left = MOST_CONFLICTS - len(self.record.conflicting_rows)
         self.record.conflicting_rows += [
@@ -206,7 +196,7 @@ class RunWriter:
 
     @contextlib.contextmanager
     def noting_damage(self, name: str) -> Iterator[None]:
-        """Note that a file beside the rows is damaged; that doesn't fail a run."""
+        """Note an ArchiveError as a damaged file beside the rows, without failing the run."""
         try:
             yield
         except ArchiveError as error:
@@ -230,15 +220,13 @@ def reported(
     writer: Writer,
     filling: RunWriter,
     on_report: Callable[[Run], object] | None = None,
-    *,
-    kind: Kind = "export",
 ) -> Iterator[None]:
     """Write a run's report when the block begins and when it ends.
 
     Parameters
     ----------
     store, writer, filling
-        The archive, and what fills the record.
+        The archive's files, its writer, and the writer of the record.
     on_report
         Called with the record when the run begins and when it has ended, however it did.
 
@@ -248,8 +236,7 @@ def reported(
         If the report can't be written, unless the run failed anyway.
     """
     run, tell = filling.record, on_report or (lambda _: None)
-    run.kind, run.coverage_end = kind, _end_of(writer.manifest)
-    run.query = writer.manifest.query
+    run.coverage_end, run.query = _end_of(writer.manifest), writer.manifest.query
     _write(store, run)
     tell(run)
     before = writer.manifest.evidence
@@ -257,14 +244,16 @@ def reported(
         yield
     except BaseException as error:
         run.outcome = "partial" if writer.manifest.evidence != before else "failed"
-        run.error = error_text(error)
+        said = str(error) or type(error).__name__
+        is_stopped = isinstance(error, KeyboardInterrupt)
+        run.error = "interrupted" if is_stopped else without_credentials(" ".join(said.split()))
         try:
             _end(store, writer.manifest, filling)
         except (OSError, ArchiveLockedError) as other:
             logger.warning("the run's report can't be written: %s", other)
         raise
     else:
-        is_news = run.rows or run.conflicts or run.bad_rows or kind == "repair"
+        is_news = run.rows or run.conflicts or run.bad_rows or run.kind == "repair"
         run.outcome = "complete" if is_news else "nothing new"
         _end(store, writer.manifest, filling)
     finally:
@@ -297,15 +286,15 @@ def iter_reports(store: Store) -> Iterator[Run]:
     """Yield the runs of an archive by their reports, the last one first; skip damaged ones."""
     for name in _report_names(store):
         try:
-            report = _read(store, name)
-        except (ArchiveDamagedError, OSError) as error:
-            logger.warning("%s", error)
+            report = msgspec.json.decode(store.read(name) or b"", type=Run)
+        except (ValueError, RecursionError, ArchiveError, OSError) as error:
+            logger.warning("%s/%s is damaged (%s): remove it", store.uri, name, error)
         else:
             yield report
 
 
 def last_success(store: Store) -> Run | None:
-    """Return the report of the last export that did all of what it was asked to."""
+    """Return the report of the last export that succeeded."""
     reports = iter_reports(store)
     return next((each for each in reports if each.kind == "export" and each.is_success), None)
 
@@ -326,20 +315,6 @@ def _forget_reports(store: Store) -> None:
 def _write(store: Store, run: Run) -> None:
     content = json.dumps(asdict(run), indent=1, default=dt.datetime.isoformat) + "\n"
     store.write(f"{layout.RUNS}{run.id}.json", content.encode())
-
-
-def _read(store: Store, name: str) -> Run:
-    try:
-        return msgspec.json.decode(store.read(name) or b"", type=Run)
-    except (ValueError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{store.uri}/{name} is damaged ({error}): remove it") from error
-
-
-def error_text(error: BaseException) -> str:
-    """Return an error as its report has it: in one line, without credentials."""
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return without_credentials(" ".join(str(error).split()) or type(error).__name__)
 
 
 def _end_of(manifest: Manifest) -> dt.datetime | None:

@@ -1,60 +1,373 @@
-"""One state of an archive, as its manifest had it when it was read.
+"""One state of an archive, as its manifest had it when it was read, and scans of its rows.
 
-Whatever is answered goes by one snapshot, so that an export that commits meanwhile can't give an
-answer two states. A file that was replaced since is read all the same where its rows of the
-snapshot's time are sure to be there; else the snapshot is gone, and the answer is made of the next.
+Each answer goes by one snapshot, so that an export that commits meanwhile can't mix two states. A
+file that was replaced since is still read if its rows of the snapshot's time are sure to be there;
+else the snapshot is gone, and the answer is made of the next.
+
+A scan names the rows that are asked for. It pickles, so that other machines can read it while the
+archive grows. As rows stand by account in every file, a slice of accounts is one stretch of each.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+import importlib
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.grid import to_times
+from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, times_of, uncounted
+from balance_analysis.archive.accounts import (
+    ALL,
+    FILE_KEY,
+    KeyRange,
+    combine_accounts,
+    find_accounts,
+    times_of,
+    uncounted,
+)
+from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
 from balance_analysis.archive.manifest import (
+    FileEntry,
     Manifest,
     check_not_replaced,
     lost_files,
     noted_files,
+    notes_now,
     parse,
 )
-from balance_analysis.archive.scan import File, LruCache, Scan, read_frame
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import IncompleteError, SnapshotGoneError
+from balance_analysis.errors import ArchiveDamagedError, IncompleteError, SnapshotGoneError
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of
-from balance_analysis.known import Known, note_evidence
+from balance_analysis.frame import frame_of, to_columns
+from balance_analysis.known import ROWS_KEY, Known, note_evidence
+from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_bounds, to_microseconds
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    ATTRS_KEY,
+    COLUMNS,
+    Instant,
+    from_microseconds,
+    to_bounds,
+    to_microseconds,
+)
 from balance_analysis.spans import EVER, Span, clipped
 from balance_analysis.text import moment_text, range_text, spans_text
+
+if TYPE_CHECKING:
+    import dask.dataframe as dd
 
 TAKE: Final = "`partial` takes what there is"
 
 _TRIES: Final = 10
-"""How often an answer is begun while one state after the other is gone before it is made."""
+"""Maximum attempts to read while exports replace one state after the other."""
 
-_PARSED: Final = LruCache(20_000)
-"""States by their version; each counts as many as it has files."""
+_FILES: Final = 8
+"""Files per task of a thread."""
+
+_REQUESTS: Final = 16
+"""Files of an object store that are read at once; most of the time is spent waiting."""
 
 T = TypeVar("T")
 
 
-class Readable(Protocol):
-    """An archive, for what reads it: a function of one is a method of `Archive`."""
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of rows, and the times that are read of it.
+
+    Attributes
+    ----------
+    name
+        Its name in the archive.
+    notes
+        Its notes in the manifest; it matches one, as it may be being replaced.
+    begin, stop
+        Its period, microseconds.
+    spans
+        The covered times to read, disjoint, in order.
+    is_final
+        Whether these are complete: a file that replaces it then has the same rows.
+    """
+
+    name: str
+    notes: tuple[FileEntry, ...]
+    begin: int
+    stop: int
+    spans: tuple[Span, ...]
+    is_final: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def bounds(self) -> tuple[Span, ...] | None:
+        """The times to read; `None` for all of its period."""
+        return None if self.spans == ((self.begin, self.stop),) else self.spans
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A choice of an archive's rows.
+
+    Attributes
+    ----------
+    store
+        Its files.
+    filters
+        Which accounts.
+    files
+        The files that may have rows, in time order.
+    evidence
+        The evidence for the rows.
+    """
 
     store: Store
-    _state: Store | Snapshot
+    filters: Filters
+    files: tuple[File, ...]
+    evidence: Evidence
+
+    def __str__(self) -> str:
+        if len(self.files) <= 1:
+            return "".join(map(str, self.files))
+        return f"{self.files[0]} to {self.files[-1]}"
+
+    def split(self, count: int) -> list[Scan]:
+        """Split the scan into scans of `count` files."""
+        starts = range(0, len(self.files), count)
+        return [replace(self, files=self.files[start : start + count]) for start in starts]
+
+    def rows(
+        self,
+        file: File,
+        columns: Sequence[str] = COLUMNS,
+        key_range: KeyRange = ALL,
+        *,
+        use_threads: bool = False,
+    ) -> Iterator[pa.Table]:
+        """Yield the chosen rows of a file, in its order.
+
+        Raises
+        ------
+        ArchiveError
+            If it can't be read.
+        """
+        predicate = Predicate(self.filters.allowed(), file.bounds, key_range)
+        with opened(self.store, file) as data:
+            yield from data.rows(predicate, columns, use_threads=use_threads)
+
+    def each(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
+        """Return a function's results for parts of this scan, by default its files, in parallel."""
+        if self.store.folder is not None:
+            return map_parallel(function, self.split(_FILES) if parts is None else parts)
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            return list(pool.map(function, self.split(1) if parts is None else parts))
+
+    def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+        """Yield all chosen rows, file by file; see `rows`."""
+        for file in self.files:
+            for rows in self.rows(file, columns, use_threads=True):
+                yield from rows.to_batches()
+
+    def extent(self) -> list[int]:
+        """Return the times of the first row and of the last one, microseconds; none without rows.
+
+        Only the files up to the first one that has rows are read, from both ends.
+        """
+        ends: list[int] = []
+        for files, function in ((self.files, np.min), (reversed(self.files), np.max)):
+            times_of_files = (map(times_of, self.rows(file, ["timestamp"])) for file in files)
+            found = ([function(times) for times in each if len(times)] for each in times_of_files)
+            ends += itertools.islice((int(function(each)) for each in found if each), 1)
+        return ends
+
+    def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
+        """Return the accounts of all files, with some columns: see `combine_accounts`.
+
+        Raises
+        ------
+        ArchiveError
+            If a file can't be read.
+        """
+        return combine_accounts(
+            find_accounts(rows) for file in self.files for rows in self.rows(file, columns)
+        )
+
+    def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
+        """Return the rows as a table, of all accounts or of a slice.
+
+        Raises
+        ------
+        ArchiveError
+            If a file can't be read.
+        """
+
+        def read(some: Scan) -> list[Part]:
+            found = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
+            return list(sort_parts(found))
+
+        table = merge([*itertools.chain(*self.each(read))])
+        note_evidence(table, self.evidence)
+        return table
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return the parts that identify a scan; file systems have no stable token."""
+        return self.store.uri, self.filters, self.files, self.evidence
+
+
+@contextlib.contextmanager
+def opened(
+    store: Store, file: File, parse: Callable[[bytes], Footer] = Footer
+) -> Iterator[DataFile]:
+    """Open a file of rows, which must match its notes, or if it is final its current ones.
+
+    Parameters
+    ----------
+    store, file
+        The archive's files, and which one.
+    parse
+        See `check_footer`.
+
+    Raises
+    ------
+    SnapshotGoneError
+        If it was replaced since.
+    ArchiveError
+        If it is damaged.
+    """
+    try:
+        with contextlib.closing(_open(store, file, parse)) as data:
+            yield data
+    except (pa.ArrowException, OSError) as error:
+        check_not_replaced(store, file.name, file.notes)
+        raise ArchiveDamagedError(
+            f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
+            "wrong"
+        ) from error
+
+
+def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFile:
+    notes: Any = file.notes
+    while True:
+        try:
+            source = store.open(file.name)
+            return DataFile(source, check_footer(source, notes, parse))
+        except (pa.ArrowException, OSError):
+            now = notes_now(store, file.name)
+            if not file.is_final or now in ((), notes):
+                raise
+            notes = now
+
+
+def check_columns(columns: Sequence[str]) -> None:
+    """Raise ValueError if these are not some of a table's columns, each once."""
+    names = [columns] if isinstance(columns, str) else list(columns)
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"a table has no columns {unknown}, only {list(COLUMNS)}")
+    if isinstance(columns, str) or not names or len(set(names)) < len(names):
+        raise ValueError(f"columns={columns!r} must be a list of at least one, each once")
+
+
+def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of a scan as a table: see `Archive.read`."""
+    if set(columns) == set(COLUMNS):
+        return scan.read()[list(columns)]
+    batches = scan.each(lambda some: list(some.iter_batches(columns)))
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    return to_columns(pa.Table.from_batches(itertools.chain(*batches), schema))
+
+
+def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
+    """Return the rows of a scan, one partition per file: see `Archive.to_dask`."""
+    dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
+    nothing = replace(scan, files=())
+    scans = scan.split(1) or [nothing]
+    begins = [_begin(some) for some in scans]
+    ids = [name for name in columns if name in ACCOUNT_KEY]
+    frame: dd.DataFrame = dask.from_map(
+        _read_partition,
+        scans,
+        args=(tuple(columns),),
+        meta=dask.utils.clear_known_categories(_read_partition(nothing, columns), ids),
+        divisions=(*begins, begins[-1]),
+        label="balance-changes",
+        enforce_metadata=False,
+    )
+    return frame
+
+
+def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
+    # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
+    # in another order.
+    table = read_frame(scan, names)
+    # Joined, only attrs stay that are the same in all partitions: how many rows are in one is not.
+    table.attrs.get(ATTRS_KEY, {}).pop(ROWS_KEY, None)
+    period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
+    return table.set_axis(period.rename("period"), axis=0)
+
+
+def _begin(scan: Scan) -> pd.Timestamp:
+    """Return when the period of the first file begins."""
+    begin = scan.files[0].begin if scan.files else 0
+    return pd.Timestamp(from_microseconds(begin)).as_unit("us")
+
+
+class LruCache:
+    """A cache that keeps the last used entries; safe for threads.
+
+    Parameters
+    ----------
+    most
+        Maximum size, in the unit of its user: entries, rows or bytes. The newest entry is always
+        kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size, self._lock = most, 0, threading.Lock()
+        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
+        """Return the entry of a key, else make it; `make` returns the entry and its size."""
+        found = self.peek(key)
+        if found is None:
+            found, size = make()
+            self.put(key, found, size)
+        return found
+
+    def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
+        """Return the entry of a key, or `None`."""
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key, (None, 0))[0]
+
+    def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
+        """Keep an entry, and drop the least recently used while they are too large."""
+        with self._lock:
+            self._size += size - self._found.pop(key, (None, 0))[1]
+            self._found[key] = made, size
+            while len(self._found) > 1 and self._size > self._most:
+                self._size -= self._found.popitem(last=False)[1][1]
+
+
+_PARSED: Final = LruCache(20_000)
+"""Manifests by version, measured in files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +379,9 @@ class Snapshot:
     store
         The archive's files.
     manifest
-        What it holds.
+        Its manifest.
     version
-        Another one for each state: a digest of the manifest.
+        The identity of the state: a digest of the manifest.
     """
 
     store: Store = field(compare=False)
@@ -77,7 +390,7 @@ class Snapshot:
 
     @property
     def evidence(self) -> Evidence:
-        """What is proven of the rows."""
+        """The evidence for the rows."""
         return self.manifest.evidence
 
     @property
@@ -86,15 +399,11 @@ class Snapshot:
         return tuple(self.evidence.complete)
 
     def known_since(self, end: int) -> int:
-        """Return since when every change up to `end` is known, in microseconds.
+        """Return the moment since which every change up to `end` is known, in microseconds.
 
-        What was seen last before that may have changed since.
+        A balance last seen before it may have changed.
         """
         return next((start for start, stop in self.known if start < end <= stop), end - 1)
-
-    def note_evidence(self, table: pd.DataFrame, filters: Filters) -> None:
-        """Note in a table's attrs the evidence for some accounts."""
-        note_evidence(table, self.evidence.narrow(filters))
 
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[File]:
         """Return the files that may have rows in [start, end) that is covered, in time order."""
@@ -123,14 +432,14 @@ class Snapshot:
         return File(layout.checkpoint_file(stop), (note,), begin, stop, ((begin, stop),))
 
     def files_since(self, start: int, end: int) -> list[File]:
-        """Return the files of [start, end), and those that tell what was held before it."""
+        """Return the files of [start, end), and those needed for the balances before it."""
         held = self.checkpoint(start)
         return [held, *self.files(held.stop, end)] if held else self.files(end=end)
 
     def scan(
         self, filters: Filters, start: Instant | None, end: Instant | None, *, partial: bool
     ) -> Scan:
-        """Return what is asked for of this state: see `Archive.scan`."""
+        """Return a scan of this state: see `Archive.scan`."""
         self.manifest.query.check_holds(filters)
         span = self.interval(start, end, partial=partial)
         evidence = self.evidence.narrow(filters)
@@ -190,11 +499,7 @@ class Snapshot:
         partial: bool = False,
     ) -> pd.DataFrame:
         """Return balance changes as a table: see `Archive.read`."""
-        scan = self.scan(filters, start, end, partial=partial)
-        table = read_frame(scan, columns)
-        if {*COLUMNS} <= {*columns}:
-            note_evidence(table, scan.evidence)
-        return table
+        return read_frame(self.scan(filters, start, end, partial=partial), columns)
 
     def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
         """Return the balance of every account at an instant: see `Archive.balance_at`."""
@@ -204,14 +509,14 @@ class Snapshot:
             first, _ = evidence.complete_bounds
             self.check_complete(min(first, moment), self.until(moment), evidence)
         seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
-        # Of what an account held before, nothing is asked: its last row is enough.
+        # Each account's last row is enough.
         table = frame_of(canonical(seen.select(COLUMNS)))
-        self.note_evidence(table, filters)
+        note_evidence(table, evidence)
         return held_at(table, when)
 
     def until(self, moment: int) -> int:
-        """Return up to where rows must be known to tell what was held at a moment."""
-        # A row at that very instant would count, but where what a node answered ends.
+        """Return the end of the time in which rows must be known for the balances at a moment."""
+        # A row at that instant counts, unless a node's answer ends there.
         return moment + (moment not in {end for _, end in self.evidence.reached})
 
     def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
@@ -224,14 +529,14 @@ class Snapshot:
         since = held.stop if held else span[0]
         later = [file for file in files if file.stop > since]
         earlier = files[: len(files) - len(later)]
-        # What accounts held before the checkpoint, that tells; its rows were counted before.
+        # The checkpoint holds the balances before it; their rows are counted in earlier files.
         parts = self._look(filters, earlier, [*FILE_KEY, "timestamp"])
         parts += map(uncounted, self._look(filters, [held] if held else [], COLUMNS))
         seen = combine_accounts([*parts, *self._look(filters, later, COLUMNS)])
         return _frame(seen.filter(pc.greater(seen["rows"], 0)), self.known_since(span[1]))
 
     def count_accounts(self) -> int:
-        """Return how many accounts have a row, by the last checkpoint and the files since."""
+        """Return the number of accounts with a row."""
         return int(self._keys().num_rows)
 
     def ids(self) -> dict[str, set[str]]:
@@ -264,7 +569,7 @@ class Snapshot:
 
 
 def read_snapshot(store: Store) -> Snapshot:
-    """Return the state that an archive is in now.
+    """Return the current state of an archive.
 
     The manifest is read each time, but decoded only if its bytes differ from the last ones: unlike
     times and sizes, bytes can't mislead.
@@ -284,16 +589,12 @@ def read_snapshot(store: Store) -> Snapshot:
     return Snapshot(store, _PARSED.get(version, decode), version)
 
 
-def with_snapshot(archive: Store | Snapshot, read: Callable[[Snapshot], T]) -> T:
-    """Return what is read of one state of an archive: a given one, or else of the first to stay."""
-    if isinstance(archive, Snapshot):
-        return read(archive)
+def with_snapshot(store: Store, read: Callable[[Snapshot], T]) -> T:
+    """Return what a function reads of the current state; if that is replaced meanwhile, retry."""
     for _ in range(_TRIES - 1):
-        try:
-            return read(read_snapshot(archive))
-        except SnapshotGoneError:
-            continue
-    return read(read_snapshot(archive))
+        with contextlib.suppress(SnapshotGoneError):
+            return read(read_snapshot(store))
+    return read(read_snapshot(store))
 
 
 def _frame(seen: pa.Table, since: int) -> pd.DataFrame:

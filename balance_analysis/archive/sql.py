@@ -1,4 +1,4 @@
-"""An archive as a database: views of it in DuckDB, which reads its files where they are."""
+"""Views of an archive in DuckDB, which reads its files in place."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import coverage_frame
-from balance_analysis.archive.network import read_archive_names, read_limits
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
+from balance_analysis.archive.sidecars import read_archive_names, read_limits
+from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveDamagedError
@@ -33,7 +33,7 @@ _ASSETS: Final = pa.schema(
 )
 _LABELS: Final = pa.schema({"id": _TEXT, "label": _TEXT})
 _MOST_DECIMALS: Final = 18
-"""Those of most contracts; they leave 20 of 38 digits to whole units."""
+"""The decimals of most contracts; they leave 20 of 38 digits to whole units."""
 
 _ACCOUNTS: Final = """
     create view accounts as
@@ -44,31 +44,15 @@ _ACCOUNTS: Final = """
 """
 
 
-def connect(self: Readable) -> DuckDBPyConnection:
-    """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
-
-    `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units, NULL
-    where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits with as
-    many decimals as any asset has; where one has more than 18, it is a DOUBLE. `accounts`,
-    `coverage` and `limits` are as the methods return them; `assets` (`asset_id`, `symbol`, `name`,
-    `decimals`) and `labels` (`id`, of an account its ids with slashes between, and `label`) are
-    what the archive was told.
-    DuckDB reads the files that the coverage names, when it is asked. Results are exact in
-    `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It takes the extra
-    `sql`, or raises ModuleNotFoundError.
-    """
-    return with_snapshot(self._state, views_of)
-
-
 def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnection:
-    """Return a connection to views of an archive: see `connect`.
+    """Return a connection to views of an archive: see `Archive.connect`.
 
     Parameters
     ----------
     snapshot
         The archive.
     is_locked
-        Whether what is asked reaches no other file, and nothing is spilled to one either.
+        Whether queries can read no other file and write none.
     """
     try:
         duckdb: Any = import_module("duckdb")  # an extra
@@ -77,12 +61,12 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
         raise ModuleNotFoundError(said, name=error.name) from error
     store, manifest = snapshot.store, snapshot.manifest
     if lost := snapshot.lost_files():
-        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; `verify` tells more"
+        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; run `verify`"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
     changes = [*map(manifest.changes_file, manifest.files)]
-    # A file that an export replaces meanwhile has rows that the other views don't know of.
+    # A file that an export replaces meanwhile has rows newer than the other views.
     spans = snapshot.evidence.answered
     names = read_archive_names(store)
     rows = _within(_rows(connection, store, changes), spans)
@@ -109,7 +93,7 @@ def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
 
 
 def _tables_of(names: Names) -> dict[str, pa.Table]:
-    """Return what assets and accounts are called, as tables."""
+    """Return the names of assets and accounts as tables."""
     assets = [
         {name: None if told == "" else told for name, told in asdict(each).items()}
         for each in names.assets.values()
@@ -151,7 +135,7 @@ def _rows(connection: DuckDBPyConnection, store: Store, files: Sequence[str]) ->
 
 
 def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:
-    """Return those of rows that lie in spans; where these are all time, the rows as they are."""
+    """Return the rows inside spans."""
     if EVER in spans:
         return rows
     bounds = ([f"timestamptz '{exact_text(at)}'" for at in span] for span in spans)

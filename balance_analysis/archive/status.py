@@ -1,20 +1,23 @@
-"""What an archive holds, in a few lines, and what a verification found in it."""
+"""What an archive says of itself: its coverage as a frame, its status in a few lines."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from balance_analysis.archive import network
+import pandas as pd
+
+from balance_analysis.archive import sidecars
 from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.evidence import STATES, Evidence
 from balance_analysis.presentation import Record
-from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import Moments, Span, joined
+from balance_analysis.schema import from_microseconds, to_moments
+from balance_analysis.spans import Moments, joined
 from balance_analysis.text import (
     Duration,
     count_text,
@@ -27,12 +30,24 @@ from balance_analysis.text import (
     without_credentials,
 )
 
+_MOMENT: Final = "datetime64[us, UTC]"
+_COVERAGE: Final[dict[str, Any]] = {
+    "start": _MOMENT,
+    "end": _MOMENT,
+    "state": pd.CategoricalDtype([*STATES]),
+    "source": "str",
+    "block_height": "Int64",
+    "first_block_height": "Int64",
+    "asked_at": _MOMENT,
+    "first_asked_at": _MOMENT,
+    "confirmed_by": "str",
+}
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus(Record):
-    """What an archive holds. As text it is an overview for the terminal.
+    """The status of an archive. As text it is an overview for the terminal.
 
     Attributes
     ----------
@@ -41,26 +56,25 @@ class ArchiveStatus(Record):
     query
         The accounts that it is bound to, and the period of a file.
     complete, confirmed, gaps, unproven
-        The intervals, [start, end) each in UTC, that are known to be complete; the parts
-        of these that another source has the same; that lie between
-        them and were not asked for; and that were asked for when the node may have forgotten rows.
+        Intervals, [start, end) in UTC: those that are complete; the parts of them in which a source
+        of another origin has the same rows; those that no node answered for; and those where a node
+        may have forgotten rows or a bad row was set aside.
     confirmed_by
-        The sources that have the same, as `confirm` compared them.
+        The sources that `confirm` compared.
     disputed
         The moments at which a source has other rows.
     rows
-        How many balance changes it holds.
+        Number of balance changes.
     accounts
-        How many accounts have a row; `None` if they were not counted, as where files are lost.
+        Number of accounts with a row; `None` if not counted, or if files are lost.
     files, checkpoints, size
-        How many files of rows and of balances at a month's start, and their bytes together.
+        Number of files of rows, of checkpoints, and the bytes of both.
     asked_at, source, block_height
-        When it was last filled, from which node, and the last block that this held; `None` where
-        that is not known.
+        When it was last filled, from which node, and that node's last block; `None` if unknown.
     limits
-        How many distinct snapshots of the network's limits it keeps.
+        Number of distinct snapshots of the network's limits.
     lost
-        Files that are gone, or of another size than what was written.
+        Files that are missing or of another size than written.
     last_run
         The last run; `None` before the first.
     writing
@@ -70,7 +84,7 @@ class ArchiveStatus(Record):
         Whether the last run was cut off; the next one recovers what it left. Without a lock a run
         that is under way looks the same.
     now
-        The moment that its age is told for, UTC.
+        The moment for which `age` is computed, UTC.
     """
 
     uri: str
@@ -98,11 +112,11 @@ class ArchiveStatus(Record):
 
     @property
     def age(self) -> dt.timedelta | None:
-        """How long ago the coverage that is complete ends; `None` where nothing is."""
+        """Time since the end of the last complete interval; `None` if nothing is complete."""
         return self.now - self.complete[-1][1] if self.complete else None
 
     def is_older_than(self, max_age: Duration) -> bool:
-        """Whether the archive ends longer ago than that, such as "2h", or nothing is complete."""
+        """Return whether the age exceeds `max_age`, such as "2h", or nothing is complete."""
         age = self.age
         return age is None or age > to_duration(max_age)
 
@@ -147,7 +161,7 @@ class ArchiveStatus(Record):
 def read_status(
     snapshot: Snapshot, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
-    """Return what an archive holds: see `Archive.status`."""
+    """Return the status of an archive: see `Archive.status`."""
     store, manifest, lost = snapshot.store, snapshot.manifest, snapshot.lost_files()
     evidence = manifest.evidence
     accounts = None if lost or not count_accounts else snapshot.count_accounts()
@@ -159,14 +173,14 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(store.uri),
         query=manifest.query,
-        complete=_stretches(evidence.complete),
-        confirmed=_stretches(evidence.confirmed),
+        complete=to_moments(evidence.complete),
+        confirmed=to_moments(evidence.confirmed),
         confirmed_by=tuple(
             sorted({without_credentials(node.name) for _, node in evidence.confirmations()})
         ),
-        disputed=_stretches(joined(span for span, _ in evidence.disputed)),
-        gaps=_stretches(evidence.missing(*evidence.bounds)),
-        unproven=_stretches(evidence.unproven),
+        disputed=to_moments(joined(span for span, _ in evidence.disputed)),
+        gaps=to_moments(evidence.missing(*evidence.bounds)),
+        unproven=to_moments(evidence.unproven),
         rows=sum(note.rows for note in manifest.files.values()),
         accounts=accounts,
         files=len(manifest.files),
@@ -175,7 +189,7 @@ def read_status(
         asked_at=None if last is None else from_microseconds(last.asked[1]),
         source=None if last is None else last.node.name,
         block_height=None if last is None or last.heights is None else last.heights[1],
-        limits=network.read_limits(store).num_rows,
+        limits=sidecars.read_limits(store).num_rows,
         lost=tuple(lost),
         last_run=last_run,
         writing=writing,
@@ -184,8 +198,18 @@ def read_status(
     )
 
 
-def _stretches(spans: Iterable[Span]) -> tuple[Moments, ...]:
-    return tuple((from_microseconds(start), from_microseconds(end)) for start, end in spans)
+def coverage_frame(evidence: Evidence) -> pd.DataFrame:
+    """Return a row for each stretch of time, gaps included: see `Archive.coverage`."""
+    rows: list[tuple[object, ...]] = []
+    for span, state, answer, by in evidence.stretches():
+        told: tuple[object, ...] = (None,) * 6
+        if answer is not None:
+            (low, high), (first, last) = answer.heights or (None, None), answer.asked
+            other = by and without_credentials(by.name)
+            told = without_credentials(answer.node.name), high, low, last, first, other
+        rows.append((*span, state, *told))
+    numbers = {name: "Int64" for name, kind in _COVERAGE.items() if kind == _MOMENT}
+    return pd.DataFrame(rows, columns=[*_COVERAGE]).astype(numbers).astype(_COVERAGE)
 
 
 def _last_run(status: ArchiveStatus) -> str:

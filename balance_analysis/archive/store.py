@@ -1,4 +1,4 @@
-"""Where an archive's files are: a local folder, or an object store that pyarrow reaches.
+"""The files of an archive, in a local folder or in an object store that pyarrow reaches.
 
 Names are paths inside the archive, with slashes. A file appears whole or not at all: locally it is
 written beside its place, flushed to disk and renamed; in an object store it is one upload.
@@ -21,7 +21,7 @@ from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 
 class Stored(Protocol):
-    """An archive, as far as its files go: what fills or mends it takes nothing else of it."""
+    """An archive seen as its files, which is all that filling and repairing need."""
 
     store: Store
 
@@ -129,22 +129,6 @@ class Store:
         with replacing_file(_made_room(Path(self._path(name)))) as temporary:
             temporary.write_bytes(content)
 
-    def move(self, name: str, to: str) -> None:
-        """Give a file another name; one of that name is replaced, whole.
-
-        Raises
-        ------
-        OSError
-            If it can't be moved; FileNotFoundError if there is none.
-        """
-        self._ask_guard()
-        if self.folder is None:
-            self._files.move(self._path(name), self._path(to))
-            return
-        target = _made_room(Path(self._path(to)))
-        Path(self._path(name)).replace(target)
-        flush(target.parent)
-
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         self._ask_guard()
@@ -180,14 +164,14 @@ class Store:
         return sizes
 
     def _walk(self, folder: str) -> Iterator[str]:
-        """Yield the names of a local folder's files, without a look into them, which takes long."""
+        """Yield the names of a local folder's files, without their sizes, which are slow."""
         root = f"{str(self.folder).rstrip('/')}/"
         for here, _, files in os.walk(self._path(folder.rstrip("/")), onerror=_raise_unless_gone):
             inside = here.removeprefix(root)
             yield from (f"{inside}/{file}" if inside else file for file in files)
 
     def sweep(self) -> None:
-        """Delete what writes left that were interrupted."""
+        """Delete the leftovers of interrupted writes."""
         for name in filter(is_leftover, self.names()):
             self.delete(name)
 
@@ -200,7 +184,7 @@ class Store:
             self.guard()
 
     def _path(self, name: str) -> str:
-        """Return where a file is; behind a link somebody else's would be read or replaced."""
+        """Return a file's path; refuse links, which could lead to files of others."""
         path = str(self._root).rstrip("/")
         for part in name.split("/"):
             path = f"{path}/{part}"
@@ -218,7 +202,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 def _made_room(target: Path) -> Path:
-    """Return a path whose folder is there."""
+    """Make the folder of a path, and return the path."""
     if not target.parent.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         flush(target.parent.parent)
@@ -226,5 +210,5 @@ def _made_room(target: Path) -> Path:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file is what a write leaves that is interrupted."""
+    """Return whether a name is that of an interrupted write's leftover."""
     return _LEFTOVER.fullmatch(name.rpartition("/")[2]) is not None

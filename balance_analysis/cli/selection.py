@@ -57,7 +57,7 @@ class Selection(options.AccountOptions):
     def names(self) -> Names:
         """What things are called: as the source tells, and files that are given over that."""
         if self.is_archive:
-            from balance_analysis.archive.network import read_archive_names
+            from balance_analysis.archive.sidecars import read_archive_names
 
             return self.with_given(read_archive_names(ba.Archive(self.file).store))
         from balance_analysis.files.parquet import read_file_names

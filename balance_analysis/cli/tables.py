@@ -199,7 +199,7 @@ def accounts(
 
     A printed table is 80 characters wide, with amounts in whole units of known assets.
     """
-    from balance_analysis.archive.network import read_archive_names
+    from balance_analysis.archive.sidecars import read_archive_names
 
     held = options.archive_at(archive)
     form = listing.chosen(archive)

@@ -30,8 +30,8 @@ from balance_analysis.archive.accounts import (
     cut,
     find_accounts,
 )
-from balance_analysis.archive.network import read_archive_names
-from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.sidecars import read_archive_names
+from balance_analysis.archive.snapshot import Scan
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.cluster.combine import write_frames
 from balance_analysis.cluster.pool import Pool

@@ -7,8 +7,7 @@ from typing import Final
 
 import msgspec
 
-from balance_analysis.archive.scan import LruCache
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
+from balance_analysis.archive.snapshot import LruCache, Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archives import Archive
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.source import KEPT_BYTES, ArchiveState, Check, State, go_on

@@ -17,14 +17,14 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, map_parallel
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.network import read_archive_names
-from balance_analysis.archive.scan import File, LruCache, opened
+from balance_analysis.archive.sidecars import read_archive_names
+from balance_analysis.archive.snapshot import File, LruCache, opened
 from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, rank_assets
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
-from balance_analysis.known import Known
+from balance_analysis.known import Known, note_evidence
 from balance_analysis.labels import Labels, Names
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
@@ -188,7 +188,7 @@ class ArchiveState:
                 )
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
-        self._snapshot.note_evidence(table, filters)
+        note_evidence(table, self._snapshot.evidence.narrow(filters))
         return open_history(table, opening)
 
     def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:

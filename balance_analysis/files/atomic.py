@@ -89,22 +89,20 @@ def check_output(
     return target
 
 
-@contextlib.contextmanager
-def replacing(path: PathLike) -> Iterator[Path]:
-    """Give a place beside `path` to write a result to; on success it becomes `path`, else it goes.
+def replacing(path: PathLike) -> contextlib.AbstractContextManager[Path]:
+    """Give a place beside `path` to write a result to; on success it replaces `path`.
 
     Raises
     ------
     ValueError, OSError
         As `check_output`; an error of the system that comes in the block names `path`.
     """
-    with replacing_file(check_output(path)) as temporary:
-        yield temporary
+    return replacing_file(check_output(path))
 
 
 @contextlib.contextmanager
 def replacing_file(target: Path) -> Iterator[Path]:
-    """Do the same for any file: one of an archive too, which is the archive's own matter.
+    """Do the same for any file, also one of an archive.
 
     Raises
     ------
@@ -125,7 +123,7 @@ def replacing_file(target: Path) -> Iterator[Path]:
 
 
 def name_file(error: BaseException, target: Path) -> None:
-    """Let an error of the system tell which file was being written, where it doesn't by itself."""
+    """Name the file that was being written in an error of the system, if it names none."""
     if not isinstance(error, OSError) or error.errno is None:
         return
     beside = str(target.with_name(f".{target.name}."))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
@@ -174,14 +174,8 @@ class _Nodes:
     answers: dict[str, Answer[dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.source = NodeSource(
-            self.client,
-            self.request.filters,
-            page_size=self.request.page_size,
-            workers=self.request.workers,
-            on_bad_rows=self.request.on_bad_rows,
-            stats=self.run.stats,
-        )
+        how, stats = self.request.how, self.run.stats
+        self.source = NodeSource(self.client, self.request.filters, stats=stats, **how)
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
@@ -326,7 +320,7 @@ class _Nodes:
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
-        network.write_archive_names(self.store, self.names)
+        sidecars.write_archive_names(self.store, self.names)
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
                 writer.keep_limits(self.run.limits)

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_of
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
@@ -111,7 +111,7 @@ def fill(
 ) -> Run:
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
     store = to_store(archive)
-    accounts = network.make_archive_filters(store, filters).sorted()  # type: ignore[arg-type]
+    accounts = sidecars.make_archive_filters(store, filters).sorted()  # type: ignore[arg-type]
     query = Query(accounts, partition_of(store, partition))
     is_new, run = check_bound(store, query), RunWriter(Run(kind=kind))
     job = make_job(store, query, run)
@@ -126,7 +126,7 @@ def fill(
         spans = job.plan(writer) if is_new else None
         if is_new:
             writer.amend(writer.manifest)
-        with reported(store, writer, run, on_report, kind=kind):
+        with reported(store, writer, run, on_report):
             writer.recover()
             spans = job.plan(writer) if spans is None else spans
             fill_spans(store, writer, job, run, spans, progress)
@@ -314,12 +314,11 @@ class _Filler:
             other = pa.concat_tables([merged.added, merged.changed])
             doubted = _inside(other, self.before.complete)
             self.contradicted = pa.concat_tables([self.contradicted, doubted])
-            content, note = encode_rows(merged.rows)
             answered = self.job.source.answered(self.begin, stop)
             evidence = _doubting(self.writer.manifest.evidence | answered, doubted)
             agreed = _inside(other, [span for span, _ in self.before.agreed])
             evidence = evidence.without_agreement(moments_of(agreed))
-            self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
+            self.writer.put(period, encode_rows(merged.rows), evidence)
             self.run.record.rows += merged.added.num_rows
             self.changed = pa.concat_tables([self.changed, merged.changed])
             self.begin = stop

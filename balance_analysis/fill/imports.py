@@ -17,7 +17,7 @@ from typing import Final, Unpack
 import numpy as np
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter
@@ -119,6 +119,7 @@ def import_segments(
     check_on_bad_rows(on_bad_rows)
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
+    changes = read_segment_limits(last, stretches[-1].source)
     given = take_names(options)
     options["assets"] = read_segment_assets(last).updated(given.assets)
 
@@ -128,7 +129,6 @@ def import_segments(
 
         def finish(writer: Writer) -> None:
             source.keep_names(given)
-            changes = read_segment_limits(last, stretches[-1].source)
             with run.noting_damage(layout.LIMITS):
                 writer.keep_timeline(changes, _span_of(last)[1] - 1)
             if gaps := missing_blocks(stretches):
@@ -250,7 +250,7 @@ class _Segments:
         with contextlib.closing(iter_rows(part, self.query.filters, self.on_bad_rows)) as found:
             for segment, rows in found:
                 stop = end if segment is part[-1] else int(rows.times[-1]) + 1
-                whole = Step(start, stop, (rows.rows,), rows.bad_rows, 0, 0, None)
+                whole = Step(start, stop, (rows.rows,), rows.bad_rows)
                 periods = layout.periods_between(start, stop, self.query.partition)
                 bounds = (layout.period_bounds(period, self.query.partition) for period in periods)
                 for span in clipped(bounds, start, stop):
@@ -272,8 +272,7 @@ class _Segments:
         )
         new = Evidence(self.query.filters, (answer,), tuple(bad), from_first_block=is_first)
         self.found |= new
-        name = self.node.name
-        return replace(step, source=name, address=name, block_height=segment.last)
+        return replace(step, source=self.node.name, block_height=segment.last)
 
     def _is_first(self, part: list[Segment]) -> bool:
         """Whether segments begin with the network's first block."""
@@ -294,6 +293,6 @@ class _Segments:
     def keep_names(self, given: Names) -> None:
         """Keep the assets as the newest segment has them, and the names that the caller gave."""
         last = self.stretches[-1].segments[-1]
-        kept, named = network.read_archive_names(self.store).assets, read_segment_assets(last)
+        kept, named = sidecars.read_archive_names(self.store).assets, read_segment_assets(last)
         both = kept.updated(named) if last.last >= self.newest else named.updated(kept)
-        network.write_archive_names(self.store, Names(both).updated(given))
+        sidecars.write_archive_names(self.store, Names(both).updated(given))

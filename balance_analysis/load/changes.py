@@ -1,25 +1,43 @@
-"""Load balance changes: as one table, as a stream of batches, or page by page."""
+"""Load balance changes: as one table, one Parquet file, a stream of batches, or page by page."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
+import numpy as np
 import pyarrow as pa
 
 from balance_analysis.errors import IncompleteError, logger
+from balance_analysis.evidence import Evidence, between_all
+from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
+from balance_analysis.known import evidence_json
 from balance_analysis.labels import note_names
-from balance_analysis.load.opening import begin_load
-from balance_analysis.load.request import LoadKeywords, Report, check_positive, make_request
-from balance_analysis.load.source import Load, NodeSource
+from balance_analysis.load.request import (
+    LoadKeywords,
+    LoadRequest,
+    Report,
+    check_positive,
+    make_request,
+    reporting,
+)
+from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
-from balance_analysis.node.walk import PageRequest
+from balance_analysis.node.reach import least
+from balance_analysis.node.stats import RequestStats
+from balance_analysis.node.walk import PageRequest, Step, filter_parameters
 from balance_analysis.presentation import facts_html, rows_html
-from balance_analysis.schema import ATTRS_KEY, Instant
+from balance_analysis.rows import BadRow, account_heads, canonical, within
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, Instant
+from balance_analysis.spans import Span, clipped
+from balance_analysis.text import count_text, iso_text, moment_text, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +45,12 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 10
 """How many rows of a page a notebook shows."""
+
+_WAITING: Final = 1 << 17
+"""Rows that wait, at least, before those that are no account's last one are dropped."""
+
+ROW_GROUP: Final = 1 << 17
+"""Rows of a file that are sorted and written together, at least."""
 
 
 @takes(LoadKeywords, make_request, make_filters)
@@ -109,13 +133,69 @@ def load_balance_changes(
     undetectable behind one address, see `Client`.
     """
     names = take_names(options)
-    load, openings = begin_load(client, make_request(**options), opening=opening)
+    load, openings = _begin(client, make_request(**options), opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
     batches = chain(openings, (x for step in load.steps(progress) for x in step.batches))
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
     table.attrs[ATTRS_KEY] |= note_names(load.describe(), names)
     return table
+
+
+@takes(LoadKeywords, make_request, make_filters)
+def load_to_parquet(
+    client: Client,
+    path: PathLike,
+    *,
+    opening: bool = False,
+    progress: bool | Report | None = None,
+    **options: Unpack[LoadKeywords],
+) -> dict[str, Any]:
+    """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
+
+    Rows are written in time order, one row group after the other; inside a row group they are in
+    the table's order.
+
+    Parameters
+    ----------
+    client, start, end, asset_id, party_ids, market_ids, account_types, assets, labels
+        As for `load_balance_changes`.
+    opening, page_size, workers, on_bad_rows, progress
+        As for `load_balance_changes`.
+    path
+        The file; one that exists is replaced when the load is complete. `read_parquet` reads the
+        table. A load that fails or is interrupted leaves no file; an archive's `export` resumes.
+
+    Returns
+    -------
+    dict
+        How it was loaded, as in the `attrs` of a loaded table.
+
+    Raises
+    ------
+    RequestError, DecodeError, IncompleteError, CheckError, ValueError
+        As `load_balance_changes`; ValueError also if the file would lie in an archive.
+    OSError
+        If the file can't be written.
+    """
+    names = take_names(options)
+    request, target = make_request(**options), check_output(path)
+    load, batches = _begin(client, request, opening=opening)
+    with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
+        for step in load.steps(progress):
+            batches += step.batches
+            if sum(batch.num_rows for batch in batches) >= ROW_GROUP:
+                writer.write_table(_group(batches))
+                batches = []
+        if batches:
+            writer.write_table(_group(batches))
+        told = note_names(load.describe(), names)
+        writer.add_key_value_metadata(make_note({"load": told}))
+    return told
+
+
+def _group(batches: list[pa.RecordBatch]) -> pa.Table:
+    return canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
 
 
 @takes(LoadKeywords, make_request, make_filters)
@@ -152,14 +232,140 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    return _batches(Load(client, make_request(**options)), progress)
+    return _batches(_begin(client, make_request(**options))[0], progress)
 
 
-def _batches(load: Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
+def _batches(load: _Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
     for step in load.steps(progress):
         for bad in step.bad_rows:
             logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
         yield from step.batches
+
+
+class _Load:
+    """The steps of a load and, when all have come, the evidence for them.
+
+    Attributes
+    ----------
+    request, source, stats
+        What is loaded, from where, and what that cost.
+    interval
+        What is loaded, microseconds. When all steps have come, a bound that the caller left open
+        lies where the evidence does.
+    rows, seconds, bad_rows
+        How many rows have come and in what time, and the bad ones.
+    evidence
+        What is proven of the rows, when all have come.
+    """
+
+    def __init__(self, client: Client, request: LoadRequest, stats: RequestStats) -> None:
+        self.request, self.stats = request, stats
+        self.interval: Span = (request.end, request.end)
+        self.rows, self.seconds, self.bad_rows = 0, 0.0, list[BadRow]()
+        self.evidence = Evidence(request.filters)
+        self.source = NodeSource(client, request.filters, stats=stats, **request.how)
+
+    def steps(self, progress: bool | Report | None) -> Iterator[Step]:
+        """Yield all steps in time order; then ask what they prove, and warn of the rest."""
+        began = time.monotonic()
+        start, end = self.interval = self.source.interval(self.request.start, self.request.end)
+        with reporting(progress) as report:
+            for step in self.source.rows(start, end):
+                yield step
+                self.rows += step.num_rows
+                self.bad_rows += step.bad_rows
+                report((step.end - start) / (end - start), self.rows)
+        self.evidence = self.source.evidence()
+        self.seconds += time.monotonic() - began
+        logger.info("%d rows in %d requests", self.rows, self.stats.requests)
+        if self.request.start is None:
+            start = next((first for first, _ in self.evidence.reached), start)
+        if self.request.is_until_now and self.evidence.answers:
+            end = max(start, self.evidence.bounds[1])
+        self.interval = start, end
+        if self.evidence.incomplete(start, end):
+            logger.warning("the load is %s", self._unknown_text(start, end))
+
+    @property
+    def head(self) -> int | None:
+        """The last block's time, microseconds, of the node that knew least."""
+        return least(*(step.head for step in self.source.taken))
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a table's attrs say of its load; all of it is JSON."""
+        steps = Counter(step.source for step in self.source.taken if step.page_size)
+        return {
+            "source": max(steps, key=steps.__getitem__, default=None),
+            "steps_by_node": dict(steps),
+            "start": iso_text(self.interval[0]),
+            "end": iso_text(self.interval[1]),
+            "filters": [list(pair) for pair in filter_parameters(self.request.filters)],
+            "rows": self.rows,
+            **self.stats.as_json(),
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows / self.seconds, 1) if self.seconds else 0.0,
+            "block_height": self.source.height,
+            "block_time": self.head and iso_text(self.head),
+            **evidence_json(self.evidence),
+            "quarantined": [
+                {"row": bad.raw, "reason": bad.reason} for bad in dict.fromkeys(self.bad_rows)
+            ],
+        }
+
+    def _unknown_text(self, start: int, end: int) -> str:
+        """Return what of [start, end) is proven, and why the rest isn't."""
+        evidence, head, reasons = self.evidence, self.head, list[str]()
+        if missing := evidence.missing(start, end):
+            until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))
+            names_none = f"the node names no last block, and its newest row is of {until}"
+            knows = f"the node knows blocks only up to {until}"
+            reasons.append(names_none if head is None else knows)
+        if lacking := [*clipped(self.source.incomplete, start, end)]:
+            reasons.append(f"the node says that it may lack rows of {spans_text(lacking)}")
+        unreached = clipped(between_all(evidence.answered, evidence.reached), start, end)
+        if forgotten := between_all(unreached, lacking):
+            reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
+        if evidence.set_aside:
+            reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")
+        interval, complete = spans_text([(start, end)]), [*clipped(evidence.complete, start, end)]
+        said = f"not known to be complete for any part of {interval}"
+        if complete:
+            said = (
+                f"known to be complete only for {spans_text(complete)}, not for all of {interval}"
+            )
+        return f"{said}: {'; '.join(reasons)}"
+
+
+def _begin(
+    client: Client, request: LoadRequest, *, opening: bool = False
+) -> tuple[_Load, list[pa.RecordBatch]]:
+    """Return the load of an interval, and its openings if they are wanted, in the table's order.
+
+    A load of all rows from the node's oldest one to the start keeps the last row of each account.
+    A row is no opening where the node may lack later ones of before the start.
+    """
+    load, start = _Load(client, request, RequestStats()), request.start
+    if not opening or start is None:
+        return load, []
+    earlier = replace(request, start=None, end=start, is_until_now=False)
+    before = _Load(client, earlier, load.stats)
+    rows = ARROW_SCHEMA.empty_table()
+    waiting: list[pa.RecordBatch] = []
+    for step in before.steps(progress=False):
+        waiting += step.batches
+        if sum(batch.num_rows for batch in waiting) >= max(_WAITING, rows.num_rows):
+            rows, waiting = _last_rows(rows, waiting), []
+    load.seconds, load.bad_rows = before.seconds, before.bad_rows
+    complete = (first for first, end in before.evidence.complete if end == start)
+    openings = within(_last_rows(rows, waiting), next(complete, start), start)
+    return load, openings.to_batches()
+
+
+def _last_rows(rows: pa.Table, batches: list[pa.RecordBatch]) -> pa.Table:
+    """Return the last row of each account."""
+    rows = canonical(pa.concat_tables([rows, pa.Table.from_batches(batches, ARROW_SCHEMA)]))
+    heads = account_heads(rows.select(ACCOUNT_KEY))
+    return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
 
 
 @dataclass(frozen=True, slots=True)

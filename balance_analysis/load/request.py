@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from balance_analysis import defaults
 from balance_analysis.filters import FilterKeywords, Filters, make_filters
@@ -37,6 +37,11 @@ class LoadRequest:
     workers: int
     on_bad_rows: OnBadRows
     is_until_now: bool = False
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """How to ask: the keywords of `NodeSource`."""
+        return {name: getattr(self, name) for name in ("page_size", "workers", "on_bad_rows")}
 
 
 class LoadKeywords(FilterKeywords, total=False):

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import operator
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial, reduce
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -29,26 +28,21 @@ from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, RequestError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, Reach, SetAside, between_all
 from balance_analysis.filters import Filters
-from balance_analysis.known import evidence_json
-from balance_analysis.load.request import LoadRequest, OnBadRows, Report, reporting
+from balance_analysis.load.request import OnBadRows
 from balance_analysis.node.client import ONCE, Client, Retry, check_client
-from balance_analysis.node.decode import DecodedPage, raise_bad_row
-from balance_analysis.node.reach import ask_reaches, asking, origin_of, started
+from balance_analysis.node.reach import Asker, ask_reach, least, origin_of, started
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     LONGEST_WINDOW,
-    Ask,
-    PageRequest,
     Step,
     Window,
-    filter_parameters,
     find_oldest,
     is_refusal,
     take_step,
 )
 from balance_analysis.rows import BadRow, has_repeats
 from balance_analysis.spans import EVER, Span, between, clipped, joined
-from balance_analysis.text import count_text, iso_text, moment_text, spans_text
+from balance_analysis.text import moment_text
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
@@ -87,15 +81,8 @@ class NodeSource:
 
     Attributes
     ----------
-    steps_by_node
-        How many steps of those that were yielded each address settled.
-    bad_rows
-        The bad rows of these steps, each once.
-    head, height
-        The last block of the node that knew least when it was asked for one of these steps:
-        microseconds and number.
-    incomplete
-        Stretches of these steps of which nodes say that they may lack rows.
+    client, filters, stats
+        What is asked, and what that cost.
     """
 
     def __init__(
@@ -113,13 +100,8 @@ class NodeSource:
         self.client: Client = client
         self.filters: Filters = filters
         self.stats: RequestStats = stats or RequestStats()
-        self.steps_by_node: dict[str, int] = {}
-        self.bad_rows: list[BadRow] = []
-        self.head: int | None = None
-        self.height: int | None = None
-        self.incomplete: list[Span] = []
         self._page_size, self._workers = page_size, workers
-        self._raises = on_bad_rows == "raise"
+        self._is_strict = on_bad_rows == "raise"
         self._parts = filters.parts()
         self._runs: list[list[Step]] = []
         self._order = list(client.base_urls)
@@ -133,9 +115,25 @@ class NodeSource:
         self._lagging: set[str] = set()
         self._lock, self._looking = threading.Lock(), threading.RLock()
 
+    @property
+    def taken(self) -> list[Step]:
+        """The steps that were yielded, without their rows."""
+        return [*itertools.chain(*self._runs)]
+
+    @property
+    def height(self) -> int | None:
+        """The last block of the node that knew least when it was asked for one of these steps."""
+        return least(*(step.block_height for step in self.taken))
+
+    @property
+    def incomplete(self) -> list[Span]:
+        """Stretches of these steps of which nodes say that they may lack rows."""
+        return joined(span for step in self.taken for span in step.incomplete)
+
     def use(self, client: Client) -> None:
         """Ask the addresses of another client from now on."""
         self.client, self._order = client, list(client.base_urls)
+        self._heads = {url: head for url, head in self._heads.items() if url in self._order}
 
     def interval(self, start: int | None, end: int) -> Span:
         """Return [start, end); without a start from the oldest row that any address remembers.
@@ -146,7 +144,7 @@ class NodeSource:
             return start, end
 
         def oldest(url: str) -> int | None:
-            return find_oldest(asking(self.client, url, stats=self.stats)[0], [Filters()], end)
+            return find_oldest(Asker(self.client, url, self.stats), end)
 
         found = [each for each in self._answers(self._alive(), oldest) if each is not None]
         return min(found, default=end), end
@@ -241,7 +239,7 @@ class NodeSource:
         answer any more proves nothing.
         """
         spans: dict[str, list[Span]] = {}
-        for step in itertools.chain(*self._runs):
+        for step in self.taken:
             spans.setdefault(step.source, []).append((step.start, step.end))
         after: dict[str, Reach] = {}
         for url, taken in spans.items():
@@ -279,12 +277,6 @@ class NodeSource:
         self._runs[-1].append(replace(step, batches=(), rest=None))
         if step.page_size:
             self._page_size = min(self._page_size, step.page_size)
-            self.steps_by_node[step.source] = self.steps_by_node.get(step.source, 0) + 1
-        self.incomplete += step.incomplete
-        self.head = _least(self.head, step.head)
-        self.height = _least(self.height, step.block_height)
-        if step.bad_rows:
-            self.bad_rows = [*dict.fromkeys([*self.bad_rows, *step.bad_rows])]
 
     def _first_step(self, start: int, end: int, stopped: threading.Event) -> Step | None:
         """Return the first step of a single node that names its last block with each answer.
@@ -296,7 +288,8 @@ class NodeSource:
         step = self._step(url, window.cut(LONGEST_WINDOW, self._page_size)[0], stopped)
         if step.head is None or step.reach is None:
             return None
-        self._reaches[url] = Reach(step.reach.node, EVER[0], EVER[1], step.block_height)
+        # An answer without a last block, of another node behind the address, knows no more.
+        self._reaches[url] = Reach(step.reach.node, EVER[0], step.head, step.block_height)
         return _without_repeats(replace(step, reach=self._reaches[url]))
 
     def _forgotten(self, start: int, end: int) -> Step | None:
@@ -308,20 +301,8 @@ class NodeSource:
         if self._oldest is None or self._oldest <= start or not reaches:
             return None
         url, reach = next(iter(reaches.items()))
-        return Step(
-            start,
-            min(self._oldest, end),
-            batches=(),
-            bad_rows=(),
-            page_size=0,
-            accepted=0,
-            rest=None,
-            source=url,
-            address=url,
-            block_height=reach.height,
-            reach=reach,
-            asked=_now(),
-        )
+        step = Step(start, min(self._oldest, end), source=url, reach=reach, asked=_now())
+        return replace(step, block_height=reach.height)
 
     def _look_at_all(self, start: int, end: int) -> None:
         """Ask all addresses for their reach, and put them in order: best reach first, then speed.
@@ -336,7 +317,8 @@ class NodeSource:
             return self._look(url, start, end, retry), time.monotonic() - began
 
         looks = {url: started(look, url) for url in self._alive()}
-        self._looked, self._oldest, self._reaches = None, EVER[1], {}
+        self._looked, self._reaches = None, {}
+        oldests: list[int] = []
         ranks: dict[str, tuple[int, int, float]] = {}
         for url, future in looks.items():
             try:
@@ -345,12 +327,11 @@ class NodeSource:
                 if is_single and not (isinstance(error, RequestError) and is_refusal(error)):
                     raise
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
-                self._oldest = None
                 continue
             self._reaches[url] = reach
             ranks[url] = reach.start, -min(reach.end, end), seconds
-            if self._oldest is not None:
-                self._oldest = min(self._oldest, oldest)
+            oldests.append(oldest)
+        self._oldest = min(oldests) if len(oldests) == len(looks) else None
         self._looked = start, end
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
         best = max((reach.end for reach in self._reaches.values()), default=end)
@@ -359,18 +340,13 @@ class NodeSource:
                 self._warn_of_lag(url, reach.end)
 
     def _look(
-        self,
-        url: str,
-        start: int,
-        end: int,
-        retry: Retry = Retry(),  # noqa: B008 - frozen
+        self, url: str, start: int, end: int, retry: Retry | None = None
     ) -> tuple[Reach, int]:
         """Return the reach of an address, and the earliest start that a connection has shown."""
         node = Node(url, self._origin(url))
-        looks = ask_reaches(self.client, node, start, end, stats=self.stats, retry=retry)
-        reach = reduce(operator.and_, looks)
+        reach, oldest = ask_reach(self.client, node, (start, end), self.stats, retry or Retry())
         self._note_head(url, reach.end)
-        return reach, min(each.start for each in looks)
+        return reach, oldest
 
     def _reach_of(self, url: str) -> Reach:
         """Return what an address was known to reach before; nothing if that can't be found out."""
@@ -415,20 +391,19 @@ class NodeSource:
 
     def _step(self, url: str, window: Window, stopped: threading.Event | None = None) -> Step:
         reach = self._reach_of(url)
-        ask, seen = asking(self.client, url, stats=self.stats, retry=Retry(stopped=stopped))
+        ask = Asker(self.client, url, self.stats, Retry(stopped=stopped), self._is_strict)
         asked = _now()
-        step = take_step(_strict(ask) if self._raises else ask, self._parts, window)
+        step = take_step(ask, self._parts, window)
         self._failed.discard(url)
-        self._note_head(url, seen.head)
-        if seen.origins is not None:
-            reach = replace(reach, node=Node(url, seen.origins))
+        self._note_head(url, ask.head)
+        if ask.origins is not None:
+            reach = replace(reach, node=Node(url, ask.origins))
         return replace(
             step,
             source=url,
-            address=url,
-            head=seen.head,
-            block_height=seen.height,
-            incomplete=tuple(sorted({*clipped(seen.incomplete, step.start, step.end)})),
+            head=ask.head,
+            block_height=ask.height,
+            incomplete=tuple(sorted({*clipped(ask.incomplete, step.start, step.end)})),
             reach=reach,
             asked=asked,
         )
@@ -511,21 +486,6 @@ def _set_aside(step: Step, bad: BadRow) -> SetAside:
     return SetAside(span, bad.account)
 
 
-def _strict(ask: Ask) -> Ask:
-    """Return a function that asks, and raises DecodeError for the first bad row of an answer."""
-
-    def strict(request: PageRequest) -> DecodedPage:
-        page = ask(request)
-        raise_bad_row(page.bad_rows)
-        return page
-
-    return strict
-
-
-def _least(*numbers: int | None) -> int | None:
-    return min((number for number in numbers if number is not None), default=None)
-
-
 def _now() -> int:
     return time.time_ns() // 1000
 
@@ -549,117 +509,6 @@ def _merged(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches([batch]))))
     return merged.sort_by("timestamp").combine_chunks().to_batches()[0]
-
-
-class Load:
-    """One load under way: its steps, and when they have come what is known of its interval.
-
-    Parameters
-    ----------
-    client, request
-        What is loaded, and from where.
-    before
-        A load that was done for this one: its requests, seconds and bad rows count too.
-
-    Attributes
-    ----------
-    interval
-        What is loaded, microseconds; empty until the first step.
-    rows
-        How many have come.
-    evidence
-        What is proven of them, when all have come.
-    """
-
-    def __init__(self, client: Client, request: LoadRequest, before: Load | None = None) -> None:
-        self.request = request
-        self.interval: Span = (request.end, request.end)
-        self.rows: int = 0
-        self.evidence: Evidence = Evidence(request.filters)
-        self._seconds: float = before._seconds if before else 0.0  # noqa: SLF001 - of its own kind
-        self._source: NodeSource = NodeSource(
-            client,
-            request.filters,
-            page_size=request.page_size,
-            workers=request.workers,
-            on_bad_rows=request.on_bad_rows,
-            stats=before._source.stats if before else None,  # noqa: SLF001 - of its own kind
-        )
-        if before:
-            self._source.bad_rows += before._source.bad_rows  # noqa: SLF001 - of its own kind
-
-    def steps(self, progress: bool | Report | None) -> Iterator[Step]:
-        """Yield all steps in time order; then find out what they prove, and warn of the rest."""
-        began = time.monotonic()
-        start, end = self.interval = self._source.interval(self.request.start, self.request.end)
-        with reporting(progress) as report:
-            for step in self._source.rows(start, end):
-                yield step
-                self.rows += step.num_rows
-                report((step.end - start) / (end - start), self.rows)
-        self.evidence = self._source.evidence()
-        self._seconds += time.monotonic() - began
-        logger.info("%d rows in %d requests", self.rows, self._source.stats.requests)
-        if why := self._unknown_text():
-            logger.warning("%s", why)
-
-    def bounds(self) -> Span:
-        """Return the interval; a bound that the caller left open lies where the evidence does."""
-        start, end = self.interval
-        if self.request.start is None:
-            reached = (answer.span[0] for answer in self.evidence.answers if answer.reached)
-            start = next(reached, start)
-        if self.request.is_until_now and self.evidence.answers:
-            end = max(start, self.evidence.bounds[1])
-        return start, end
-
-    def describe(self) -> dict[str, Any]:
-        """Return what a table's attrs say of its load; all of it is JSON."""
-        (start, end), source = self.bounds(), self._source
-        steps = source.steps_by_node
-        return {
-            "source": max(steps, key=steps.__getitem__, default=None),
-            "steps_by_node": dict(steps),
-            "start": iso_text(start),
-            "end": iso_text(end),
-            "filters": [list(pair) for pair in filter_parameters(self.request.filters)],
-            "rows": self.rows,
-            **source.stats.as_json(),
-            "seconds": round(self._seconds, 3),
-            "rows_per_second": round(self.rows / self._seconds, 1) if self._seconds else 0.0,
-            "block_height": source.height,
-            "block_time": source.head and iso_text(source.head),
-            **evidence_json(self.evidence),
-            "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in source.bad_rows],
-        }
-
-    def _unknown_text(self) -> str:
-        """Return what of the interval isn't proven, and why; empty if all is."""
-        (start, end), evidence = self.bounds(), self.evidence
-        if not evidence.incomplete(start, end):
-            return ""
-        reasons = []
-        if missing := evidence.missing(start, end):
-            head = self._source.head
-            until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))
-            names_none = f"the node names no last block, and its newest row is of {until}"
-            knows = f"the node knows blocks only up to {until}"
-            reasons.append(names_none if head is None else knows)
-        if lacking := joined(clipped(self._source.incomplete, start, end)):
-            reasons.append(f"the node says that it may lack rows of {spans_text(lacking)}")
-        unreached = [answer.span for answer in evidence.answers if not answer.reached]
-        if forgotten := between_all(clipped(unreached, start, end), lacking):
-            reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
-        if evidence.set_aside:
-            reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")
-        interval, complete = spans_text([(start, end)]), [*clipped(evidence.complete, start, end)]
-        which = f"only for {spans_text(complete)}, not for all of {interval}"
-        said = (
-            f"known to be complete {which}"
-            if complete
-            else (f"not known to be complete for any part of {interval}")
-        )
-        return f"the load is {said}: {'; '.join(reasons)}"
 
 
 def settle_windows(

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -69,8 +68,7 @@ class Throttle:
         if per_second is not None and not per_second > 0:
             raise ValueError(f"max_requests_per_second must be more than 0, not {per_second!r}")
         self._least = self._interval = 0.0 if per_second is None else 1.0 / per_second
-        self.sleep: Callable[[float], None] = sleep
-        self._clock = clock
+        self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()
         self._next = self._held_until = clock()
 
@@ -110,7 +108,7 @@ class Throttle:
 
     def _pass(self, now: float, slot: float) -> float:
         if slot > now:
-            self.sleep(slot - now)
+            self._sleep(slot - now)
         return slot - now
 
 
@@ -129,29 +127,7 @@ class Retry:
     refusals: bool = True
     stopped: threading.Event | None = None
 
-    def run(
-        self, ask: Callable[[], Answer[T]], throttle: Throttle, stats: RequestStats
-    ) -> Answer[T]:
-        """Ask until there is an answer, or the tries are used up; count what it costs."""
-        throttled, number = throttle.wait(), 1
-        while True:
-            stats.add(requests=1, throttled=throttled)
-            try:
-                return ask()
-            except RequestError as error:
-                number += 1
-                if not self._wants(error, number):
-                    raise
-                stats.add(retries=1)
-                if _is_throttling(error):
-                    throttled = throttle.wait_again(error, number - 2)
-                    continue
-                logger.warning("%s; trying again (%d of %d)", error, number, self.attempts)
-            pause = _FIRST_PAUSE * 2 ** (number - 2) + random.random()  # noqa: S311 - spreads threads
-            throttle.sleep(min(pause, _LONGEST_PAUSE))
-            throttled = throttle.wait()
-
-    def _wants(self, error: RequestError, number: int) -> bool:
+    def wants(self, error: RequestError, number: int) -> bool:
         """Whether the same request may succeed soon, as a try of this number."""
         return (
             error.retryable
@@ -247,17 +223,17 @@ class Client:
         self._extra_headers = dict(headers or {})
         self.sleep: Callable[[float], None] = sleep
         self._throttle = Throttle(max_requests_per_second, sleep=sleep)
-        self._session = new_session() if session is None else session
+        self.session: requests.Session = new_session() if session is None else session
         self._owns_session = session is None
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy all but what is not shared: own connections, and the throttle."""
-        session = None if self._owns_session else self._session
-        return {**self.__dict__, "dead": {*self.dead}, "_session": session, "_throttle": None}
+        session = None if self._owns_session else self.session
+        return {**self.__dict__, "dead": {*self.dead}, "session": session, "_throttle": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._session = self._session or new_session()
+        self.session = self.session or new_session()
         self._throttle = Throttle(self.max_requests_per_second, sleep=self.sleep)
 
     def __enter__(self) -> Self:
@@ -279,15 +255,10 @@ class Client:
         """The node's address; the first one's of several."""
         return self.base_urls[0]
 
-    @property
-    def session(self) -> requests.Session:
-        """What sends the requests."""
-        return self._session
-
     def close(self) -> None:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:
-            self._session.close()
+            self.session.close()
 
     @contextlib.contextmanager
     def fresh(self) -> Iterator[Client]:
@@ -302,7 +273,7 @@ class Client:
         """Return a client of some of the same nodes, with the same pace and connections."""
         client = copy(self)
         client.base_urls, client._owns_session = base_urls, False  # noqa: SLF001 - of its own kind
-        client._session, client._throttle = self._session, self._throttle  # noqa: SLF001
+        client.session, client._throttle = self.session, self._throttle  # noqa: SLF001
         return client
 
     def paced(self, per_second: float | None) -> Client:
@@ -358,17 +329,29 @@ class Client:
         stats = stats or RequestStats()
         if base_url is not None and set(self.base_urls) - self.dead - {base}:
             retry = replace(retry, refusals=False)
-        try:
-            answer = retry.run(
-                partial(exchange, self._session, request, read), self._throttle, stats
-            )
-        except RequestError as error:
-            if error.refused:
-                self.dead.add(base)
-            raise
-        self.dead.discard(base)
-        stats.add(size=answer.size)
-        return answer
+        throttled, number = self._throttle.wait(), 1
+        while True:
+            stats.add(requests=1, throttled=throttled)
+            try:
+                answer = exchange(self.session, request, read)
+            except RequestError as error:
+                number += 1
+                if not retry.wants(error, number):
+                    if error.refused:
+                        self.dead.add(base)
+                    raise
+                stats.add(retries=1)
+                if _is_throttling(error):
+                    throttled = self._throttle.wait_again(error, number - 2)
+                    continue
+                logger.warning("%s; trying again (%d of %d)", error, number, retry.attempts)
+            else:
+                self.dead.discard(base)
+                stats.add(size=answer.size)
+                return answer
+            pause = _FIRST_PAUSE * 2 ** (number - 2) + random.random()  # noqa: S311 - spreads threads
+            self.sleep(min(pause, _LONGEST_PAUSE))
+            throttled = self._throttle.wait()
 
 
 def _split(base_url: str) -> tuple[str, dict[str, str]]:

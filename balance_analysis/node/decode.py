@@ -73,36 +73,30 @@ class PageInfo(msgspec.Struct, rename="camel"):
     has_previous_page: bool
 
 
-class Edge(msgspec.Struct, gc=False):
-    """One place in the list."""
-
-    node: Row
+N = TypeVar("N", Row, msgspec.Raw)
 
 
-class RawEdge(msgspec.Struct, gc=False):
-    """One place in the list, its row unread."""
+class Edge(msgspec.Struct, Generic[N], gc=False):
+    """One place in the list; its row is read, or raw."""
 
-    node: msgspec.Raw
-
-
-E = TypeVar("E", Edge, RawEdge)
+    node: N
 
 
-class Connection(msgspec.Struct, Generic[E], rename="camel"):
+class Connection(msgspec.Struct, Generic[N], rename="camel"):
     """One page."""
 
-    edges: list[E]
+    edges: list[Edge[N]]
     page_info: PageInfo
 
 
-class BalanceChanges(msgspec.Struct, Generic[E]):
+class BalanceChanges(msgspec.Struct, Generic[N]):
     """The answer of operation A."""
 
-    balances: Connection[E]
+    balances: Connection[N]
 
 
-_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[Edge])
-_raw_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[RawEdge])
+_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[Row])
+_raw_page_decoder: Final = msgspec.json.Decoder(BalanceChanges[msgspec.Raw])
 _row_decoder: Final = msgspec.json.Decoder(Row)
 _account_decoder: Final = msgspec.json.Decoder(AccountIds)
 

@@ -1,7 +1,7 @@
-"""Ask one node gently how far it reaches, and whether its cursors and timestamps can be trusted.
+"""Ask one node how far it reaches, and whether its cursors and timestamps can be trusted.
 
-A finding that can't be made is unknown, with the reason, and the others are made all the same. A
-question that fails is asked once more.
+A finding that fails is "unknown", with the reason; the others don't depend on it. A question that
+fails is asked once more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 import pandas as pd
@@ -20,20 +21,13 @@ import pyarrow as pa
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.node import walk
-from balance_analysis.node.client import (
-    BALANCE_CHANGES,
-    NETWORK_LIMITS,
-    Client,
-    Retry,
-    check_client,
-)
-from balance_analysis.node.decode import DecodedPage, decode_page
-from balance_analysis.node.exchange import Answer, Parameters
+from balance_analysis.node.client import NETWORK_LIMITS, Client, Retry, check_client
 from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.reach import Asker
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import Record
 from balance_analysis.rows import Account, accounts_in, within
-from balance_analysis.schema import FIRST_MOMENT, LAST_MOMENT, NetworkLimits
+from balance_analysis.schema import FIRST_MOMENT, LAST_MOMENT
 from balance_analysis.text import count_text, duration_text, iso_text, moment_text
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
@@ -150,52 +144,32 @@ def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> N
     asked_at = dt.datetime.now(dt.UTC)
     rate = min(max_requests_per_second, client.max_requests_per_second or max_requests_per_second)
     with client.paced(rate) as own:
-        probe = _Probe(own)
-        sample = _outcome(probe.newest)
-        findings = [_examine(name, find, probe, sample) for name, find in _CHECKS.items()]
-        limits = _outcome(probe.limits)
+        ask = Asker(own, own.base_url, RequestStats(), _GENTLY)
+        sample = _outcome(partial(_newest, ask))
+        findings = [_examine(name, find, ask, sample) for name, find in _CHECKS.items()]
+        get = partial(own.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_GENTLY)
+        limits = _outcome(lambda: network_limits(get(), pd.Timestamp(asked_at)))
     failures = [each for each in (limits, sample) if isinstance(each, RequestError)]
     # A node refuses with a code.
     if len(failures) > 1 and all(each.code is None or each.retryable for each in failures):
         raise failures[-1]
     findings.insert(0, Finding("reachable", *_reachable(sample, limits)))
-    return NodeReport(client.base_url, asked_at, probe.stats.requests, tuple(findings))
+    return NodeReport(client.base_url, asked_at, ask.stats.requests, tuple(findings))
 
 
-class _Probe:
-    """Asks one node, and keeps the last block that it named."""
-
-    def __init__(self, client: Client) -> None:
-        self.client, self.stats = client, RequestStats()
-        self.block: tuple[int, int | None] | None = None
-
-    def newest(self) -> walk.Listing:
-        """Return the newest rows, looked for from now back, a year at a time."""
-        end = time.time_ns() // 1000 + 1
-        while True:
-            window = walk.Window(max(walk.EARLIEST, end - walk.LONGEST_WINDOW), end, _SAMPLE)
-            found = walk.fetch(self.page, Filters(), window, newest_first=True)
-            end = window.start
-            if len(found.times) or found.bad_rows or end == walk.EARLIEST:
-                return found
-
-    def limits(self) -> NetworkLimits:
-        """Return the network limits."""
-        return network_limits(self._get(NETWORK_LIMITS, [], decode_limits), pd.Timestamp.now("UTC"))
-
-    def page(self, request: walk.PageRequest) -> DecodedPage:
-        """Return one page."""
-        return self._get(BALANCE_CHANGES, request.parameters(), decode_page).value
-
-    def _get(self, path: str, parameters: Parameters, read: Callable[[bytes], T]) -> Answer[T]:
-        answer = self.client.get(path, parameters, read, stats=self.stats, retry=_GENTLY)
-        if FIRST_MOMENT <= (answer.block_time or 0) < LAST_MOMENT:
-            self.block = answer.block_time or 0, answer.block_height
-        return answer
+def _newest(ask: Asker) -> walk.Listing:
+    """Return the newest rows, looked for from now back, a year at a time."""
+    end = time.time_ns() // 1000 + 1
+    while True:
+        window = walk.Window(max(walk.EARLIEST, end - walk.LONGEST_WINDOW), end, _SAMPLE)
+        found = walk.fetch(ask, Filters(), window, newest_first=True)
+        end = window.start
+        if len(found.times) or found.bad_rows or end == walk.EARLIEST:
+            return found
 
 
 def _outcome(ask: Callable[[], T]) -> T | BalanceAnalysisError:
-    """Return an answer, or how there is none."""
+    """Return an answer, or the error that came instead."""
     try:
         return ask()
     except BalanceAnalysisError as error:
@@ -203,16 +177,15 @@ def _outcome(ask: Callable[[], T]) -> T | BalanceAnalysisError:
 
 
 def _examine(
-    name: str, find: Check, probe: _Probe, sample: walk.Listing | BalanceAnalysisError
+    name: str, find: Check, ask: Asker, sample: walk.Listing | BalanceAnalysisError
 ) -> Finding:
     try:
         if isinstance(sample, BalanceAnalysisError):
             raise sample
-        return Finding(name, *find(probe, sample))
+        return Finding(name, *find(ask, sample))
     except BalanceAnalysisError as error:
         is_misread = name == "timestamps" and isinstance(error, IncompleteError)
-        verdict: Verdict = "warning" if is_misread else "unknown"
-        return Finding(name, None, verdict, f"{_printable(error)}.")
+        return Finding(name, None, "warning" if is_misread else "unknown", f"{_printable(error)}.")
 
 
 def _reachable(sample: object, limits: object) -> Outcome:
@@ -225,13 +198,14 @@ def _reachable(sample: object, limits: object) -> Outcome:
     return value, "ok", "The node answers balance changes and network limits."
 
 
-def _reach(probe: _Probe, sample: walk.Listing) -> Outcome:
+def _reach(ask: Asker, sample: walk.Listing) -> Outcome:
     newest = _times(sample)[0]
-    oldest = walk.find_oldest(probe.page, [Filters()], newest + 1) or newest
-    end, height = probe.block or (newest, None)
+    oldest = walk.find_oldest(ask, newest + 1) or newest
+    is_named = FIRST_MOMENT <= (ask.head or 0) < LAST_MOMENT
+    end, height = (ask.head or 0, ask.height) if is_named else (newest, None)
     lag = time.time() - end / 1_000_000
     value = {"start": iso_text(oldest), "end": iso_text(end), "height": height}
-    last = "newest row is" if probe.block is None else f"last block is {height or '?'},"
+    last = f"last block is {height or '?'}," if is_named else "newest row is"
     age = f"{duration_text(dt.timedelta(seconds=abs(lag)))} {'ago' if lag > 0 else 'ahead'}"
     first, then = (moment_text(moment, "seconds") for moment in (oldest, end))
     verdict: Verdict = "ok" if abs(lag) <= _LONGEST_LAG else "warning" if lag > 0 else "note"
@@ -239,7 +213,7 @@ def _reach(probe: _Probe, sample: walk.Listing) -> Outcome:
     return {**value, "lag_seconds": round(lag, 1)}, verdict, text
 
 
-def _cursors(probe: _Probe, sample: walk.Listing) -> Outcome:
+def _cursors(ask: Asker, sample: walk.Listing) -> Outcome:
     times = _times(sample)
     # The last block of a page may be cut.
     start, end = times[-1] + (sample.more and times[0] > times[-1]), times[0] + 1
@@ -252,7 +226,7 @@ def _cursors(probe: _Probe, sample: walk.Listing) -> Outcome:
     found: list[tuple[int, Account]] = []
     more, cursors = True, {""}
     while more and len(found) < len(keys) and len(cursors) <= 2 * _PAGES:
-        page = probe.page(request)
+        page = ask(request)
         found += _keys(page.rows, start, end)
         request = replace(request, cursor=page.info.end_cursor)
         more = page.info.has_next_page and page.info.end_cursor not in cursors
@@ -268,7 +242,7 @@ def _cursors(probe: _Probe, sample: walk.Listing) -> Outcome:
     return value, "ok" if cuts[size] else "unknown", f"Cursors lose and repeat none {of}"
 
 
-def _timestamps(probe: _Probe, sample: walk.Listing) -> Outcome:
+def _timestamps(ask: Asker, sample: walk.Listing) -> Outcome:
     rows, bad = sample.rows.num_rows + len(sample.bad_rows), sample.bad_rows
     value = {"rows": rows, "bad": len(bad)}
     if bad:
@@ -278,12 +252,12 @@ def _timestamps(probe: _Probe, sample: walk.Listing) -> Outcome:
     at = times[len(times) // 2]
     for end, newest_first in ((times[0] + 1, False), (at + 1, True)):
         window = walk.Window(at, end, _SAMPLE)
-        if not len(walk.fetch(probe.page, Filters(), window, newest_first=newest_first).times):
+        if not len(walk.fetch(ask, Filters(), window, newest_first=newest_first).times):
             raise IncompleteError(f"no row comes for the time of one, {iso_text(at)}")
     return value, "ok", "Rows and bounds are in nanoseconds, and ranges and order are kept."
 
 
-Check = Callable[[_Probe, walk.Listing], Outcome]
+Check = Callable[[Asker, walk.Listing], Outcome]
 _CHECKS: Final[dict[str, Check]] = dict(reach=_reach, cursors=_cursors, timestamps=_timestamps)  # noqa: C408
 
 

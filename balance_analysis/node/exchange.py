@@ -135,6 +135,15 @@ class Get:
     timeout: float
     max_bytes: int
 
+    def error(
+        self,
+        said: str,
+        kind: type[RequestError] = RequestError,
+        **facts: Any,  # noqa: ANN401 - as errors take them
+    ) -> RequestError:
+        """Return the error that says something of the node."""
+        return kind(f"{self.base} {said}", url=self.url, **facts)
+
 
 def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) -> Answer[T]:
     """Send one GET and return the answer with its body as `read` reads it.
@@ -150,14 +159,24 @@ def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) ->
     began = time.monotonic()
     deadline = began + PATIENCE * get.timeout
     try:
-        response = _send(session, get)
+        is_given = "Authorization" in CaseInsensitiveDict(get.headers)
+        response = session.get(
+            get.url,
+            headers=dict(get.headers),
+            # Any function keeps a `.netrc` out.
+            auth=(lambda request: request) if is_given else None,
+            hooks={"response": [partial(_refuse_redirect, get), *session.hooks["response"]]},
+            timeout=get.timeout,
+            stream=True,
+            allow_redirects=False,
+        )
         is_ok = response.status_code == requests.codes.ok
         body = _body(response, deadline, get.max_bytes if is_ok else min(get.max_bytes, _CHUNK))
     except MemoryError as error:
-        raise TooLargeError(
-            f"{get.base} sent more than {get.max_bytes:,} bytes, or than there is memory for; ask "
-            "for a smaller page_size, or allow more with max_answer_bytes",
-            url=get.url,
+        raise get.error(
+            f"sent more than {get.max_bytes:,} bytes, or than there is memory for; ask for a "
+            "smaller page_size, or allow more with max_answer_bytes",
+            TooLargeError,
             status=response.status_code,
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
@@ -169,23 +188,11 @@ def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) ->
     try:
         value = read(body)
     except msgspec.DecodeError as error:
-        raise _unreadable(response.status_code, body, get) from error
+        is_page = body.lstrip()[:1] == b"<"
+        what = "a web page" if is_page else f"{len(body)} bytes that are not whole JSON"
+        said = f"answered with {what}; check that this is the address of a node"
+        raise get.error(said, status=response.status_code, retryable=not is_page) from error
     return Answer(value, get.base, response.headers, len(body), seconds)
-
-
-def _send(session: requests.Session, get: Get) -> requests.Response:
-    """Return the answer, its body unread."""
-    is_given = "Authorization" in CaseInsensitiveDict(get.headers)
-    return session.get(
-        get.url,
-        headers=dict(get.headers),
-        # Any function keeps a `.netrc` out.
-        auth=(lambda request: request) if is_given else None,
-        hooks={"response": [partial(_refuse_redirect, get), *session.hooks["response"]]},
-        timeout=get.timeout,
-        stream=True,
-        allow_redirects=False,
-    )
 
 
 def _refuse_redirect(get: Get, response: requests.Response, **_: object) -> None:
@@ -195,11 +202,8 @@ def _refuse_redirect(get: Get, response: requests.Response, **_: object) -> None
         target = without_credentials(urljoin(get.url, response.headers["Location"]))
         operation = urlsplit(get.url.removeprefix(get.base)).path
         address = target.partition("?")[0].removesuffix(operation)
-        raise RequestError(
-            f"{get.base} redirects to {address}: give that address",
-            url=get.url,
-            status=response.status_code,
-        )
+        said = f"redirects to {address}: give that address"
+        raise get.error(said, status=response.status_code)
 
 
 def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes:
@@ -233,22 +237,23 @@ def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes
 
 
 def _unreachable(error: Exception, get: Get) -> RequestError:
-    base, url = get.base, get.url
+    """Return the error for a connection that failed, or an answer that broke off."""
+    root, retryable = _root(error), True
     timed_out = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
-    if isinstance(error, requests.exceptions.SSLError):
-        return RequestError(f"no secure connection to {base}: {_root(error)}", url=url)
     if timed_out or isinstance(error, requests.Timeout):
-        said = f"{base} did not answer within {get.timeout:g} s"
+        said = f"did not answer within {get.timeout:g} s"
+    elif isinstance(error, requests.exceptions.SSLError):
+        said, retryable = f"offers no secure connection: {root}", False
     elif isinstance(error, requests.ConnectionError):
-        said = f"no connection to {base}: {_root(error)}; check the address, and that it is up"
+        said = f"can't be reached: {root}; check the address, and that it is up"
     elif isinstance(error, urllib3.exceptions.DecodeError):
-        said = f"{base} sent a damaged answer: {_root(error)}"
+        said = f"sent a damaged answer: {root}"
     elif isinstance(error, urllib3.exceptions.HTTPError | requests.exceptions.ChunkedEncodingError):
-        said = f"{base} broke off its answer: {_root(error)}"
+        said = f"broke off its answer: {root}"
     else:
-        return RequestError(f"{base} can't be asked: {_root(error)}", url=url)
-    refused = _is_refused(error)
-    return RequestError(said, url=url, retryable=True, timed_out=timed_out, refused=refused)
+        said, retryable = f"can't be asked: {root}", False
+    refused = retryable and _is_refused(error)
+    return get.error(said, retryable=retryable, timed_out=timed_out, refused=refused)
 
 
 def _is_refused(error: Exception) -> bool:
@@ -284,15 +289,10 @@ def _refusal(response: requests.Response, content: bytes, get: Get) -> RequestEr
     said = told or response.reason or "no reason given"
     retry_after = _seconds(response.headers)
     if _TOO_LARGE in said:
-        return TooLargeError(
-            f"{get.base} can't send so large an answer: {said}; ask for a smaller page_size",
-            url=get.url,
-            status=status,
-            code=body.code,
-        )
-    return RequestError(
-        f"{get.base} answered {status}: {said}{_advice(status, retry_after)}",
-        url=get.url,
+        told = f"can't send so large an answer: {said}; ask for a smaller page_size"
+        return get.error(told, TooLargeError, status=status, code=body.code)
+    return get.error(
+        f"answered {status}: {said}{_advice(status, retry_after)}",
         status=status,
         code=body.code,
         retryable=status in _RETRYABLE
@@ -312,17 +312,9 @@ _ADVICE: Final = {
 def _advice(status: int, retry_after: float | None) -> str:
     if retry_after is None:
         return _ADVICE.get(status, "")
-    longer = f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
     said = f"; the node asks to wait {retry_after:.0f} s"
-    return said + longer if retry_after > LONGEST_WAIT else said
-
-
-def _unreadable(status: int, content: bytes, get: Get) -> RequestError:
-    """Return the error for a success whose body is no JSON."""
-    is_page = content.lstrip()[:1] == b"<"
-    said = "a web page" if is_page else f"{len(content)} bytes that are not whole JSON"
-    text = f"{get.base} answered with {said}; check that this is the address of a node"
-    return RequestError(text, url=get.url, status=status, retryable=not is_page)
+    longer = f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
+    return said + longer * (retry_after > LONGEST_WAIT)
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

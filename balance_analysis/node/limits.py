@@ -1,4 +1,4 @@
-"""The network's limits, as a node tells them."""
+"""Load the network limits from a node."""
 
 from __future__ import annotations
 

@@ -8,12 +8,14 @@ behind one address: it is asked over three new connections, and the least is bel
 from __future__ import annotations
 
 import ipaddress
+import operator
 import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,13 +25,11 @@ from balance_analysis.errors import RequestError
 from balance_analysis.evidence import Node, Reach
 from balance_analysis.filters import Filters
 from balance_analysis.node.client import BALANCE_CHANGES, Client, Retry
-from balance_analysis.node.decode import DecodedPage, decode_page
-from balance_analysis.node.exchange import Answer
+from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     EARLIEST,
     LONGEST_WINDOW,
-    Ask,
     PageRequest,
     Window,
     fetch,
@@ -50,11 +50,17 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Seen:
-    """What some answers of one address say of the nodes behind it.
+class Asker:
+    """A function that asks one address for pages, and what the answers say of the nodes behind it.
+
+    After `retry.stopped` is set it raises `CancelledError`, and sends nothing.
 
     Attributes
     ----------
+    client, url, stats, retry
+        How to ask.
+    is_strict
+        Whether the first bad row of an answer raises DecodeError.
     head, height
         The last block: its microseconds and number. Of several answers, the least.
     incomplete
@@ -63,23 +69,37 @@ class Seen:
         Where a served archive says that its rows are from; `None` if no answer says so.
     """
 
+    client: Client
+    url: str
+    stats: RequestStats
+    retry: Retry = Retry()  # noqa: RUF009 - frozen
+    is_strict: bool = False
     head: int | None = None
     height: int | None = None
     incomplete: list[Span] = field(default_factory=list)
     origins: frozenset[str] | None = None
 
-    def note(self, answer: Answer[Any]) -> None:
-        """Take over what one more answer says."""
-        self.head = _least(self.head, answer.block_time)
-        self.height = _least(self.height, answer.block_height)
+    def __call__(self, request: PageRequest) -> DecodedPage:
+        """Return one page."""
+        if self.retry.stopped is not None and self.retry.stopped.is_set():
+            raise CancelledError
+        # What takes too long is asked for in parts; a page of one row has none.
+        retry = replace(self.retry, timeouts=request.page_size == 1)
+        options: dict[str, Any] = {"base_url": self.url, "stats": self.stats, "retry": retry}
+        answer = self.client.get(BALANCE_CHANGES, request.parameters(), _decode, **options)
+        if self.is_strict:
+            raise_bad_row(answer.value.bad_rows)
+        self.head = least(self.head, answer.block_time)
+        self.height = least(self.height, answer.block_height)
         self.incomplete += answer.incomplete
-        named = answer.headers.get("X-Origins")
-        if named is not None:
+        if (named := answer.headers.get("X-Origins")) is not None:
             found = {origin.strip() for origin in named.split(",")} - {""}
             self.origins = (self.origins or frozenset()) | found
+        return answer.value
 
 
-def _least(*numbers: int | None) -> int | None:
+def least(*numbers: int | None) -> int | None:
+    """Return the least of the numbers that are known."""
     return min((number for number in numbers if number is not None), default=None)
 
 
@@ -89,70 +109,57 @@ def _decode(body: bytes) -> DecodedPage:
         return decode_page(body)
 
 
-def asking(
-    client: Client,
-    base_url: str,
-    *,
-    stats: RequestStats,
-    retry: Retry = Retry(),  # noqa: B008 - frozen
-) -> tuple[Ask, Seen]:
-    """Return a function that asks one address for pages, and what its answers say of the node.
-
-    After `retry.stopped` is set it raises `CancelledError`, and sends nothing.
-    """
-    seen, lock = Seen(), threading.Lock()
-
-    def ask(request: PageRequest) -> DecodedPage:
-        if retry.stopped is not None and retry.stopped.is_set():
-            raise CancelledError
-        answer = client.get(
-            BALANCE_CHANGES,
-            request.parameters(),
-            _decode,
-            base_url=base_url,
-            stats=stats,
-            # What takes too long is asked for in parts; a page of one row has none.
-            retry=replace(retry, timeouts=request.page_size == 1),
-        )
-        with lock:
-            seen.note(answer)
-        return answer.value
-
-    return ask, seen
-
-
-def ask_reach(ask: Ask, seen: Seen, node: Node, start: int, end: int) -> Reach:
-    """Return how much of [start, end), in microseconds, whoever answers can know.
+def ask_reach(
+    client: Client, node: Node, span: Span, stats: RequestStats, retry: Retry
+) -> tuple[Reach, int]:
+    """Return how much of a span whoever answers at an address can know.
 
     It has forgotten nothing since a moment at or before which it has a row of any account. It holds
     everything before its last block; if it names none, everything before its newest row. A served
     archive forgets nothing: it says, or refuses, what it doesn't hold.
+
+    Three new connections are asked, and the least is believed. The earliest start that one of them
+    has shown is returned too.
+
+    Raises
+    ------
+    RequestError, IncompleteError
+        If one of them gets no answer, or one that doesn't add up.
     """
+    with ExitStack() as stack:
+        fresh = [stack.enter_context(client.fresh()) for _ in range(CONNECTIONS)]
+        asks = [Asker(each, node.name, stats, retry) for each in fresh]
+        futures = [started(_reach_over, ask, node, *span) for ask in asks]
+        found = [future.result() for future in futures]
+    return reduce(operator.and_, found), min(each.start for each in found)
+
+
+def _reach_over(ask: Asker, node: Node, start: int, end: int) -> Reach:
     try:
-        begin = _find_start(ask, seen, start, end)
-        stop = _find_end(ask, start, end) if seen.head is None else seen.head
+        begin = _find_start(ask, start, end)
+        stop = _find_end(ask, start, end) if ask.head is None else ask.head
     except RequestError as error:
         if error.status != _OUTSIDE:
             raise
         begin, stop = start, end
-    named = node if seen.origins is None else Node(node.name, seen.origins)
-    return Reach(named, begin, stop, seen.height)
+    named = node if ask.origins is None else Node(node.name, ask.origins)
+    return Reach(named, begin, stop, ask.height)
 
 
-def _find_start(ask: Ask, seen: Seen, start: int, end: int) -> int:
+def _find_start(ask: Asker, start: int, end: int) -> int:
     since = max(EARLIEST, end - LONGEST_WINDOW)
     if EARLIEST <= start < since:
         window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
-        if len(fetch(ask, Filters(), window).times) or seen.incomplete:
+        if len(fetch(ask, Filters(), window).times) or ask.incomplete:
             return start
     # One question shows whether a row stands before the start, and if not, which comes first.
-    oldest = find_oldest(ask, [Filters()], end, since if since <= start else EARLIEST)
-    if seen.incomplete:
+    oldest = find_oldest(ask, end, since if since <= start else EARLIEST)
+    if ask.incomplete:
         return start
     return end if oldest is None else max(start, oldest)
 
 
-def _find_end(ask: Ask, start: int, end: int) -> int:
+def _find_end(ask: Asker, start: int, end: int) -> int:
     """Return `end` if a row stands there or later, else the newest row's time."""
     if len(fetch(ask, Filters(), Window(end, end + LONGEST_WINDOW, page_size=1)).times):
         return end
@@ -164,30 +171,6 @@ def _find_end(ask: Ask, start: int, end: int) -> int:
             return listing.span[0]
         end = window.start
     return start
-
-
-def ask_reaches(
-    client: Client,
-    node: Node,
-    start: int,
-    end: int,
-    *,
-    stats: RequestStats,
-    retry: Retry = Retry(),  # noqa: B008 - frozen
-) -> list[Reach]:
-    """Return the reach that each of three new connections to a node's address shows.
-
-    The least of them, `functools.reduce(operator.and_, ...)`, is the reach of the address.
-
-    Raises
-    ------
-    RequestError, IncompleteError
-        If one of them gets no answer, or one that doesn't add up.
-    """
-    with ExitStack() as stack:
-        fresh = [stack.enter_context(client.fresh()) for _ in range(CONNECTIONS)]
-        asks = [asking(each, node.name, stats=stats, retry=retry) for each in fresh]
-        return [each.result() for each in [started(ask_reach, *x, node, start, end) for x in asks]]
 
 
 def started(function: Callable[..., T], *args: object) -> Future[T]:

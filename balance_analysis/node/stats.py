@@ -1,4 +1,4 @@
-"""What requests cost, counted while they are sent."""
+"""Count requests and what they cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _counting: Final = threading.Lock()
 
 @dataclass(slots=True)
 class RequestStats:
-    """What a piece of work cost; safe to share between threads.
+    """Counts of requests; safe to share between threads.
 
     `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
     because of a rate, summed over threads; `bytes` are those of answers, decompressed.

@@ -16,9 +16,9 @@ The walk depends on a function that asks, not on a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,7 @@ from balance_analysis.evidence import Reach
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
-from balance_analysis.rows import Account, BadRow, accounts_in, inside, within
+from balance_analysis.rows import BadRow, accounts_in, inside, within
 from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text, range_text
@@ -54,8 +54,6 @@ FILTER_NAMES: Final = {
     "account_type": "filter.accountTypes",
 }
 """What the wire calls the filter of each column."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +113,6 @@ class Window:
         far = replace(self, start=end, begins_with_row=False)
         return near, (far if end < self.end else None)
 
-    def half(self) -> Window:
-        """Return the half that comes first, and half the page: less to find and to send."""
-        width, size = max(1, (self.end - self.start) // 2), max(1, self.page_size // 2)
-        return replace(self, end=self.start + width, page_size=size)
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -163,42 +156,6 @@ def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = Fa
         # The block right before the window filled the page; so this node's start is inclusive.
         listing = _ask_checked(ask, replace(request, start=window.start), window)
     return listing
-
-
-def ask_less(
-    get: Callable[[Window], T],
-    window: Window,
-    *,
-    get_one: Callable[[Window], object] | None = None,
-) -> tuple[T, Window, int]:
-    """Ask for a window; for less of it where the node can't or won't send so much, or is too slow.
-
-    `get` asks for the first page of a window, `get_one` for a page of one row, by default alike.
-    Return what `get` returned, for what window, and the largest page that was not refused.
-
-    Raises
-    ------
-    RequestError
-        If the node refuses even a page of one row, is too slow for a small part of the window, or
-        can't answer just now.
-    """
-    accepted, halvings, is_size_at_fault = window.page_size, 0, False
-    while True:
-        try:
-            return get(window), window, accepted
-        except RequestError as error:
-            if error.timed_out and halvings < HALVINGS:
-                halvings += 1
-                window = window.half()
-                continue
-            if window.page_size == 1 or not is_refusal(error):
-                raise
-            if not (is_size_at_fault or isinstance(error, TooLargeError)):
-                # If even a page of one row is refused, its size was not the reason.
-                (get_one or get)(replace(window, page_size=1))
-            is_size_at_fault = True
-            accepted = window.page_size // 2
-            window = replace(window, page_size=accepted)
 
 
 def is_refusal(error: RequestError) -> bool:
@@ -248,7 +205,7 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
             )
 
 
-def check_restart(listings: Sequence[Listing], at: int) -> None:
+def _check_restart(listings: Sequence[Listing], at: int) -> None:
     """Raise IncompleteError unless answers begin with a row that is known to stand there."""
     first = min((each.span[0] for each in listings if len(each.times)), default=None)
     if first != at:
@@ -268,22 +225,20 @@ def moment(microseconds: int) -> str:
 class Step:
     """What one step settled: all rows in [start, end), and what is left of its window.
 
-    `batches` are in `ARROW_SCHEMA`, in time order within a batch. `page_size` was answered in time,
-    `accepted` is the largest that was not refused. The node is `source` as it was asked, and
-    `address` as what answered, after redirects; `head`, microseconds, and `block_height` are its
-    last block, of its answers the one that knew least; of `incomplete` it says itself that it may
-    lack rows. It was asked at the moment `asked`, when `reach` was its reach.
+    `batches` are in `ARROW_SCHEMA`, in time order within a batch. `page_size` was answered in time;
+    it is 0 where nothing was asked for. `source` is the node's address; `head`, microseconds, and
+    `block_height` are its last block, of its answers the one that knew least; of `incomplete` it
+    says itself that it may lack rows. It was asked at the moment `asked`, when `reach` was its
+    reach.
     """
 
     start: int
     end: int
-    batches: tuple[pa.RecordBatch, ...]
-    bad_rows: tuple[BadRow, ...]
-    page_size: int
-    accepted: int
-    rest: Window | None
+    batches: tuple[pa.RecordBatch, ...] = ()
+    bad_rows: tuple[BadRow, ...] = ()
+    page_size: int = 0
+    rest: Window | None = None
     source: str = ""
-    address: str = ""
     head: int | None = None
     block_height: int | None = None
     incomplete: tuple[tuple[int, int], ...] = ()
@@ -322,7 +277,7 @@ class Step:
 
 
 def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
-    """Settle the first part of a window.
+    """Settle the first part of a window; less of it where the node won't send so much.
 
     `parts` are filters that together are what the caller asked for.
 
@@ -331,17 +286,14 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
     IncompleteError
         If the answers are not the list that was asked for, or a block can't be shown to be whole.
     RequestError
-        If the node refuses even a page of one row.
+        If the node refuses even a page of one row, is too slow for a small part of the window, or
+        can't answer just now.
     """
-    reached, asked, accepted = ask_less(
-        lambda less: [_reach(ask, filters, less) for filters in parts],
-        window,
-        get_one=lambda one: fetch(ask, parts[0], one),
-    )
+    reached, asked = _ask_less(ask, parts, window)
     end = min(listing_end for listing_end, _ in reached)
     listings = [listing.between(window.start, end) for _, listing in reached]
     if window.begins_with_row:
-        check_restart(listings, window.start)
+        _check_restart(listings, window.start)
     restarts = any(listing.more and listing_end == end for listing_end, listing in reached)
     rest = replace(window, start=end, begins_with_row=restarts)
     return Step(
@@ -350,9 +302,32 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
         tuple(listing.rows for listing in listings if listing.rows.num_rows),
         tuple(bad for listing in listings for bad in listing.bad_rows),
         asked.page_size,
-        accepted,
         rest if end < window.end else None,
     )
+
+
+def _ask_less(
+    ask: Ask, parts: Sequence[Filters], window: Window
+) -> tuple[list[tuple[int, Listing]], Window]:
+    """Return how far the first page of each part came, and the window that was asked for."""
+    halvings, is_size_at_fault = 0, False
+    while True:
+        try:
+            return [_reach(ask, filters, window) for filters in parts], window
+        except RequestError as error:
+            if error.timed_out and halvings < HALVINGS:
+                halvings += 1
+                # Half the window and half the page: less to find and to send.
+                width = max(1, (window.end - window.start) // 2)
+                window, _ = window.cut(width, max(1, window.page_size // 2))
+                continue
+            if window.page_size == 1 or not is_refusal(error):
+                raise
+            if not (is_size_at_fault or isinstance(error, TooLargeError)):
+                # If even a page of one row is refused, its size was not the reason.
+                fetch(ask, parts[0], replace(window, page_size=1))
+            is_size_at_fault = True
+            window = replace(window, page_size=window.page_size // 2)
 
 
 def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
@@ -384,19 +359,18 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
         )
 
 
-def find_oldest(ask: Ask, parts: Sequence[Filters], end: int, start: int = EARLIEST) -> int | None:
-    """Return the time of the oldest row in [start, end), microseconds; `None` without one.
+def find_oldest(ask: Ask, end: int, start: int = EARLIEST) -> int | None:
+    """Return the time of the oldest row of any account in [start, end); `None` without one.
 
-    By default it is looked for from 2020 on. It is looked for in windows: a node may refuse, or
-    never answer, a request without a range.
+    Times are in microseconds; by default it is looked for from 2020 on, window by window: a node
+    may refuse, or never answer, a request without a range.
     """
     while start < end:
         window = Window(start, min(end, start + LONGEST_WINDOW), page_size=1)
-        listings = [fetch(ask, filters, window) for filters in parts]
-        firsts = [listing.span[0] for listing in listings if len(listing.times)]
-        if firsts:
-            return min(firsts)
-        if any(listing.more or listing.bad_rows for listing in listings):
+        listing = fetch(ask, Filters(), window)
+        if len(listing.times):
+            return listing.span[0]
+        if listing.more or listing.bad_rows:
             return window.start
         start = window.end
     return None
@@ -459,7 +433,7 @@ def _complete(ask: Ask, filters: Filters, window: Window) -> Listing:
 
 def _from_both_ends(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> Listing | None:
     newest = fetch(ask, filters, window, newest_first=True)
-    ascending, descending = _accounts([oldest]), _accounts([newest])[::-1]
+    ascending, descending = accounts_in(oldest.rows), accounts_in(newest.rows)[::-1]
     if not descending or descending[0] not in ascending:
         return None
     meeting = ascending.index(descending[0])
@@ -476,12 +450,7 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
     if not halves:
         return None
     whole = _joined([_complete(ask, half, window) for half in halves])
-    return whole if set(_accounts([oldest])) <= set(_accounts([whole])) else None
-
-
-def _accounts(listings: Iterable[Listing]) -> list[Account]:
-    """Return the accounts of rows, as they came."""
-    return [account for listing in listings for account in accounts_in(listing.rows)]
+    return whole if {*accounts_in(oldest.rows)} <= {*accounts_in(whole.rows)} else None
 
 
 def _joined(listings: list[Listing]) -> Listing:

@@ -32,8 +32,7 @@ from balance_analysis.archive.accounts import numbers_of, times_of
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import NO_ROWS, Predicate
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.scan import Scan
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.snapshot import Scan, Snapshot, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
 from balance_analysis.evidence import Answer, Evidence, Node, between_all

@@ -29,7 +29,7 @@ from balance_analysis.archive.manifest import (
     to_bytes,
 )
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, keep_bad_rows, reported
-from balance_analysis.archive.scan import File
+from balance_analysis.archive.snapshot import File
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, between_all
@@ -135,7 +135,7 @@ def repair(
     with one_writer(store):
         is_rebuilt = _rebuild(store)
         writer = Writer(store)
-        with reported(store, writer, run, on_report, kind="repair"):
+        with reported(store, writer, run, on_report):
             writer.recover()
             found = left = verify_store(store, is_writer=True)
             damaged = {period for problem in found.problems for period in problem.periods}
@@ -222,7 +222,7 @@ class _Repair:
         self, period: str, rows: pa.Table, made: tuple[bytes, FileEntry], proof: Evidence
     ) -> None:
         """Replace a period's file by one of other rows, and what is proven of it."""
-        manifest, (content, note) = self.writer.manifest, made
+        manifest = self.writer.manifest
         bounds = layout.period_bounds(period, manifest.partition)
         others = [bounds]
         if period not in self.damaged:
@@ -233,7 +233,7 @@ class _Repair:
         evidence = (manifest.evidence | proof).without_agreement(others)
         self.changed.append(period)
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
-        self.writer.put(period, note, evidence, lambda name: self.store.write(name, content))
+        self.writer.put(period, made, evidence)
 
     def _check(
         self,

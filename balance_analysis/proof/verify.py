@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.archive import layout, network
+from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import (
     ACCOUNTS,
     FILE_ORDER,
@@ -35,8 +35,8 @@ from balance_analysis.archive.manifest import (
     noted_files,
     read_manifest,
 )
-from balance_analysis.archive.scan import File
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot
+from balance_analysis.archive.sidecars import read_limits, read_names_file
+from balance_analysis.archive.snapshot import File, Snapshot, read_snapshot
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
@@ -428,11 +428,11 @@ class _Verification:
     def _check_others(self) -> None:
         """Read the files that have no rows."""
         again = "remove it; the next run writes a new one"
-        self._try_reading("limits", layout.LIMITS, lambda _: network.read_limits(self.store), again)
+        self._try_reading("limits", layout.LIMITS, lambda _: read_limits(self.store), again)
         names: tuple[Kind, ...] = ("assets", "labels")
         for kind, file in zip(names, (layout.ASSETS, layout.LABELS), strict=True):
             written = f"{self._command(f'--{kind}', 'FILE')} writes a new one"
-            self._try_reading(kind, file, partial(network.read_names_file, self.store), written)
+            self._try_reading(kind, file, partial(read_names_file, self.store), written)
 
     def _try_reading(self, kind: Kind, name: str, read: Callable[[str], object], mend: str) -> None:
         try:
@@ -462,7 +462,7 @@ class _Verification:
     def _is_expected(self, name: str, *, is_being_written: bool) -> bool:
         """Whether a file that the manifest doesn't name may be there, or is gone by now."""
         if is_leftover(name) or name.startswith(layout.CHECKPOINTS):
-            may_be = is_being_written or name.startswith(layout.STAGED)
+            may_be = is_being_written
         else:
             may_be = name.startswith(_BESIDE)
         return may_be or not self.store.has(name)

@@ -31,8 +31,8 @@ from starlette.types import Receive
 from balance_analysis import defaults
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.manifest import read_manifest
-from balance_analysis.archive.network import read_limits
-from balance_analysis.archive.scan import LruCache
+from balance_analysis.archive.sidecars import read_limits
+from balance_analysis.archive.snapshot import LruCache
 from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.live import Explorer

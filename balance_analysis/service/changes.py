@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
-from balance_analysis.archive.scan import LruCache
-from balance_analysis.archive.snapshot import Snapshot, with_snapshot
+from balance_analysis.archive.snapshot import LruCache, Snapshot, with_snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.explorer.source import go_on
 from balance_analysis.filters import Filters

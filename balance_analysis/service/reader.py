@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from balance_analysis.archive.accounts import times_of
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate
-from balance_analysis.archive.scan import File, LruCache, opened
-from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.snapshot import File, LruCache, Snapshot, opened
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ARROW_SCHEMA

@@ -188,7 +188,7 @@ def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     (tmp_path / "labels.json").write_text(json.dumps(LABELS))
     given = ("--assets", tmp_path / "assets.toml", "--labels", tmp_path / "labels.json")
     run("fetch", node.url, "-o", tmp_path / "x.parquet", "--asset-id", "tUSD", *given)
-    run("export", node.url, tmp_path / "b", *given, "--settle", "0s")
+    run("export", node.url, tmp_path / "b", *given)
     rows = [
         run("series", source, "--asset-id", "tusd").stdout
         for source in (tmp_path / "x.parquet", tmp_path / "b")

@@ -13,7 +13,7 @@ import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.archive import accounts
 from balance_analysis.archive.layout import Partition
-from balance_analysis.archive.scan import Scan
+from balance_analysis.archive.snapshot import Scan
 from tests.analysis.tables import arrow_from, table_from
 from tests.archive.writing import writer_of
 from tests.cluster.archives import archive_of

@@ -34,7 +34,7 @@ LIMITS = ba.NetworkLimits(
 )
 START = 1_680_307_200_000_000
 TABLE = table_of([("a" * 64, "TYPE", "b" * 64, "", START + at, at) for at in range(5)])
-TABLE.attrs["balance_analysis"] = {"source": "http://node", "known": [["a", "b"]]}
+TABLE.attrs["balance_analysis"] = {"source": "http://node", "known": [["2023-04-01", "2023-04-02"]]}
 CONFIG = b"""[export.main]
 url = ["http://127.0.0.1:3008"]
 archive = "somewhere"

@@ -163,7 +163,7 @@ def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):
     ("options", "said"),
     [
         (("verify", "{}", "--digest", "12"), "64 hex digits"),
-        (("verify", "{}", "--since", "2023-04-01"), "is missing"),
+        (("verify", "{}", "--since", "2023-04-01"), "are those of --against"),
         (("digest", "{}", "--since", "2023-05-01", "--until", "2023-05-01"), "before end"),
         (("digest", "{}/none"), "is no archive"),
     ],

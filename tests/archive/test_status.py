@@ -18,7 +18,7 @@ import stamina
 import balance_analysis as ba
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.runs import RunReport
+from balance_analysis.archive.runs import Run
 from balance_analysis.evidence import Evidence
 from tests.archive.exporting import (
     DAY,
@@ -135,9 +135,9 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
 def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
-    report = RunReport("99990101T000000.000000Z-000000", "9999-01-01T00:00:00+00:00")
+    report = Run("99990101T000000.000000Z-000000", dt.datetime(9999, 1, 1, tzinfo=dt.UTC))
     store = ba.Archive(tmp_path / "x").store
-    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report)).encode())
+    store.write(f"_runs/{report.id}.json", json.dumps(asdict(report), default=dt.datetime.isoformat).encode())
     assert status(tmp_path / "x").is_interrupted
     assert "last run     9999-01-01T00:00Z, cut off" in str(status(tmp_path / "x"))
     # A holder that is dead, as after a SIGKILL, holds nothing.

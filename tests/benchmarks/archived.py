@@ -20,11 +20,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from balance_analysis.archive.coverage import Interval
 
 import balance_analysis as ba
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.coverage import Interval
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters

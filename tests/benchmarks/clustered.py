@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from balance_analysis.archive.coverage import Coverage, Interval, to_json
 
 import balance_analysis as ba
 from balance_analysis import cluster
 from balance_analysis.archive import layout
-from balance_analysis.archive.coverage import Coverage, Interval, to_json
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from balance_analysis.archive.coverage import Coverage, Interval
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import balance_analysis as ba
-from balance_analysis.archive.coverage import Coverage, Interval
 from balance_analysis.demo import sample_assets, sample_data
 
 POINTS = 1_000_000

@@ -108,7 +108,7 @@ def test_accounts_are_written_with_every_digit(archive, tmp_path):
 
 
 def test_accounts_of_an_incomplete_archive_want_partial(archive):
-    assert "is not covered" in fails("accounts", archive, code=3, folder=archive)
+    assert "is missing" in fails("accounts", archive, code=3, folder=archive)
 
 
 def test_sql_prints_a_table_with_every_digit(archive):

@@ -38,7 +38,7 @@ WRITERS = {
     "limits --output": (["limits", "{url}"], ".json"),
     "summary --output": (["summary", "{source}"], ".parquet"),
     "series --output": (["series", "{source}"], ".parquet"),
-    "diff --output": (["diff", "{source}", "{source}"], ".csv"),
+    "diff --output": (["diff", "{archive}", "{archive}"], ".csv"),
     "compare --output": (
         ["compare", "{source}", "--at", "2023-04-01", "--at", "2023-04-02"],
         ".csv",

@@ -259,8 +259,8 @@ def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
 @pytest.mark.parametrize("kind", ["balances", "concentration"])
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, archive, tmp_path):
     arguments = ("plot", archive, "--kind", kind, "-o", tmp_path / "x.png")
-    assert "is not covered" in fails(*arguments, code=3, folder=tmp_path)
-    assert "is not covered" in draw(*arguments, "--partial")
+    assert "is missing" in fails(*arguments, code=3, folder=tmp_path)
+    assert "is missing" in draw(*arguments, "--partial")
     assert "not covered" not in draw(*arguments, *LAST_DAYS)
 
 

@@ -216,10 +216,10 @@ def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
     command, archive, tmp_path
 ):
     said = fails(command, archive, "-o", tmp_path / "x.csv", code=3, folder=tmp_path)
-    assert "is not covered" in said
+    assert "is missing" in said
     assert "; `--partial` takes what there is" in said
     said = run(command, archive, "-o", tmp_path / "x.csv", "--partial").stderr
-    assert "is not covered" in said
+    assert "is missing" in said
     assert "takes what there is" not in said
     assert (tmp_path / "x.csv").exists()
 

@@ -177,11 +177,6 @@ FETCHED = ("fetch", NODE, "-o", "changes.parquet")
         (("status", NODE), "is the address of a node, not an archive", EXPORTED),
         (("status", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
         (("verify", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
-        (
-            ("verify", "{archive}", "--against", "{archive}"),
-            "not the address",
-            ("status", "{archive}"),
-        ),
         (("serve", NODE), "is the address of a node", EXPORTED),
         (("serve", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
         (("summary", NODE), "not a file or an archive", FETCHED),

@@ -115,6 +115,27 @@ def test_behind_one_address_a_lagging_answer_among_good_ones_is_never_passed_off
 
 
 @pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("page_size", [20, 1000])
+def test_nothing_beyond_the_last_blocks_of_all_nodes_behind_one_address_is_known(
+    page_size, workers
+):
+    """The end lies beyond them; a node that names no last block may be among them."""
+    late, behind, ahead = END + 10**10, TIMES[40], TIMES[-20]
+    for heads in ([ahead], [behind, ahead], [ahead, behind], [ahead, None], [None, ahead]):
+        backends = [
+            node_of(until(head or behind), block_timestamp=head and head * 1000) for head in heads
+        ]
+        with LoopbackNode(backends=backends) as node:
+            try:
+                table = load(node, end=late, page_size=page_size, workers=workers)
+            except ba.IncompleteError:
+                continue
+        assert_true(table)
+        assert all(end <= ahead for _, end in known_of(table))
+        assert lacking(table.attrs[ATTRS_KEY])
+
+
+@pytest.mark.parametrize("workers", [1, 4])
 def test_a_restart_with_fewer_rows_ends_what_is_known(workers):
     short = 0
     for restarts_at in range(1, 12, 2):

@@ -390,7 +390,7 @@ STAYING = {
     "500 with code 3": (Fault.code(500, 3, "bad range"), "answered 500: .*bad range"),
     "503": (Fault.status(503), "answered 503"),
     "HTML": (Fault.html(200), "a web page; check that this is the address"),
-    "reset": (Fault.reset(), "no connection to"),
+    "reset": (Fault.reset(), "can't be reached"),
     "truncated body": (Fault.truncated(), "broke off its answer"),
 }
 

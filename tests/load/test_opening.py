@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.load import opening as openings
+from balance_analysis.load import changes
 from tests.cli.running import run
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table, matching
@@ -64,7 +64,7 @@ def test_each_account_has_its_last_row_before_the_start(rows, data, page_size, w
 
 
 def test_the_same_is_true_where_rows_are_dropped_on_the_way(monkeypatch):
-    monkeypatch.setattr(openings, "_WAITING", 20)
+    monkeypatch.setattr(changes, "_WAITING", 20)
     with LoopbackNode(ROWS) as node:
         assert lines_of_table(load(node, page_size=10)) == expected(ROWS)
 

@@ -198,7 +198,7 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
             go.wait(60)
         if window.start == 1:
             threading.Timer(0.5, go.set).start()
-        return Step(window.start, window.end, (), (), 1, 1, None)
+        return Step(window.start, window.end, page_size=1)
 
     windows = [Window(start, start + 1, 1) for start in range(500)]
     order = [step.start for step in settle_windows(settle, windows, workers=2)]
@@ -214,7 +214,7 @@ def test_pages_stay_at_what_a_slow_node_answers_in_time(workers):
         asked.append(size := window.page_size)
         while size > 600:
             size //= 2
-        return Step(window.start, window.end, (), (), size, window.page_size, None)
+        return Step(window.start, window.end, page_size=size)
 
     windows = [Window(start, start + 1, 4000) for start in range(2000)]
     assert len(list(settle_windows(settle, windows, workers=workers))) == len(windows)
@@ -235,7 +235,7 @@ def test_a_second_run_asks_for_nearly_the_same_windows_whatever_the_latencies(wo
             asked.append(window)
             rows = pa.RecordBatch.from_arrays([pa.nulls((end - window.start) // each)], ["row"])
             rest = replace(window, start=end) if end < window.end else None
-            return Step(window.start, end, (rows,), (), window.page_size, 500, rest)
+            return Step(window.start, end, (rows,), (), window.page_size, rest)
 
         list(settle_windows(settle, [Window(0, 6 * dense, 500)], workers=workers))
         return len(asked)

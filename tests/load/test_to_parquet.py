@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.load import to_parquet as download
+from balance_analysis.load import changes
 from tests.cli.running import child
 from tests.loopback import Fault, LoopbackNode, histories, random_history
 
@@ -25,7 +25,7 @@ LATE = 4_000_000_000 * 10**9
 
 @pytest.fixture(autouse=True)
 def _small_row_groups(monkeypatch):
-    monkeypatch.setattr(download, "ROW_GROUP", 100)
+    monkeypatch.setattr(changes, "ROW_GROUP", 100)
 
 
 def failing_after(count):

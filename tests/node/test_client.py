@@ -281,7 +281,7 @@ def test_the_header_of_a_ban_wins(node, client):
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (Fault.reset(), "no connection to .*reset"),
+        (Fault.reset(), "can't be reached.*reset"),
         (Fault.reset_midway(), "(broke off its answer|no connection)"),
         (Fault.truncated(), "broke off its answer"),
         (Fault.stalled(5), "did not answer within 0.2 s"),

@@ -13,7 +13,6 @@ from balance_analysis.node.walk import (
     EARLIEST,
     HALVINGS,
     Window,
-    ask_less,
     fetch,
     find_oldest,
     take_step,
@@ -223,28 +222,28 @@ def test_a_too_large_answer_is_never_asked_for_unchanged():
 
 
 def too_slow_for(width):
-    """Return what gets a window, but only one that is narrow enough; and the windows asked for."""
+    """Return what answers only where a range is narrow enough; and the ranges asked for."""
     asked = []
 
-    def get(window):
-        asked.append(window)
-        if window.end - window.start > width:
+    def ask(request):
+        asked.append(request)
+        if request.end - T > width:
             raise RequestError("too slow", url="u", retryable=True, timed_out=True)
-        return "rows"
+        return decode_page(page_of(hasNextPage=False))
 
-    return get, asked
+    return ask, asked
 
 
 def test_a_window_that_takes_too_long_is_halved_on_the_side_where_it_begins():
-    get, _ = too_slow_for(30)
-    answer, window, accepted = ask_less(get, Window(T, T + 100, 80))
-    assert (answer, window, accepted) == ("rows", Window(T, T + 25, 20), 80)
+    ask, _ = too_slow_for(30)
+    step = take_step(ask, EVERYTHING, Window(T, T + 100, 80))
+    assert (step.start, step.end, step.page_size) == (T, T + 25, 20)
 
 
 def test_a_window_of_which_every_part_takes_too_long_is_given_up():
-    get, asked = too_slow_for(0)
+    ask, asked = too_slow_for(0)
     with pytest.raises(RequestError, match="too slow"):
-        ask_less(get, Window(T, T + 10**9, 5000))
+        take_step(ask, EVERYTHING, Window(T, T + 10**9, 5000))
     assert len(asked) == 1 + HALVINGS
 
 
@@ -288,25 +287,19 @@ def test_the_oldest_row_is_found_from_2020_on(year):
     time = EARLIEST + (year - 2020) * 366 * 86_400 * 10**6
     history = rows_at(time - T, time - T + 10**12)
     end = time + 10**13
-    assert find_oldest(asking(LoopbackNode(history)), EVERYTHING, end) == time
-
-
-def test_the_oldest_row_of_several_parts_is_the_oldest_of_all():
-    rows = rows_at(7, 3)
-    parts = [Filters(party_ids=(row.party_id,)) for row in rows]
-    assert find_oldest(asking(LoopbackNode(rows)), parts, T + 100) == T + 3
+    assert find_oldest(asking(LoopbackNode(history)), end) == time
 
 
 def test_no_row_before_the_end_is_no_oldest_row():
-    assert find_oldest(asking(LoopbackNode(rows_at(50))), EVERYTHING, T + 50) is None
-    assert find_oldest(asking(LoopbackNode()), EVERYTHING, T) is None
+    assert find_oldest(asking(LoopbackNode(rows_at(50))), T + 50) is None
+    assert find_oldest(asking(LoopbackNode()), T) is None
 
 
 def test_where_only_bad_rows_are_found_the_window_begins_the_search():
     def ask(_):
         return decode_page(page_of(row(timestamp=...), hasNextPage=True))
 
-    assert find_oldest(ask, EVERYTHING, T) == EARLIEST
+    assert find_oldest(ask, T) == EARLIEST
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3])

@@ -43,6 +43,15 @@ def everything(folder):
     return content_of(folder, "_blocks/", "_assets.json", "_limits"), lasting(folder)
 
 
+def assert_blocks_are_held(folder):
+    """Assert that no answer names a block that it doesn't hold: an import may go by that."""
+    for answer in state_of(folder).evidence.answers:
+        if answer.heights is not None and answer.node.name == f"segments {CHAIN}":
+            first, last = answer.heights
+            start, end = answer.span
+            assert start <= TIMES[first - 1] <= TIMES[last - 1] < end
+
+
 def imported(folder, paths, **how):
     return ba.import_segments(ba.Archive(folder), paths, **how)
 
@@ -71,8 +80,7 @@ def test_the_coverage_tells_the_segments_and_their_last_block(whole):
     coverage = ba.Archive(whole).coverage()
     [[start, end, state, source, height]] = coverage.iloc[:, :5].to_numpy().tolist()
     assert (start.value // 1000, end.value // 1000) == (TIMES[0], LAST)
-    assert (state, source) == ("complete", f"segments {CHAIN} 1-{len(TIMES)}")
-    assert height == len(TIMES)
+    assert (state, source, height) == ("complete", f"segments {CHAIN}", len(TIMES))
 
 
 @given(data=st.data())
@@ -123,7 +131,7 @@ def test_a_nodes_rows_that_the_segments_lack_are_conflicts(tmp_path, node):
     fewer = [row for row in ROWS if row != ROWS[55]]
     write_segments(tmp_path / "segments", fewer, quiet=[ROWS[55].timestamp_ns])
     run = imported(tmp_path / "archive", tmp_path / "segments")
-    assert [rows.num_rows for rows in run.conflicts] == [1]
+    assert run.conflicts == 1
     assert_holds(tmp_path / "archive", ROWS)
 
 
@@ -131,7 +139,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
     tmp_path, segments, whole, node
 ):
     write_segments(tmp_path / "chain", ROWS, chain="other")
-    others = [replace(row, party_id="ab" * 32) for row in ROWS]
+    others = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
     write_segments(tmp_path / "rows", others[:20], quiet=[x * 1000 for x in TIMES])
     folder = shutil.copytree(whole, tmp_path / "archive")
     before = content_of(folder, "changes/", "_blocks/")
@@ -139,7 +147,7 @@ def test_segments_of_another_network_are_refused_and_change_nothing(
         imported(folder, tmp_path / "chain")
     run_export(node, tmp_path / "exported", start=START, end=LAST)
     kept = content_of(tmp_path / "exported", "changes/", "_archive.json")
-    with pytest.raises(ba.NetworkMismatchError, match="none of these accounts at that moment"):
+    with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
         imported(tmp_path / "exported", tmp_path / "rows")
     assert content_of(folder, "changes/") == before
     assert content_of(tmp_path / "exported", "changes/", "_archive.json") == kept
@@ -154,7 +162,7 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     imported(folder, paths[2:4])
     assert spans_of(folder) == [(TIMES[0], LAST, True)]
     [answer] = state_of(folder).evidence.answers
-    assert answer.node.name == f"segments {CHAIN} 1-{len(TIMES)}"
+    assert (answer.node.name, answer.heights) == (f"segments {CHAIN}", (1, len(TIMES)))
 
 
 def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node):
@@ -178,8 +186,6 @@ def test_a_damaged_segment_keeps_the_stretches_before_it(tmp_path, segments):
     first, *_ = spans_of(tmp_path / "archive")
     assert first == (TIMES[0], TIMES[13] + 1, True)
     assert_holds(tmp_path / "archive", ROWS)
-    held = ba.Archive(tmp_path / "archive").blocks()["timestamp"]
-    assert [*held[:14].astype("int64")] == TIMES[:14]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +217,10 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
         assert outcome.killed
         if (folder / "_archive.json").exists():
             assert_holds(folder, ROWS)
-            ba.Archive(folder).blocks()
+            assert_blocks_are_held(folder)
+            # Also where the next run lacks the segment that was cut off.
+            imported(folder, max(segments.iterdir(), key=lambda x: int(x.stem.split("-")[-1])))
+            assert_holds(folder, ROWS)
         assert crasher.export(str(segments), folder).error is None
         assert everything(folder) == done, steps[step]
         assert not [name for name in content_of(folder) if name.endswith(".tmp")]
@@ -245,7 +254,7 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_told_before(tmp_path
         assert seen == [TIMES[0], TIMES[10], TIMES[50]]
         ends = [*(stamp.value // 1000 for stamp in found["last_seen"][:3])]
         assert ends == [TIMES[10], TIMES[50], TIMES[-1]]
-        assert list(found["block_height"][:3]) == [1, 11, 51]
+        assert found["block_height"][:3].isna().all()
         assert found["propose_asset_enabled_from"][2].value // 1000 == TIMES[3]
         assert list(found["source"][3:]) == [node.url]
         assert ba.Archive(folder).verify().is_whole
@@ -283,34 +292,6 @@ def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):
     old = make_segments(ROWS, assets={asset: ("OLD", 6), "fUSDC": ("fUSDC", 5)})
     folder, first = tmp_path / "archive", old[0].write(tmp_path / "old")
     imported(folder, tmp_path / "new")
-    (folder / "_blocks").rename(tmp_path / "aside")
-    imported(folder, first)
-    (folder / "_blocks").rename(tmp_path / "aside2")
-    (tmp_path / "aside").rename(folder / "_blocks")
     imported(folder, first, assets={"VOTE": 18})
     assert {one.symbol for one in ba.Archive(folder).assets().values()} >= {"fUSDC"}
     assert ba.Archive(folder).assets()["VOTE"].decimals == 18
-
-
-def test_blocks_have_heights_and_rows_can_tell_them(whole):
-    archive = ba.Archive(whole)
-    blocks = archive.blocks()
-    assert list(blocks["height"]) == [*range(1, len(TIMES) + 1)]
-    assert [stamp.value // 1000 for stamp in blocks["timestamp"]] == TIMES
-    table = archive.read(columns=[*archive.read().columns, "block_height"])
-    heights = dict(zip(blocks["timestamp"], blocks["height"], strict=True))
-    assert list(table["block_height"]) == [heights[stamp] for stamp in table["timestamp"]]
-    assert table["block_height"].dtype == pd.Int64Dtype()
-    only = archive.read(columns=["block_height", "balance"])
-    assert list(only.columns) == ["block_height", "balance"]
-    assert sorted(only["block_height"]) == sorted(table["block_height"])
-
-
-def test_a_damaged_file_of_blocks_is_named(tmp_path, whole):
-    folder = shutil.copytree(whole, tmp_path / "archive")
-    path = min((folder / "_blocks").iterdir())
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ba.ArchiveDamagedError, match="import its segments again"):
-        ba.Archive(folder).blocks()
-    [problem] = ba.Archive(folder).verify().problems
-    assert (problem.kind, problem.where) == ("blocks", f"_blocks/{path.name}")

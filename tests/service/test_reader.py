@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from balance_analysis import Archive, ArchiveError
 from balance_analysis.archive import datafile
 from balance_analysis.archive.datafile import Predicate
-from balance_analysis.archive.scan import File, LruCache
+from balance_analysis.archive.snapshot import File, LruCache
 from balance_analysis.archive.store import Store
 from balance_analysis.service.reader import Nearest, Reader
 from balance_analysis.spans import EVER

@@ -1,7 +1,4 @@
-"""What an archive keeps of its network beside balances: limits over time, names of assets.
-
-Limits and names have a file each.
-"""
+"""The files beside the rows: the network's limits over time, names of assets and accounts."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,15 +13,14 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.snapshot import Readable, Snapshot, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.assets import read_assets
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.files.parquet import open_parquet
 from balance_analysis.filters import FilterKeywords, Filters, Ids, make_filters
-from balance_analysis.labels import Names, note_names, read_labels
-from balance_analysis.schema import ATTRS_KEY, NetworkLimits
+from balance_analysis.labels import Names, read_labels
+from balance_analysis.schema import NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.ASSETS: ("assets", read_assets),
@@ -74,24 +69,8 @@ def read_limits(store: Store) -> pa.Table:
     return rows
 
 
-def limits(self: Readable) -> pd.DataFrame:
-    """Return the network's limits over time.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row for each distinct snapshot, in the order in which they were seen: `first_seen` and
-        `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and the
-        fields of `NetworkLimits`; `extra` as JSON. A row from segments, which tell each change,
-        holds from the time of its block to that of the next change.
-    """
-    rows = with_snapshot(self._state, lambda snapshot: read_limits(snapshot.store))
-    frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
-    return frame
-
-
 def timeless(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return snapshots of the limits without what tells when, and of whom, they were asked for."""
+    """Return snapshots of the limits without their source and times."""
     moments = [pa.int64() if pa.types.is_timestamp(x.type) else x.type for x in _LIMITS]
     plain = rows.cast(pa.schema(zip(_LIMITS.names, moments, strict=True)))
     told: list[dict[str, Any]] = plain.drop_columns(_SEEN.names).to_pylist()
@@ -99,7 +78,7 @@ def timeless(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
-    """Return snapshots with all changes of the limits up to a moment in the place of those then.
+    """Replace the snapshots of a stretch of time by all changes of the limits in it.
 
     A change holds until the next one, and the last one until that moment, microseconds.
     """
@@ -121,22 +100,16 @@ def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) 
 
 
 def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return the distinct ones of snapshots, as of `limits_row`; moments may be text.
-
-    They stand in the order in which they were seen.
-    """
-    moments = [field.name for field in _LIMITS if pa.types.is_timestamp(field.type)]
+    """Return the distinct snapshots of rows as of `limits_row`, in the same order."""
     rows: list[dict[str, Any]] = []
     for row in seen:
-        typed = {name: pd.Timestamp(row[name]) for name in moments if row[name] is not None}
-        new = {**row, **typed}
         last = rows[-1] if rows else {}
-        if last and all(last[name] == new[name] for name in new if name not in _SEEN.names):
+        if last and all(last[name] == row[name] for name in row if name not in _SEEN.names):
             # A clock that was set back must not end a stretch before it begins.
-            ends = max(last["last_seen"], new["last_seen"])
-            rows[-1] = {**new, "first_seen": last["first_seen"], "last_seen": ends}
+            ends = max(last["last_seen"], row["last_seen"])
+            rows[-1] = {**row, "first_seen": last["first_seen"], "last_seen": ends}
         else:
-            rows.append(new)
+            rows.append({**row})
     return pa.Table.from_pylist(rows, _LIMITS)
 
 
@@ -149,7 +122,7 @@ def limits_row(limits: NetworkLimits) -> dict[str, Any]:
 
 
 def read_names_file(store: Store, file: str) -> Any:  # noqa: ANN401 - assets, or labels
-    """Return what assets are called, or labels, as far as the archive was told; maybe none.
+    """Return the names of assets, or labels, that an archive keeps; maybe none.
 
     Raises
     ------
@@ -168,12 +141,12 @@ def read_names_file(store: Store, file: str) -> Any:  # noqa: ANN401 - assets, o
 
 
 def read_archive_names(store: Store) -> Names:
-    """Return what assets and accounts are called: see `read_names_file`."""
+    """Return the names of assets and accounts: see `read_names_file`."""
     return Names(read_names_file(store, layout.ASSETS), read_names_file(store, layout.LABELS))
 
 
 def write_archive_names(store: Store, names: Names) -> None:
-    """Keep what assets and accounts are called, beside what the archive was told of before."""
+    """Add names of assets and accounts to those that an archive keeps."""
     for file, (what, _) in _NAMES.items():
         told = names.keywords()[what]
         kept = type(told)({})
@@ -184,22 +157,5 @@ def write_archive_names(store: Store, names: Names) -> None:
 
 
 def make_archive_filters(store: Store, given: FilterKeywords, ids: Ids = dict) -> Filters:
-    """Return filters checked; names are the archive's where no others are given."""
+    """Return checked filters; names default to the archive's."""
     return make_filters(**given, kept=lambda: read_archive_names(store), ids=ids)
-
-
-def ask(
-    state: Store | Snapshot,
-    given: FilterKeywords,
-    read: Callable[..., pd.DataFrame],
-    *what: Any,  # noqa: ANN401 - as `read` takes it
-    **how: Any,  # noqa: ANN401 - as `read` takes it
-) -> pd.DataFrame:
-    """Return what `read` does of a state and filters; its attrs tell the names, given or kept."""
-    store = state.store if isinstance(state, Snapshot) else state
-    names = read_archive_names(store).but(given.get("assets"), given.get("labels"))
-    named: dict[str, Any] = {**given, **names.keywords()}
-    filters = make_filters(**named, ids=partial(with_snapshot, state, Snapshot.ids))
-    frame = with_snapshot(state, lambda snapshot: read(snapshot, filters, *what, **how))
-    frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
-    return frame
