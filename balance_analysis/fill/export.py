@@ -221,9 +221,13 @@ class _Nodes:
 
         A last block belongs to it if the chain may rest; without last blocks it is the newest row.
         """
-        heads = [each.block_time for each in self.answers.values() if each.block_time is not None]
-        ends = [head + (head < self.before) for head in heads]
-        if not heads and begin < end:
+        ends = [
+            # An archive that is served names where it ends, which is no block.
+            head + (head < self.before and "X-Origins" not in answer.headers)
+            for answer in self.answers.values()
+            if (head := answer.block_time) is not None
+        ]
+        if not ends and begin < end:
             reaches = self.source.reaches(begin, end).values()
             ends = [x.end + (x.height is not None and x.end < self.before) for x in reaches]
         return min(end, max(ends, default=end))
