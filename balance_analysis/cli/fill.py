@@ -65,12 +65,12 @@ def export(
         name, example = ("archive", "a folder") if urls else ("url", "https://node.example.org")
         raise ValueError(f"the setting {name} is missing: {example}; see `export --help`")
     if dry_run and repair:
-        told = options.command_line("verify", folder)
-        raise ValueError(f"--repair has no --dry-run; `{told}` tells what it would mend")
+        line = options.command_line("verify", folder)
+        raise ValueError(f"--repair has no --dry-run; `{line}` shows what it would mend")
     if given.metrics_file is not None and not dry_run:
         check_output(given.metrics_file, inputs=[config, folder.removeprefix("file://")])
     if repair:
-        # A schedule's interval is not meant to be asked for anew whenever a file is mended.
+        # A schedule's interval isn't to be asked for again whenever a file is mended.
         since, until = (_typed(context, name) for name in ("since", "until"))
         given = replace(given, since=since, until=until)
     second = urls[-1] if given.confirm else None
@@ -84,12 +84,12 @@ def export(
 def _typed(context: Any, name: str) -> str | None:  # noqa: ANN401 - typer's own
     """Return what the command line itself says of an option."""
     source = context.get_parameter_source(name)
-    found: str | None = context.params[name]
-    return found if source and source.name == "COMMANDLINE" else None
+    value: str | None = context.params[name]
+    return value if source and source.name == "COMMANDLINE" else None
 
 
 class Export:
-    """One run of `export`, and what it tells; each way to run returns an exit code."""
+    """One run of `export`, and what it says; each way to run returns an exit code."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Export:
         manifest = self._archive.snapshot().manifest
         lacking = _lacking(run, manifest.evidence, fill_gaps=self._settings.fill_gaps)
         nothing = "Nothing new" if manifest.files else "No row matches"
-        is_bad = self._tell(count_text(run.rows, "new row") if run.rows else nothing)
+        is_bad = self._say(count_text(run.rows, "new row") if run.rows else nothing)
         confirmed = self._confirm()
         wrong = [f"{self._second} confirms nothing"] if confirmed == PARTIAL else []
         if lacking:
@@ -150,16 +150,18 @@ class Export:
 
     def repair(self, client: ba.Client) -> int:
         """Mend the archive."""
+        from balance_analysis.archive.manifest import export_command
+
         done = ba.repair(client, self._archive, **self._how())
         if done.is_rebuilt:
             logger.warning(
                 "the manifest was damaged: it was made again from the files, and nothing is "
                 "proven; `%s` asks the node again and proves what it remembers",
-                self._command("--fill-gaps"),
+                export_command(self._archive.store, "--fill-gaps", url=self._url),
             )
         count = count_text(len(done.periods), "period")
         said = f"{count} asked for again, {len(done.changed)} with other rows"
-        self._tell(said if done.periods else "Nothing to repair.")
+        self._say(said if done.periods else "Nothing to repair.")
         if not done.left.is_whole:
             echo(str(done.left))
         return self._finish([], is_bad=bool(done.bad_rows or not done.left.is_whole))
@@ -177,7 +179,7 @@ class Export:
             except OSError as other:
                 logger.warning("the metrics can't be written: %s", other)
         if report is not None and is_partial:
-            self._tell(f"What was complete is committed: {count_text(report.rows, 'new row')}")
+            self._say(f"What was complete is committed: {count_text(report.rows, 'new row')}")
         elif report is not None:
             self._messages.content = {"event": "summary", **asdict(report)}
         if isinstance(error, KeyboardInterrupt) and not is_partial:
@@ -185,14 +187,16 @@ class Export:
         return code
 
     def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
-        names = ("lag", "overlap", "fill_gaps")
+        given = self._settings
         return ba.export(
             client,
             self._archive,
+            lag=given.lag,
+            overlap=given.overlap,
+            fill_gaps=given.fill_gaps,
             progress=self._messages.shows_progress,
-            **self._settings.named(),
-            **self._settings.how(),
-            **{name: getattr(self._settings, name) for name in names},
+            **given.named(),
+            **given.how(),
             **self._how(),
             **how,
         )
@@ -201,11 +205,6 @@ class Export:
         """Return the arguments that `export` and `repair` have in common."""
         bounds = options.interval(self._settings.since, self._settings.until)
         return {**bounds, **self._settings.sizes(), "on_report": self._keep}
-
-    def _command(self, *arguments: str) -> str:
-        from balance_analysis.archive.manifest import export_command
-
-        return export_command(self._archive.store, *arguments, url=self._url)
 
     def _keep(self, report: Run) -> None:
         self._report = report
@@ -216,8 +215,8 @@ class Export:
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
 
-    def _tell(self, what: str) -> bool:
-        """Tell what is wrong, and how the run ended in one line; return whether anything is."""
+    def _say(self, what: str) -> bool:
+        """Say what is wrong, and how the run ended in one line; return whether anything is."""
         report = self._report
         if report is None:
             return False
@@ -225,8 +224,8 @@ class Export:
         known = report.committed
         asked = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
         cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
-        told = f"{what}{asked} in {cost}: {self._archive.uri}"
-        self._messages.say(told, event="summary", **asdict(report))
+        line = f"{what}{asked} in {cost}: {self._archive.uri}"
+        self._messages.say(line, event="summary", **asdict(report))
         return is_bad
 
 
@@ -305,7 +304,7 @@ def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool
         )
     if report.damaged:
         logger.warning(
-            "%s damaged or gone, such as %s: `%s` tells more, `%s` mends that",
+            "%s damaged or gone, such as %s: `%s` shows what is wrong, `%s` mends it",
             count_text(len(report.damaged), "file"),
             report.damaged[0],
             options.command_line("verify", archive.uri),
@@ -324,11 +323,11 @@ def _check_targets(targets: list[str]) -> None:
     if len(targets) == 1 and options.kind_of(targets[0]) == "archive":
         from balance_analysis.archive.manifest import export_command
 
-        told = export_command(ba.Archive(targets[0]).store)
-        raise ValueError(f"name a node's address before the archive: `{told}`")
+        line = export_command(ba.Archive(targets[0]).store)
+        raise ValueError(f"name a node's address before the archive: `{line}`")
     if urls and targets[-1] in urls and len(others) <= 1:
-        told = options.command_line("export", *urls, *(others or ["archive"]))
-        raise ValueError(f"the archive comes last: `{told}`")
+        line = options.command_line("export", *urls, *(others or ["archive"]))
+        raise ValueError(f"the archive comes last: `{line}`")
     if len(targets) == 1:
         raise ValueError("give URL... ARCHIVE, or --config FILE NAME")
     for each in targets[:-1]:
@@ -342,5 +341,5 @@ def _check_order(archive: str, segments: list[str]) -> None:
     from balance_analysis.segments.segment import are_segments
 
     if options.kind_of(archive) != "archive" and are_segments(archive):
-        told = options.command_line("import", segments[-1], archive, *segments[:-1])
-        raise ValueError(f"the archive comes first: `{told}`")
+        line = options.command_line("import", segments[-1], archive, *segments[:-1])
+        raise ValueError(f"the archive comes first: `{line}`")

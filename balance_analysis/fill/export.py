@@ -7,14 +7,9 @@ changed, shows; then for what follows.
 from __future__ import annotations
 
 import datetime as dt
-import logging
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
@@ -29,16 +24,18 @@ from balance_analysis.errors import (
     RequestError,
     logger,
 )
+from balance_analysis.evidence import Account
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.fill.fill import FillKeywords, Job, fill
+from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import Names
-from balance_analysis.load.request import LoadRequest, OnBadRows, make_request
+from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
 from balance_analysis.node.exchange import Answer
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.rows import accounts_in, within
+from balance_analysis.node.walk import Step
+from balance_analysis.rows import accounts_in, last_block, within
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import Duration, moment_text, to_duration
@@ -127,94 +124,100 @@ def export(
     """
     check_client(client)
     names = take_names(options)
-    lagging = dt.datetime.now(dt.UTC) - to_duration(lag)
+    old = dt.datetime.now(dt.UTC) - to_duration(lag)
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    last = lagging if end is None else end
+    request = make_request(start, old if end is None else end, **sizes)
+    asked = _Asked(
+        names,
+        request.start,
+        request.end,
+        to_microseconds(old),
+        to_duration(settle).total_seconds(),
+        to_duration(overlap) // dt.timedelta(microseconds=1),
+        fill_gaps,
+    )
 
-    def job(store: Store, query: Query, run: RunWriter) -> Job:
-        request = make_request(start, last, filters=query.filters, **sizes)
-        before, seconds = to_microseconds(lagging), to_duration(settle).total_seconds()
-        overlapping = to_duration(overlap) // dt.timedelta(microseconds=1)
-        nodes = _Nodes(client, store, names, request, run, before, overlapping, fill_gaps)
-        last_block = partial(nodes.source.last_block, before, seconds)
-        return Job(nodes.source, nodes.plan, nodes.finish, nodes.check, last_block)
+    def make_source(store: Store, query: Query, run: RunWriter) -> _Nodes:
+        how = {"filters": query.filters, "stats": run.stats, **sizes}
+        return _Nodes(store, run, asked, client=client, **how)
 
-    return fill(archive, job, "export", **options)
+    return fill(archive, make_source, "export", **options)
 
 
-@dataclass(slots=True)
-class _Nodes:
-    """What an export asks nodes for.
+class _Asked(NamedTuple):
+    """What the caller of an export asks for.
 
-    Attributes
-    ----------
-    client, store, names, request, run
-        From where to where, and what the caller asked for.
-    before
-        The default end, microseconds: a last block before it may be the last of a resting chain.
-    overlap
-        How much of the archive's end is asked for again, microseconds.
-    fill_gaps
-        Whether to ask for what is missing or unproven inside.
-    source
-        The rows of the nodes.
-    answers
-        The network limits, as each address answered.
+    Moments are microseconds. A last block before `old` may be the last of a chain that rests:
+    `settle` seconds are waited for the next one. `overlap`, microseconds, is how much of the
+    archive's end is asked for again.
     """
 
-    client: Client
-    store: Store
     names: Names
-    request: LoadRequest
-    run: RunWriter
-    before: int
+    start: int | None
+    end: int
+    old: int
+    settle: float
     overlap: int
     fill_gaps: bool
-    source: NodeSource = field(init=False)
-    answers: dict[str, Answer[dict[str, Any]]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        how, stats = self.request.how, self.run.stats
-        self.source = NodeSource(self.client, self.request.filters, stats=stats, **how)
+
+class _Nodes(NodeSource, Source):
+    """Nodes as a source of an archive's rows.
+
+    Parameters
+    ----------
+    store, run
+        The archive, and the run's record.
+    asked
+        What the caller asks for.
+    how
+        As of `NodeSource`.
+    """
+
+    def __init__(self, store: Store, run: RunWriter, asked: _Asked, **how: Any) -> None:  # noqa: ANN401 - NodeSource's
+        super().__init__(**how)
+        self.store, self.run, self.asked = store, run, asked
+        self.limits: dict[str, Answer[dict[str, Any]]] = {}
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
-        evidence, start, end = writer.manifest.evidence, self.request.start, self.request.end
+        manifest, record = writer.manifest, self.run.record
+        evidence, (_, start, end, *_) = manifest.evidence, self.asked
         self._ask_limits()
-        if len(self.client.base_urls) > 1 and writer.manifest.files:
+        if len(self.client.base_urls) > 1 and manifest.files:
             self._leave_out_strangers(writer)
-        self._note_limits()
+        record.source = self.client.base_urls[0]
+        if self.limits:
+            best = max(self.limits.values(), key=lambda each: each.block_time or 0)
+            record.source, record.block_height = best.source, best.block_height
+            self.run.limits = network_limits(best, pd.Timestamp(record.started))
         if not evidence.answers:
-            begin, end = self.source.interval(start, end)
+            begin, end = self.interval(start, end)
             return [*clipped([(begin, self._known_end(begin, end))], begin, end)]
         first, last = evidence.bounds
-        begin, known = last - self.overlap, self._known_end(last - self.overlap, end)
+        begin, known = last - self.asked.overlap, self._known_end(last - self.asked.overlap, end)
         spans = [] if start is None else [(start, first)]
         if known > last:
-            row = max((note.last for note in writer.manifest.files.values()), default=last)
+            row = max((note.last for note in manifest.files.values()), default=last)
             spans.append((max(min(begin, row), evidence.answered[-1][0]), known))
         elif known + 1 < min(last, end):
-            self.run.record.lagging = True
+            record.lagging = True
             logger.warning(
                 "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
                 " and ".join(self.client.base_urls),
                 moment_text(known),
                 moment_text(last),
             )
-        spans += evidence.missing(first, last) if self.fill_gaps else []
-        is_all = self.fill_gaps or self._was_cut_off()
+        spans += evidence.missing(first, last) if self.asked.fill_gaps else []
+        # A run that failed or was killed may have proven too little.
+        before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
+        is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.unproven if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
-        if self.fill_gaps and spans:
+        if self.asked.fill_gaps and spans:
             # What the node has forgotten isn't asked for.
-            self.source.reaches(spans[0][0], spans[-1][1])
+            self.reaches(spans[0][0], spans[-1][1])
         return spans
-
-    def _was_cut_off(self) -> bool:
-        """Whether the run before this one failed or was killed: it may have proven too little."""
-        before = (run for run in iter_reports(self.store) if run.id != self.run.record.id)
-        last = next(before, None)
-        return last is not None and not last.is_success
 
     def _known_end(self, begin: int, end: int) -> int:
         """Return up to where in [begin, end) an address may know all rows.
@@ -223,46 +226,32 @@ class _Nodes:
         """
         ends = [
             # An archive that is served names where it ends, which is no block.
-            head + (head < self.before and "X-Origins" not in answer.headers)
-            for answer in self.answers.values()
+            head + (head < self.asked.old and "X-Origins" not in answer.headers)
+            for answer in self.limits.values()
             if (head := answer.block_time) is not None
         ]
         if not ends and begin < end:
-            reaches = self.source.reaches(begin, end).values()
-            ends = [x.end + (x.height is not None and x.end < self.before) for x in reaches]
+            reaches = self.reaches(begin, end).values()
+            ends = [x.end + (x.height is not None and x.end < self.asked.old) for x in reaches]
         return min(end, max(ends, default=end))
 
     def _ask_limits(self) -> None:
-        """Ask each address for the limits, once.
-
-        Raises
-        ------
-        RequestError
-            If an address refuses them, and no other one has any.
-        """
+        """Ask each address for the limits, once; RequestError if they refuse them."""
         failure: RequestError | None = None
-        options: dict[str, Any] = {"stats": self.run.stats}
-        is_single = len(self.client.base_urls) == 1
         for url in self.client.order:
-            options |= {"base_url": url, "retry": ONCE if self.answers else Retry()}
+            retry = ONCE if self.limits else Retry()
             try:
-                answer = self.client.get(NETWORK_LIMITS, [], decode_limits, **options)
-                self.answers[url] = answer
+                self.limits[url] = self.client.get(
+                    NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
+                )
             except RequestError as error:
                 # A node without limits serves balance changes all the same.
                 if error.status not in _NO_LIMITS:
                     failure = error
-                    logger.log(logging.DEBUG if is_single else logging.WARNING, "%s", error)
-        if failure is not None and not self.answers:
+                    if len(self.client.base_urls) > 1:
+                        logger.warning("%s", error)
+        if failure is not None and not self.limits:
             raise failure
-
-    def _note_limits(self) -> None:
-        """Note the limits as the address of the latest last block has them."""
-        self.run.record.source = self.client.base_urls[0]
-        if self.answers:
-            best = max(self.answers.values(), key=lambda each: each.block_time or 0)
-            self.run.record.source, self.run.record.block_height = best.source, best.block_height
-            self.run.limits = network_limits(best, pd.Timestamp(self.run.record.started))
 
     def _leave_out_strangers(self, writer: Writer) -> None:
         """Leave out each of several addresses that fails, or has none of the archive's rows."""
@@ -271,25 +260,28 @@ class _Nodes:
         alive = [url for url in self.client.base_urls if url not in self.client.dead]
         for url in alive or self.client.base_urls:
             try:
-                has_rows(self.source, writer, url)
+                has_rows(self, writer, url)
                 kept.append(url)
             except (RequestError, IncompleteError, NetworkMismatchError) as error:
                 failures.append(error)
                 logger.warning("%s; it is left out", error)
         if not kept:
             raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
-        self.answers = {url: each for url, each in self.answers.items() if url in kept}
-        self.client = self.client.only(*kept)
-        self.source.use(self.client)
+        self.limits = {url: each for url, each in self.limits.items() if url in kept}
+        self.use(self.client.only(*kept))
 
     def check(self, writer: Writer) -> bool:
         """Return whether the node has a row of the archive: see `has_rows`."""
         # Of several addresses the plan has left out the strangers.
-        return len(self.client.base_urls) > 1 or has_rows(self.source, writer, self.client.base_url)
+        return len(self.client.base_urls) > 1 or has_rows(self, writer, self.client.base_url)
+
+    def resting_block(self) -> Step | None:
+        """Return the last block if the chain rests."""
+        return self.last_block(self.asked.old, self.asked.settle)
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
-        sidecars.write_archive_names(self.store, self.names)
+        sidecars.write_archive_names(self.store, self.asked.names)
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
                 writer.keep_limits(self.run.limits)
@@ -307,10 +299,8 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
     """
     first, last = writer.manifest.evidence.bounds
     for _ in range(2):
-        moment = _row_before(writer, last)
+        moment, held = _last_accounts(writer, last)
         step = source.ask(url, moment, moment + 1)
-        period = layout.period_of(moment, writer.manifest.partition)
-        held = {*accounts_in(within(writer.rows_of(period), moment, moment + 1))}
         # Whose a bad row is can't be known.
         if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
             return True
@@ -326,10 +316,10 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
     return False
 
 
-def _row_before(writer: Writer, moment: int) -> int:
-    """Return the time of the archive's last row before a moment; the moment without one."""
+def _last_accounts(writer: Writer, end: int) -> tuple[int, set[Account]]:
+    """Return the time of the archive's last row before a moment, and whose rows it has then."""
     for period, note in reversed(writer.manifest.files.items()):
-        if note.first < moment:
-            rows = within(writer.rows_of(period), EVER[0], moment)
-            return int(pc.max(rows["timestamp"].cast(pa.int64())).as_py())
-    return moment
+        if note.first < end:
+            moment, rows = last_block(within(writer.rows_of(period), EVER[0], end))
+            return moment, {*accounts_in(rows)}
+    return end, set()

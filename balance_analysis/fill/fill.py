@@ -10,22 +10,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_of
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import (
-    Query,
-    check_bound,
-    lost_files,
-    partition_of,
-)
+from balance_analysis.archive.manifest import Query, check_bound, lost_files, partition_of
 from balance_analysis.archive.runs import Kind, Run, RunWriter, keep_bad_rows, reported
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
@@ -51,10 +45,27 @@ _LONG: Final = 30.0
 
 
 class Source(Protocol):
-    """Where rows come from, and what proves them."""
+    """Where rows come from, what a run asks of it, and what proves the rows."""
+
+    def plan(self, writer: Writer) -> list[Span]:
+        """Return the stretches to ask for, in time order."""
+
+    def check(self, writer: Writer) -> bool:
+        """Return whether it has rows of the archive, where no stretch shows it.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If it reaches over them and has none.
+        """
+        return False
 
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), in time order."""
+
+    def resting_block(self) -> Step | None:
+        """Return the last block of a chain that rests, if a stretch ended before it."""
+        return None
 
     def answered(self, start: int, end: int) -> Evidence:
         """Return the evidence for the rows so far in [start, end), without asking anything."""
@@ -62,31 +73,8 @@ class Source(Protocol):
     def evidence(self) -> Evidence:
         """Return the evidence for all rows so far; a node is asked for its reach."""
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What a run does.
-
-    Attributes
-    ----------
-    source
-        Where the rows come from.
-    plan
-        Returns the stretches to ask for.
-    finish
-        Keeps what came besides rows.
-    check
-        Returns whether the source has rows of the archive, where no stretch shows it; raises
-        NetworkMismatchError if it reaches over them and has none.
-    last_block
-        Returns the last block of a chain that rests, if a stretch ended before it.
-    """
-
-    source: Source
-    plan: Callable[[Writer], Sequence[Span]]
-    finish: Callable[[Writer], None]
-    check: Callable[[Writer], bool] = lambda _: False
-    last_block: Callable[[], Step | None] = lambda: None
+    def finish(self, writer: Writer) -> None:
+        """Keep what came besides rows."""
 
 
 class FillKeywords(FilterKeywords, total=False):
@@ -100,7 +88,7 @@ class FillKeywords(FilterKeywords, total=False):
 
 def fill(
     archive: Stored | PathLike,
-    make_job: Callable[[Store, Query, RunWriter], Job],
+    make_source: Callable[[Store, Query, RunWriter], Source],
     kind: Kind,
     *,
     partition: layout.Partition | None = None,
@@ -113,75 +101,42 @@ def fill(
     store = to_store(archive)
     accounts = sidecars.make_archive_filters(store, filters).sorted()  # type: ignore[arg-type]
     query = Query(accounts, partition_of(store, partition))
-    is_new, run = check_bound(store, query), RunWriter(Run(kind=kind))
-    job = make_job(store, query, run)
+    check_bound(store, query)
+    run = RunWriter(Run(kind=kind))
+    source = make_source(store, query, run)
     if dry_run:
-        for span in job.plan(Writer(store, query)):
+        for span in source.plan(Writer(store, query)):
             run.asks(*span)
         return run.result()
     with one_writer(store):
         is_new = check_bound(store, query)
-        writer = Writer(store, query)
-        # A source that fails at once leaves no archive that is bound to its query.
-        spans = job.plan(writer) if is_new else None
+        writer, spans = Writer(store, query), list[Span]()
         if is_new:
+            # A source that fails at once leaves no archive that is bound to its query.
+            spans = source.plan(writer)
             writer.amend(writer.manifest)
         with reported(store, writer, run, on_report):
             writer.recover()
-            spans = job.plan(writer) if spans is None else spans
-            fill_spans(store, writer, job, run, spans, progress)
-            job.finish(writer)
+            _Filler(store, writer, source, run).take_all(
+                spans if is_new else source.plan(writer), progress
+            )
+            source.finish(writer)
             writer.checkpoint()
             damaged = run.record.damaged
             damaged += [x for x in lost_files(store, writer.manifest) if x not in damaged]
     return run.record
 
 
-def fill_spans(  # noqa: PLR0917 - as a run has them
-    store: Store,
-    writer: Writer,
-    job: Job,
-    run: RunWriter,
-    spans: Sequence[Span],
-    progress: bool | Report | None = False,
-) -> None:
-    """Ask the source of a job for stretches, and commit what comes."""
-    filler = _Filler(store, writer, job, run)
-    total, done, rows = sum(end - start for start, end in spans), 0, 0
-    if not spans:
-        filler.check()
-    for span in spans:
-        run.asks(*span)
-    with reporting(progress) as report:
-        try:
-            # First those that show whether the source is of the archive's network.
-            for start, end in sorted(spans, key=filler.is_beyond_rows):
-                with contextlib.closing(filler.take(start, end)) as steps:
-                    for step in steps:
-                        rows += step.num_rows
-                        report((done + step.end - start) / total, rows)
-                done += end - start
-            filler.prove()
-        except BaseException as error:
-            filler.keep(patience=None if isinstance(error, Exception) else PATIENCE)
-            raise
-    gaps = [gap for span in spans for gap in writer.manifest.evidence.incomplete(*span)]
-    if gaps:
-        logger.warning(
-            "the archive is not complete for %s: the node may have forgotten rows, or doesn't hold "
-            "all of them yet",
-            spans_text(joined(gaps)),
-        )
-
-
-@dataclass(slots=True)
 class _Filler:
     """Rows on their way into an archive.
 
+    Parameters
+    ----------
+    store, writer, source, run
+        From where to where, and the run's record.
+
     Attributes
     ----------
-    store, writer, job, run
-        As of `fill_spans`.
     before
         The evidence before the run.
     begin, front
@@ -198,28 +153,46 @@ class _Filler:
     is_known, is_checked
         Whether the source is known to be of the archive's network; whether it was checked.
     proven_at
-        When the source was asked last what it may have forgotten, in seconds of a clock.
+        When the source was last asked what it may have forgotten, in seconds of a clock.
     """
 
-    store: Store
-    writer: Writer
-    job: Job
-    run: RunWriter
-    before: Evidence = field(init=False)
-    begin: int = 0
-    front: int = 0
-    waiting: list[Step] = field(default_factory=list)
-    committed: list[Span] = field(default_factory=list)
-    changed: pa.Table = field(default_factory=lambda: NO_ROWS)
-    absent: pa.Table = field(default_factory=lambda: NO_ROWS)
-    contradicted: pa.Table = field(default_factory=lambda: NO_ROWS)
-    is_known: bool = False
-    is_checked: bool = False
-    proven_at: float = field(default_factory=time.monotonic)
+    def __init__(self, store: Store, writer: Writer, source: Source, run: RunWriter) -> None:
+        self.store, self.writer, self.source, self.run = store, writer, source, run
+        self.before = writer.manifest.evidence
+        self.begin = self.front = 0
+        self.waiting: list[Step] = []
+        self.committed: list[Span] = []
+        self.changed = self.absent = self.contradicted = NO_ROWS
+        self.is_known, self.is_checked = not writer.manifest.files, False
+        self.proven_at = time.monotonic()
 
-    def __post_init__(self) -> None:
-        self.before = self.writer.manifest.evidence
-        self.is_known = not self.writer.manifest.files
+    def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
+        """Ask for stretches, commit what comes, and note what the source proves of it."""
+        total, done, rows = sum(end - start for start, end in spans), 0, 0
+        if not spans:
+            self.check()
+        for span in spans:
+            self.run.asks(*span)
+        with reporting(progress) as report:
+            try:
+                # First those that show whether the source is of the archive's network.
+                for start, end in sorted(spans, key=self.is_beyond_rows):
+                    with contextlib.closing(self.take(start, end)) as steps:
+                        for step in steps:
+                            rows += step.num_rows
+                            report((done + step.end - start) / total, rows)
+                    done += end - start
+                self.prove()
+            except BaseException as error:
+                self.keep(patience=None if isinstance(error, Exception) else PATIENCE)
+                raise
+        evidence = self.writer.manifest.evidence
+        if gaps := joined(gap for span in spans for gap in evidence.incomplete(*span)):
+            logger.warning(
+                "the archive is not complete for %s: the node may have forgotten rows, or doesn't "
+                "hold all of them yet",
+                spans_text(gaps),
+            )
 
     def is_beyond_rows(self, span: Span) -> bool:
         """Whether the archive has no rows near a stretch."""
@@ -229,7 +202,7 @@ class _Filler:
     def check(self) -> None:
         """Check once, by a row that no stretch asks for, that the source isn't a stranger."""
         if not (self.is_known or self.is_checked):
-            self.is_checked, self.is_known = True, self.job.check(self.writer)
+            self.is_checked, self.is_known = True, self.source.check(self.writer)
 
     def take(self, start: int, end: int) -> Generator[Step, None, None]:
         """Take the rows of a stretch, and commit each period that is complete."""
@@ -240,24 +213,20 @@ class _Filler:
         stop = min(end, layout.period_bounds(period, partition)[1])
         if not within(self.writer.rows_of(period), start, stop).num_rows:
             self.check()
-        known = end
-        with contextlib.closing(self.job.source.rows(start, end)) as steps:
+        with contextlib.closing(self.source.rows(start, end)) as steps:
             for step in steps:
                 part = step.between(step.start, step.known_end)
-                self._add(part)
+                self.waiting.append(part)
+                self._commit_periods()
                 yield part
                 if part.end < step.end:
                     # The node holds no later block: further answers would be as empty.
-                    known = part.end
                     break
-        last = self.job.last_block() if known < end else None
+        known = self.waiting[-1].end if self.waiting else self.front
+        last = self.source.resting_block() if known < end else None
         if last is not None and last.start == known:
-            self._add(last)
+            self.waiting.append(last)
         self._commit_periods(with_rest=True)
-
-    def _add(self, step: Step) -> None:
-        self.waiting.append(step)
-        self._commit_periods()
 
     def keep(self, patience: float | None) -> None:
         """Commit what is complete, and prove it if the source answers in time.
@@ -266,22 +235,19 @@ class _Filler:
         """
         try:
             self._commit_periods(with_rest=True)
-            self._join(self._proof(patience))
+            try:
+                proof = started(self.source.evidence).result(patience)
+            except (BalanceAnalysisError, TimeoutError) as error:
+                why = str(error) or "the node doesn't answer"
+                logger.warning("what came last stays unproven until the next export: %s", why)
+                proof = self.source.answered(*EVER)
+            self._join(proof)
         except (BalanceAnalysisError, OSError) as error:
             logger.warning("what came last isn't kept: %s", error)
 
-    def _proof(self, patience: float | None) -> Evidence:
-        """Return the source's evidence; if it doesn't answer in time, what it answered so far."""
-        try:
-            return started(self.job.source.evidence).result(patience)
-        except (BalanceAnalysisError, TimeoutError) as error:
-            why = str(error) or "the node doesn't answer"
-            logger.warning("what came last stays unproven until the next export: %s", why)
-            return self.job.source.answered(*EVER)
-
     def prove(self) -> None:
         """Ask the source what it may have forgotten, and note what is proven."""
-        self._join(self.job.source.evidence())
+        self._join(self.source.evidence())
         self.proven_at = time.monotonic()
 
     def _commit_periods(self, *, with_rest: bool = False) -> None:
@@ -305,7 +271,7 @@ class _Filler:
         new, known = pa.Table.from_batches(batches, ARROW_SCHEMA), self.writer.rows_of(period)
         merged = merge_rows(known, new, self.front, stop)
         if not self.is_known:
-            self._check_network(within(known, self.front, stop), merged)
+            self._check_network(within(known, self.front, stop).num_rows, merged)
         # Before the manifest says that nothing is missing.
         self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
         if self.run.bad_rows:
@@ -314,7 +280,7 @@ class _Filler:
             other = pa.concat_tables([merged.added, merged.changed])
             doubted = _inside(other, self.before.complete)
             self.contradicted = pa.concat_tables([self.contradicted, doubted])
-            answered = self.job.source.answered(self.begin, stop)
+            answered = self.source.answered(self.begin, stop)
             evidence = _doubting(self.writer.manifest.evidence | answered, doubted)
             agreed = _inside(other, [span for span, _ in self.before.agreed])
             evidence = evidence.without_agreement(moments_of(agreed))
@@ -326,33 +292,33 @@ class _Filler:
         self.committed = joined([*self.committed, (self.front, stop)])
         self.front = stop
 
-    def _check_network(self, held: pa.Table, merged: Merged) -> None:
-        """Raise if none of the rows that the archive holds came, though the node reaches there."""
-        self.is_known = held.num_rows > merged.conflicts.num_rows
-        if not held.num_rows:
+    def _check_network(self, held: int, merged: Merged) -> None:
+        """Raise if none of the rows that are held came, though the node reaches over them."""
+        self.is_known = held > merged.conflicts.num_rows
+        if not held:
             self.check()
-        elif (
-            not self.is_known
-            and (due := _inside(merged.absent, self.job.source.evidence().complete)).num_rows
-        ):
-            first, last = pc.min_max(due["timestamp"].cast(pa.int64())).as_py().values()
-            raise NetworkMismatchError(
-                f"{self.store.uri} has rows from {range_text(first, last + 1)}, and the node sent "
-                "none of them: it is of another network, or has lost rows"
-            )
+        elif not self.is_known:
+            due = moments_of(_inside(merged.absent, self.source.evidence().complete))
+            if due:
+                raise NetworkMismatchError(
+                    f"{self.store.uri} has rows from {range_text(due[0][0], due[-1][1])}, and the "
+                    "node sent none of them: it is of another network, or has lost rows"
+                )
 
-    def _join(self, found: Evidence) -> None:
+    def _join(self, proof: Evidence) -> None:
         """Note what the source proves of what is committed, and which rows are disputed."""
-        proof = found.clipped(self.committed)
+        proof = proof.clipped(self.committed)
         evidence = self.writer.manifest.evidence | proof
         missed = _inside(self.absent, proof.complete)
-        for rows, by in ((self.contradicted, self.before), (missed, proof)):
+        # A row that came otherwise is disputed by who sent it before; one that didn't come, by who
+        # didn't send it.
+        for place, rows in enumerate([self.contradicted, missed]):
             evidence = _doubting(evidence, rows)
             for span in moments_of(rows):
-                answer, newer = by.answer_at(span[0]), evidence.answer_at(span[0])
-                older = self.before.answer_at(span[0])
-                if answer and newer and older and older.node != newer.node:
-                    evidence = evidence.with_words(answer.node, [span], [span])
+                answers = [each.answer_at(span[0]) for each in (self.before, evidence)]
+                nodes = [answer.node for answer in answers if answer is not None]
+                if len({*nodes}) > 1:
+                    evidence = evidence.with_words(nodes[place], [span], [span])
         self.writer.prove(evidence)
         conflicts = pa.concat_tables([self.changed, missed])
         if conflicts.num_rows:

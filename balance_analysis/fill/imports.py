@@ -7,12 +7,10 @@ holds, so the next run takes what is new.
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterable
 from itertools import groupby
-from typing import Final, Unpack
+from typing import Unpack
 
 import numpy as np
 
@@ -22,10 +20,11 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import Query
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored
+from balance_analysis.assets import Assets
 from balance_analysis.errors import NetworkMismatchError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, SetAside
+from balance_analysis.evidence import Answer, Evidence
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.fill.fill import FillKeywords, Job, fill
+from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows
@@ -33,21 +32,19 @@ from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     Blocks,
     iter_rows,
-    read_blocks,
     read_segment_assets,
     read_segment_limits,
     span_of,
 )
 from balance_analysis.segments.segment import (
+    FIRST_BLOCK,
     Segment,
     Stretch,
     find_stretches,
     heights_text,
     missing_blocks,
 )
-from balance_analysis.spans import Span, clipped
-
-_ORIGIN: Final = "segments:"
+from balance_analysis.spans import Span
 
 
 @takes(FillKeywords, fill, make_filters)
@@ -117,182 +114,139 @@ def import_segments(
         If a file can't be written.
     """
     check_on_bad_rows(on_bad_rows)
-    stretches = find_stretches(paths)
-    last = stretches[-1].segments[-1]
-    changes = read_segment_limits(last, stretches[-1].source)
-    given = take_names(options)
-    options["assets"] = read_segment_assets(last).updated(given.assets)
+    stretches, given = find_stretches(paths), take_names(options)
+    assets = read_segment_assets(stretches[-1].segments[-1])
+    options["assets"] = assets.updated(given.assets)
 
-    def job(store: Store, query: Query, run: RunWriter) -> Job:
-        run.record.source, run.record.block_height = stretches[-1].source, last.last
-        source = _Segments(store, query, stretches, on_bad_rows)
+    def make_source(store: Store, query: Query, run: RunWriter) -> _Segments:
+        return _Segments(store, query, run, stretches, assets, given, on_bad_rows)
 
-        def finish(writer: Writer) -> None:
-            source.keep_names(given)
-            with run.noting_damage(layout.LIMITS):
-                writer.keep_timeline(changes, _span_of(last)[1] - 1)
-            if gaps := missing_blocks(stretches):
-                logger.warning("no segment has the blocks %s", heights_text(gaps))
-
-        return Job(source, source.plan, finish)
-
-    return fill(archive, job, "import", **options)
+    return fill(archive, make_source, "import", **options)
 
 
-@functools.lru_cache(maxsize=8)
-def _span_of(segment: Segment) -> Span:
-    return span_of([segment])
-
-
-@functools.lru_cache(maxsize=8)
-def _blocks_of(segment: Segment) -> Blocks:
-    return read_blocks(segment)
-
-
-def _heights_in(segment: Segment, span: Span) -> tuple[int, int] | None:
-    """Return the first and the last block of a segment in a span, if there is one."""
-    blocks = _blocks_of(segment)
-    begin, end = np.searchsorted(blocks.times, span)
-    # The first and the last block may have no row: it has the time of the block before.
-    reached = [segment.first - 1, *blocks.heights[:-1].tolist(), segment.last]
-    return (reached[begin] + 1, reached[end]) if begin < end else None
-
-
-@dataclass(slots=True)
-class _Segments:
+class _Segments(Source):
     """Segments as a source of rows.
 
-    Attributes
+    Parameters
     ----------
-    parts
-        The segments that the archive doesn't hold, neighbours together, by their stretches.
-    newest
-        The highest block that the archive holds from segments; 0 for none.
-    found
-        The evidence for the rows so far.
+    store, query, run
+        The archive, and the run.
+    stretches
+        The segments.
+    assets, given
+        The assets of the newest segment, and the names that the caller gave.
+    on_bad_rows
+        As for `import_segments`.
     """
 
-    store: Store
-    query: Query
-    stretches: list[Stretch]
-    on_bad_rows: OnBadRows
-    parts: dict[Span, list[Segment]] = field(default_factory=dict)
-    newest: int = 0
-    found: Evidence = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.found = Evidence(self.query.filters)
-
-    @property
-    def chain(self) -> str:
-        """The chain id of all segments."""
-        return self.stretches[0].segments[0].chain
-
-    @property
-    def node(self) -> Node:
-        """What the evidence calls them."""
-        return Node(f"segments {self.chain}", frozenset({f"{_ORIGIN}{self.chain}"}))
+    def __init__(  # noqa: PLR0917 - as a run has them
+        self,
+        store: Store,
+        query: Query,
+        run: RunWriter,
+        stretches: list[Stretch],
+        assets: Assets,
+        given: Names,
+        on_bad_rows: OnBadRows,
+    ) -> None:
+        self._store, self._query, self._run = store, query, run
+        self._stretches, self._on_bad_rows = stretches, on_bad_rows
+        self._assets, self._given = assets, given
+        self._last = stretches[-1].segments[-1]
+        self._node = self._last.node
+        self._changes = read_segment_limits(self._last, stretches[-1].source)
+        self._parts: dict[Span, list[Segment]] = {}
+        self._evidence = Evidence(query.filters)
+        run.record.source, run.record.block_height = stretches[-1].source, self._last.last
 
     def plan(self, writer: Writer) -> list[Span]:
-        """Return the stretches of segments that the archive doesn't hold.
+        """Return the stretches of segments that the archive doesn't hold, neighbours together.
+
+        A segment is held if an answer names its blocks, and all of its time is complete. A stretch
+        reaches up to the neighbouring blocks that the archive holds: no block lies between.
 
         Raises
         ------
         NetworkMismatchError
             If it holds others, of another chain.
         """
-        evidence = writer.manifest.evidence
+        evidence, kind = writer.manifest.evidence, "segments:"
         origins = {x for answer in evidence.answers for x in answer.node.origin}
-        for other in sorted(x for x in origins - self.node.origin if x.startswith(_ORIGIN)):
+        for other in sorted(x for x in origins - self._node.origin if x.startswith(kind)):
             raise NetworkMismatchError(
-                f"{self.store.uri} has blocks of the chain {other.removeprefix(_ORIGIN)!r}, and "
-                f"{self.stretches[0].segments[0]} is of {self.chain!r}: import it into another "
-                "archive"
+                f"{self._store.uri} has blocks of the chain {other.removeprefix(kind)!r}, and "
+                f"{self._stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
+                "another archive"
             )
-        self.newest = max((heights[1] for *_, heights in self._held(evidence)), default=0)
-        self.parts = self._not_held(evidence)
-        return list(self.parts)
-
-    def _held(self, evidence: Evidence) -> Iterator[tuple[int, int, tuple[int, int]]]:
-        """Yield the answers of segments: start, end, and the first and the last block."""
-        for answer in evidence.answers:
-            if answer.node == self.node and answer.heights is not None:
-                yield (*answer.span, answer.heights)
-
-    def _not_held(self, evidence: Evidence) -> dict[Span, list[Segment]]:
-        """Return the segments that an archive doesn't hold, neighbours together.
-
-        A segment is held if an answer names its blocks, and all of its time is complete. A stretch
-        reaches up to the neighbouring blocks that the archive holds: no block lies between.
-        """
-        held = [*self._held(evidence)]
+        held = self._held(evidence)
 
         def is_held(segment: Segment) -> bool:
-            is_named = any(a <= segment.first and segment.last <= b for *_, (a, b) in held)
-            return is_named and not evidence.incomplete(*_span_of(segment))
+            is_named = any(a <= segment.first and segment.last <= b for _, (a, b) in held)
+            return is_named and not evidence.incomplete(*span_of([segment]))
 
-        parts: dict[Span, list[Segment]] = {}
-        for stretch in self.stretches:
+        for stretch in self._stretches:
             for is_done, group in groupby(stretch.segments, is_held):
-                if is_done:
-                    continue
-                part = list(group)
-                begin, end = span_of(part)
-                before = [x for _, x, (_, b) in held if b == part[0].first - 1 and x <= begin]
-                after = [x for x, _, (a, _) in held if a == part[-1].last + 1 and x >= end]
-                parts[max(before, default=begin), min(after, default=end)] = part
-        return parts
+                part = [] if is_done else [*group]
+                if part:
+                    begin, end = span_of(part)
+                    before = [x for (_, x), (_, b) in held if b == part[0].first - 1 and x <= begin]
+                    after = [x for (x, _), (a, _) in held if a == part[-1].last + 1 and x >= end]
+                    self._parts[max(before, default=begin), min(after, default=end)] = part
+        return [*self._parts]
+
+    def _held(self, evidence: Evidence) -> list[tuple[Span, tuple[int, int]]]:
+        """Return the stretches that segments answered for, with their first and last blocks."""
+        answers = (each for each in evidence.answers if each.node == self._node)
+        return [(each.span, each.heights) for each in answers if each.heights is not None]
 
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
-        """Yield the rows of a stretch of the plan, segment by segment."""
-        part = self.parts.get((start, end), [])
-        is_first = self._is_first(part)
-        with contextlib.closing(iter_rows(part, self.query.filters, self.on_bad_rows)) as found:
-            for segment, rows in found:
-                stop = end if segment is part[-1] else int(rows.times[-1]) + 1
-                whole = Step(start, stop, (rows.rows,), rows.bad_rows)
-                periods = layout.periods_between(start, stop, self.query.partition)
-                bounds = (layout.period_bounds(period, self.query.partition) for period in periods)
-                for span in clipped(bounds, start, stop):
-                    yield self._take(whole.between(*span), segment, is_first=is_first)
-                    is_first = False
-                start = stop
+        """Yield the rows of a stretch of the plan, a segment and a period at a time.
 
-    def _take(self, step: Step, segment: Segment, *, is_first: bool) -> Step:
-        """Return a step of a segment and one period, and note the evidence for it.
-
-        It names its own blocks alone: of what an interrupted run leaves, the evidence says no more.
+        Each step's answer names its own blocks alone: of what an interrupted run leaves, the
+        evidence says no more.
         """
-        span, asked = (step.start, step.end), time.time_ns() // 1000
-        heights = _heights_in(segment, span)
-        answer = Answer(span, self.node, (asked, asked), heights)
-        bad = (
-            SetAside(span if x.time is None else (x.time, x.time + 1), x.account)
-            for x in step.bad_rows
-        )
-        new = Evidence(self.query.filters, (answer,), tuple(bad), from_first_block=is_first)
-        self.found |= new
-        return replace(step, source=self.node.name, block_height=segment.last)
-
-    def _is_first(self, part: list[Segment]) -> bool:
-        """Whether segments begin with the network's first block."""
-        return (
-            bool(part)
-            and part[0] is self.stretches[0].segments[0]
-            and (self.stretches[0].is_from_first)
-        )
+        part, now = self._parts[start, end], time.time_ns() // 1000
+        filters, partition = self._query.filters, self._query.partition
+        with contextlib.closing(iter_rows(part, filters, self._on_bad_rows)) as parts:
+            for segment, rows in parts:
+                stop = end if segment is part[-1] else int(rows.blocks.times[-1]) + 1
+                whole = Step(start, stop, (rows.rows,), rows.bad_rows)
+                for period in layout.periods_between(start, stop, partition):
+                    step = whole.between(*layout.period_bounds(period, partition))
+                    span = step.start, step.end
+                    heights = _heights_in(segment, rows.blocks, span)
+                    self._evidence |= Evidence(
+                        filters,
+                        (Answer(span, self._node, (now, now), heights),),
+                        step.set_aside,
+                        from_first_block=segment.first <= FIRST_BLOCK,
+                    )
+                    yield step
+                start = stop
 
     def answered(self, start: int, end: int) -> Evidence:
         """Return the evidence for the rows so far in [start, end)."""
-        return self.found.within(start, end)
+        return self._evidence.within(start, end)
 
     def evidence(self) -> Evidence:
         """Return the same: segments forget nothing."""
-        return self.found
+        return self._evidence
 
-    def keep_names(self, given: Names) -> None:
-        """Keep the assets as the newest segment has them, and the names that the caller gave."""
-        last = self.stretches[-1].segments[-1]
-        kept, named = sidecars.read_archive_names(self.store).assets, read_segment_assets(last)
-        both = kept.updated(named) if last.last >= self.newest else named.updated(kept)
-        sidecars.write_archive_names(self.store, Names(both).updated(given))
+    def finish(self, writer: Writer) -> None:
+        """Keep the assets as the newest segment has them, the names that are given, the limits."""
+        newest = max(last for _, (_, last) in self._held(writer.manifest.evidence))
+        kept, new = sidecars.read_archive_names(self._store).assets, self._assets
+        both = kept.updated(new) if self._last.last >= newest else new.updated(kept)
+        sidecars.write_archive_names(self._store, Names(both).updated(self._given))
+        with self._run.noting_damage(layout.LIMITS):
+            writer.keep_timeline(self._changes, span_of([self._last])[1] - 1)
+        if gaps := missing_blocks(self._stretches):
+            logger.warning("no segment has the blocks %s", heights_text(gaps))
+
+
+def _heights_in(segment: Segment, blocks: Blocks, span: Span) -> tuple[int, int] | None:
+    """Return the first and the last block of a segment in a span, if there is one."""
+    begin, end = np.searchsorted(blocks.times, span)
+    # The first and the last block may have no row: it has the time of the block before.
+    reached = [segment.first - 1, *blocks.heights[:-1].tolist(), segment.last]
+    return (reached[begin] + 1, reached[end]) if begin < end else None

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, RequestError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, Reach, SetAside, between_all
+from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows
 from balance_analysis.node.client import ONCE, Client, Retry, check_client
@@ -40,7 +40,7 @@ from balance_analysis.node.walk import (
     is_refusal,
     take_step,
 )
-from balance_analysis.rows import BadRow, has_repeats
+from balance_analysis.rows import has_repeats
 from balance_analysis.spans import EVER, Span, between, clipped, joined
 from balance_analysis.text import moment_text
 
@@ -269,7 +269,7 @@ class NodeSource:
         for run in self._runs:
             steps = [step for step in run if step.start < end and step.end > start]
             answers = (answer for step in steps for answer in _answers_of(step, after))
-            bad = (_set_aside(step, bad) for step in steps for bad in step.bad_rows)
+            bad = (each for step in steps for each in step.set_aside)
             found |= Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
         return found
 
@@ -479,11 +479,6 @@ def _answers_of(step: Step, after: Mapping[str, Reach]) -> Iterator[Answer]:
     for spans, is_reached in (reached, True), (between(reached, step.start, stop), False):
         for span in spans:
             yield Answer(span, step.reach.node, asked, heights, is_reached)
-
-
-def _set_aside(step: Step, bad: BadRow) -> SetAside:
-    span = (step.start, step.end) if bad.time is None else (bad.time, bad.time + 1)
-    return SetAside(span, bad.account)
 
 
 def _now() -> int:

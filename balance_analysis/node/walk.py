@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
-from balance_analysis.evidence import Reach
+from balance_analysis.evidence import Reach, SetAside
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
@@ -258,6 +258,15 @@ class Step:
         """
         head = self.reach.end if self.head is None and self.reach else self.head
         return self.end if head is None else max(self.start, min(self.end, head))
+
+    @property
+    def set_aside(self) -> tuple[SetAside, ...]:
+        """The bad rows as evidence names them."""
+        whole = self.start, self.end
+        return tuple(
+            SetAside(whole if bad.time is None else (bad.time, bad.time + 1), bad.account)
+            for bad in self.bad_rows
+        )
 
     def between(self, start: int, end: int) -> Step:
         """Return what this step settled in [start, end), of its bounds at most."""

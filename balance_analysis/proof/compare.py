@@ -436,8 +436,7 @@ def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table])
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
     """Return network history segments as a side of a comparison."""
     stretches, now = find_stretches(paths), time.time_ns() // 1000
-    chain = stretches[0].segments[0].chain
-    node = Node(f"segments {chain}", frozenset({f"segments:{chain}"}))
+    node = stretches[0].segments[0].node
     answers = (Answer(span_of(x.segments), node, (now, now), (x.first, x.last)) for x in stretches)
     evidence = Evidence(answers=tuple(answers), from_first_block=stretches[0].is_from_first)
 

@@ -134,7 +134,7 @@ def read_segments(
     batches, known, bad_rows = [], [], []
     for stretch in stretches:
         parts = [part for _, part in iter_rows(stretch.segments, wanted, on_bad_rows)]
-        known.append((int(parts[0].times[0]), int(parts[-1].times[-1]) + 1))
+        known.append((int(parts[0].blocks.times[0]), int(parts[-1].blocks.times[-1]) + 1))
         batches += [part.rows for part in parts]
         bad_rows += [bad for part in parts for bad in part.bad_rows]
     if gaps := missing_blocks(stretches):
@@ -179,9 +179,9 @@ def iter_rows(
             for segment in segments:
                 waiting.extend(islice(todo, 2 * _THREADS - len(waiting)))
                 part = waiting.popleft().result()
-                if before is not None and part.times[0] <= before:
+                if before is not None and part.blocks.times[0] <= before:
                     raise IncompleteError(f"{segment} begins before the segment before it ends")
-                before = int(part.times[-1])
+                before = int(part.blocks.times[-1])
                 for bad in part.bad_rows if on_bad_rows == "raise" else ():
                     raise DecodeError(
                         f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw
@@ -352,14 +352,14 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRows:
-    """The rows of a segment, of `ARROW_SCHEMA` and in time order; the times of its blocks.
+    """The rows of a segment, of `ARROW_SCHEMA` and in time order, and its blocks.
 
-    `bad_rows` are those that a table can't hold. Times are in microseconds and ascend.
+    `bad_rows` are those that a table can't hold.
     """
 
     rows: pa.RecordBatch
     bad_rows: tuple[BadRow, ...]
-    times: NDArray[np.int64]
+    blocks: Blocks
 
 
 def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
@@ -384,7 +384,7 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
     bad_rows = tuple(_bad_rows(bad, blocks, accounts))
-    return SegmentRows(rows, bad_rows, blocks.times)
+    return SegmentRows(rows, bad_rows, blocks)
 
 
 def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:

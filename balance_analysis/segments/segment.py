@@ -28,6 +28,7 @@ from balance_analysis.errors import (
     NetworkMismatchError,
     logger,
 )
+from balance_analysis.evidence import Node
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.text import count_text, list_text
 
@@ -60,7 +61,6 @@ _DAMAGES: Final = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError,
 )  # fmt: skip
 
-_SOURCE: Final = re.compile(r"segments (.+) (\d+)-(\d+)", re.ASCII)
 _CONTENT_ID: Final = re.compile(r"Qm[1-9A-Za-z]{44}|baf[a-z2-7]{50,}")
 
 
@@ -98,6 +98,11 @@ class Segment:
 
     def __str__(self) -> str:
         return f"the segment {self.path}"
+
+    @property
+    def node(self) -> Node:
+        """What evidence calls the source of a chain's segments."""
+        return Node(f"segments {self.chain}", frozenset({f"segments:{self.chain}"}))
 
     def read(self, name: str) -> bytes:
         """Return one of its files.
@@ -162,12 +167,6 @@ class Stretch:
 def source_text(chain: str, first: int, last: int) -> str:
     """Return the source that a coverage names for blocks from segments."""
     return f"segments {chain} {first}-{last}"
-
-
-def blocks_of(source: str) -> tuple[str, int, int] | None:
-    """Return the chain and the first and last block of a coverage's source; `None` for a node."""
-    found = _SOURCE.fullmatch(source)
-    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def heights_text(heights: Iterable[tuple[int, int]]) -> str:

@@ -187,7 +187,7 @@ def test_metrics_are_written_after_a_success(node, tmp_path):
     run("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
     text = (tmp_path / "x.prom").read_text()
     assert re.search(
-        rf"_new_rows\{{archive=\"{tmp_path}/a\"\}} {len(ROWS)}\.0$", text, re.MULTILINE
+        rf"_archive_rows\{{archive=\"{tmp_path}/a\"\}} {len(ROWS)}\.0$", text, re.MULTILINE
     )
     assert re.search(r"_exit_code\{.*\} 0\.0$", text, re.MULTILINE)
 

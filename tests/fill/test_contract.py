@@ -269,6 +269,7 @@ def assert_whole(folder, made, partition="day"):
     assert spans_of(folder) == [(START, END, True)]
     assert_holds(folder, ROWS)
     assert lasting(folder) == made.setdefault(partition, lasting(folder))
+    assert ba.Archive(folder).verify().is_whole
 
 
 def test_rows_and_coverage_are_the_truth(filled, made):

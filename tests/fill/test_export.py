@@ -729,5 +729,7 @@ def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_
     run_export(node, tmp_path / "a", start=START, end=START + HOUR)
     assert not state_of(tmp_path / "a").checkpoints
     assert not list((tmp_path / "a" / "_checkpoints").iterdir())
+    assert Archive(tmp_path / "a").verify().is_whole
     run_export(node, tmp_path / "a", end=END, fill_gaps=True)
     assert state_of(tmp_path / "a").checkpoints
+    assert Archive(tmp_path / "a").verify().is_whole

@@ -33,8 +33,6 @@ from tests.world.model import (
 )
 
 pytestmark = pytest.mark.usefixtures("without_waits")
-fault = pytest.mark.xfail(strict=False, reason="issue in progress")
-
 ROWS = grown(random.Random(8), [], 60)
 TIMES = sorted({time_of(row) for row in ROWS})
 FIRST, LAST = TIMES[0], TIMES[-1]
@@ -91,7 +89,6 @@ def held(node, tmp_path):
 # 1. Rows lost for ever
 
 
-@fault
 def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(tmp_path):
     behind = until(LAST - 27 * HOUR)
     with LoopbackNode(behind, block_headers=False) as node:
@@ -105,7 +102,6 @@ def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(t
     assert holds(held.complete(), LAST - 1)
 
 
-@fault
 def test_a_table_of_a_node_without_block_headers_is_known_up_to_its_newest_row():
     behind = until(LAST - 27 * HOUR)
     bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LATER)}
@@ -124,7 +120,6 @@ def spoiled(node, tmp_path):
     return export(tmp_path / "a", node.url, code=5)
 
 
-@fault
 def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
     assert not holds(spoiled.complete(), time_of(MIDDLE))
     assert not holds(known_of(spoiled.read()), time_of(MIDDLE))
@@ -132,14 +127,12 @@ def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
     assert run_command("status", spoiled.path, "--fail-on-gaps")[0] == 3
 
 
-@fault
 def test_a_balance_is_not_known_after_a_row_that_is_set_aside(spoiled):
     found = spoiled.archive.explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
     assert found.balance is None
     assert found.why
 
 
-@fault
 def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
     node.replace(changed(MIDDLE, balance="9" * 39))
     bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LAST)}
@@ -148,7 +141,6 @@ def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
     assert not holds(known_of(table), time_of(MIDDLE))
 
 
-@fault
 def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
     node.replace(ROWS)
     export(spoiled.path, node.url, "--fill-gaps")
@@ -185,13 +177,11 @@ def of_one_party(request, held, node, tmp_path):
     yield path.with_suffix(".parquet")
 
 
-@fault
 def test_a_history_of_one_party_is_not_the_same_as_one_of_all(held, of_one_party):
     assert not ba.diff(held.path, of_one_party).is_same
     assert not ba.diff(of_one_party, held.path).is_same
 
 
-@fault
 def test_a_source_of_one_party_confirms_nothing_of_an_archive_of_all(
     of_one_party, second, tmp_path
 ):
@@ -227,7 +217,6 @@ def itself(kind, held, node, folder):
         yield node.url.replace("http://127.0.0.1", kind)
 
 
-@fault
 @pytest.mark.parametrize(
     "kind",
     [
@@ -246,7 +235,6 @@ def test_nothing_is_confirmed_by_its_own_source(held, node, tmp_path, kind):
     assert not held.spans("confirmed")
 
 
-@fault
 def test_a_second_node_confirms_all_that_it_has(held, second):
     ba.confirm(held.path, second.url)
     assert not lacking(held.spans("confirmed"), FIRST, LAST)
@@ -255,7 +243,6 @@ def test_a_second_node_confirms_all_that_it_has(held, second):
 # 5. Disputes
 
 
-@fault
 def test_a_dispute_takes_confirmed_away_at_its_moment(held, second):
     ba.confirm(held.path, second.url)
     second.replace(changed(MIDDLE, balance=int(MIDDLE.balance) + 1))
@@ -263,7 +250,6 @@ def test_a_dispute_takes_confirmed_away_at_its_moment(held, second):
     assert not holds(held.spans("confirmed"), time_of(MIDDLE))
 
 
-@fault
 def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path, second):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
@@ -275,7 +261,6 @@ def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path, second):
 # 6. The same, though not compared
 
 
-@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
@@ -284,7 +269,6 @@ def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
         assert run_command("diff", *sides)[0] != 0
 
 
-@fault
 def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held, tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         part = export(tmp_path / "part", forgetful.url, code=3)
@@ -294,7 +278,6 @@ def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held,
     assert not ba.diff(table, part.path).is_same
 
 
-@fault
 def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
     bounds = {"start": "2022-01-01", "end": "2022-02-01"}
     assert not ba.diff(held.path, held.path, **bounds).is_same
@@ -302,7 +285,6 @@ def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
     assert ended == 3
 
 
-@fault
 @pytest.mark.parametrize("kind", ["archive", "file", "segments"])
 def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path, kind):
     middle = moment_text(time_of(MIDDLE))
@@ -321,7 +303,6 @@ def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path, 
     assert not late.spans("confirmed")
 
 
-@fault
 def test_verifying_against_a_node_without_rows_compares_nothing_and_ends_with_3(held):
     with LoopbackNode(block_timestamp=LAST * 1000) as empty:
         assert run_command("verify", held.path, "--against", empty.url)[0] == 3
@@ -330,7 +311,6 @@ def test_verifying_against_a_node_without_rows_compares_nothing_and_ends_with_3(
 # 7. Several addresses, and requests
 
 
-@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_nothing(
     node, tmp_path, order
@@ -344,7 +324,6 @@ def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_
     assert balances_of(held.read()) == balances(ROWS)
 
 
-@fault
 @pytest.mark.parametrize("order", [1, -1])
 def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
@@ -354,7 +333,6 @@ def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
     assert balances_of(held.read()) == balances(ROWS)
 
 
-@fault
 @pytest.mark.parametrize("headers", [True, False])
 def test_a_node_that_lags_behind_an_archive_is_not_of_another_network(held, headers):
     with LoopbackNode(until(time_of(MIDDLE)), block_headers=headers) as behind:
@@ -373,7 +351,6 @@ def test_a_node_of_another_network_is_refused_with_76(held):
     assert balances_of(held.read()) == balances(ROWS)
 
 
-@fault
 @pytest.mark.parametrize("slower", [0, 1])
 def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_path, slower):
     (node, second)[slower].latency = 0.02
@@ -383,7 +360,6 @@ def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_p
         assert sum(request.path == LIMITS for request in asked.requests) <= 2
 
 
-@fault
 def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
@@ -393,7 +369,6 @@ def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     assert held.complete() == complete
 
 
-@fault
 def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(node, tmp_path):
     export(tmp_path / "a", node.url, until=moment_text(TIMES[30]))
     for moment in (TIMES[40], TIMES[50], LATER):
@@ -410,7 +385,6 @@ def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(n
 # 8. Provenance
 
 
-@fault
 def test_a_row_is_explained_by_the_height_at_which_it_was_asked_for(node, tmp_path):
     node.block_height = 100
     held = export(tmp_path / "a", node.url, until=moment_text(time_of(MIDDLE) + 1))

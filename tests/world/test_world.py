@@ -444,7 +444,6 @@ class World(RuleBasedStateMachine):
                 yield client, node.view()
 
 
-@pytest.mark.xfail(strict=False, reason="issue in progress")
 @pytest.mark.hypothesis
 @pytest.mark.usefixtures("without_waits")
 def test_in_no_state_of_the_world_is_a_word_that_vouches_false():
