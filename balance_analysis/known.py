@@ -175,8 +175,8 @@ def known_by_account(metadata: object) -> tuple[Known | None, tuple[SetAside, ..
     every other account are known then.
     """
     evidence = read_evidence(metadata)
-    if evidence is None:
-        return None, ()
+    if evidence is None:  # of a selection the known intervals alone are left
+        return read_known(metadata), ()
     return tuple(evidence.complete_for_others), evidence.set_aside
 
 

@@ -27,7 +27,7 @@ NOT_IMPORTED = {
     "--help": TABLES | NETWORK | SELDOM | {"filelock"},
     "fetch {node} -q -o {folder}/x.parquet --since 2023-04-29 --until 2023-05-01": SELDOM
     | {"filelock", "pandas"},
-    "summary {sample}": SELDOM | {"filelock", "msgspec", "requests"},
+    "summary {sample}": SELDOM | {"filelock", "requests"},
     "status {archive}": SELDOM | {"requests", "pyarrow.dataset"},
     "accounts {archive}": SELDOM | {"requests", "pyarrow.dataset"},
     "limits {node}": SELDOM | {"filelock", "pyarrow.parquet"},

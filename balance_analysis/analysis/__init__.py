@@ -1,5 +1,4 @@
 """Reconstruction from the table: pure functions, table in, table out.
 
-It owns what is computed, exactly, and what is unknown. It must not know files, the network or
-drawing.
+It computes exactly, and says what is unknown. It must not know files, the network or drawing.
 """

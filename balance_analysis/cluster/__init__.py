@@ -1,13 +1,12 @@
 """The functions of analysis over archives of any size, on this machine or on a Dask cluster.
 
 A slice of accounts, over all time, is one task: it is read out of every file of the archive, and
-the very function of the laptop runs on it. So nothing has to be carried from day to day, and no row
-is read twice or moved between machines. Each slice is of
-bounded size, unless one account has more rows than that; only results come back.
+the function that works on tables runs on it. So nothing has to be carried from day to day, and no
+row is read twice or moved between machines. Each slice has a bounded size, unless one account has
+more rows than that; only results come back.
 
 Nothing here starts a cluster. `client` is a `distributed.Client`, or any executor of
-`concurrent.futures`; without it, the client that the caller has made is used, and without one some
-threads of this process.
+`concurrent.futures`; by default the active Dask client, or else some threads of this process.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _COVERAGE: Final = {
     "confirmed": styles.GREEN,
     "complete": styles.BLUE,
     "unproven": styles.ORANGE,
-    "gap": styles.VERMILION,
+    "missing": styles.VERMILION,
 }
 _DAY: Final = 86_400_000_000
 
@@ -226,10 +226,10 @@ def plot_coverage(
     >>> import pandas as pd
     >>> moments = pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-04", "2023-04-05"], utc=True)
     >>> ax = plot_coverage(pd.DataFrame({
-    ...     "start": moments[:3], "end": moments[1:], "state": ["complete", "gap", "complete"],
+    ...     "start": moments[:3], "end": moments[1:], "state": ["complete", "missing", "complete"],
     ... }))
     >>> [label.get_text() for label in ax.get_yticklabels()]
-    ['complete\n3 days', 'gap\n1 day']
+    ['complete\n3 days', 'missing\n1 day']
     """
     if not isinstance(coverage, pd.DataFrame):
         coverage = to_archive(coverage).coverage()

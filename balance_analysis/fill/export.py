@@ -224,9 +224,13 @@ class _Nodes(NodeSource, Source):
 
         A last block belongs to it if the chain may rest; without last blocks it is the newest row.
         """
-        heads = [each.block_time for each in self.limits.values() if each.block_time is not None]
-        ends = [head + (head < self.asked.old) for head in heads]
-        if not heads and begin < end:
+        ends = [
+            # An archive that is served names where it ends, which is no block.
+            head + (head < self.asked.old and "X-Origins" not in answer.headers)
+            for answer in self.limits.values()
+            if (head := answer.block_time) is not None
+        ]
+        if not ends and begin < end:
             reaches = self.reaches(begin, end).values()
             ends = [x.end + (x.height is not None and x.end < self.asked.old) for x in reaches]
         return min(end, max(ends, default=end))

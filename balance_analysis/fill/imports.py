@@ -44,7 +44,7 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
-from balance_analysis.spans import Span
+from balance_analysis.spans import Span, overlap
 
 
 @takes(FillKeywords, fill, make_filters)
@@ -189,9 +189,14 @@ class _Segments(Source):
                 part = [] if is_done else [*group]
                 if part:
                     begin, end = span_of(part)
-                    before = [x for (_, x), (_, b) in held if b == part[0].first - 1 and x <= begin]
-                    after = [x for (x, _), (a, _) in held if a == part[-1].last + 1 and x >= end]
-                    self._parts[max(before, default=begin), min(after, default=end)] = part
+                    before = [span for span, (_, b) in held if b == part[0].first - 1]
+                    after = [span for span, (a, _) in held if a == part[-1].last + 1]
+                    # An answer of nodes may have taken the end of theirs: a complete stretch
+                    # that ends before these blocks, or begins behind them, has it all.
+                    whole = evidence.complete
+                    ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
+                    begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
+                    self._parts[max(ends, default=begin), min(begins, default=end)] = part
         return [*self._parts]
 
     def _held(self, evidence: Evidence) -> list[tuple[Span, tuple[int, int]]]:
@@ -234,7 +239,8 @@ class _Segments(Source):
 
     def finish(self, writer: Writer) -> None:
         """Keep the assets as the newest segment has them, the names that are given, the limits."""
-        newest = max(last for _, (_, last) in self._held(writer.manifest.evidence))
+        held = self._held(writer.manifest.evidence)
+        newest = max((last for _, (_, last) in held), default=0)
         kept, new = sidecars.read_archive_names(self._store).assets, self._assets
         both = kept.updated(new) if self._last.last >= newest else new.updated(kept)
         sidecars.write_archive_names(self._store, Names(both).updated(self._given))

@@ -1,4 +1,4 @@
-"""Load from a node: requests side by side, checked and joined to one table, a stream or a file.
+"""Load the rows of nodes, with the evidence for them, as a table, a stream or a file.
 
-It owns which node is asked, and what is known of the answers. It must not know archives.
+It chooses which node is asked for which stretch. It must not know archives.
 """

@@ -97,7 +97,8 @@ class NodeSource:
     ) -> None:
         check_client(client)
         client.dead.clear()
-        self.client, self.filters = client, filters
+        self.client: Client = client
+        self.filters: Filters = filters
         self.stats: RequestStats = stats or RequestStats()
         self._page_size, self._workers = page_size, workers
         self._is_strict = on_bad_rows == "raise"

@@ -1,4 +1,4 @@
-"""All that knows HTTP and the wire: one request, its answer, and a walk that loses no row.
+"""HTTP and the wire: one request, its answer, a walk that loses no row, and how far a node reaches.
 
-It must not know pandas' tables beyond a page's, nor archives.
+It must not know archives, nor pandas but for the limits and the doctor.
 """

@@ -41,6 +41,9 @@ CONNECTIONS: Final = 3
 """Connections over which a node is asked for its reach."""
 
 _LOOPBACK: Final = ipaddress.ip_address("127.0.0.1")
+_SOME: Final = 1000
+"""Rows among which one with a readable time is looked for."""
+
 _OUTSIDE: Final = 416
 """The status of a range that a served archive refuses, as it doesn't hold all of it."""
 
@@ -154,6 +157,9 @@ def _find_start(ask: Asker, start: int, end: int) -> int:
             return start
     # One question shows whether a row stands before the start, and if not, which comes first.
     oldest = find_oldest(ask, end, since if since <= start else EARLIEST)
+    if oldest is None and since <= start:
+        # A network may have been at rest for longer than one window.
+        oldest = find_oldest(ask, since, EARLIEST)
     if ask.incomplete:
         return start
     return end if oldest is None else max(start, oldest)
@@ -167,6 +173,9 @@ def _find_end(ask: Asker, start: int, end: int) -> int:
     while start < end:
         window = Window(max(start, end - LONGEST_WINDOW), end, page_size=1)
         listing = fetch(ask, Filters(), window, newest_first=True)
+        if listing.bad_rows and not len(listing.times):
+            # The newest row has no readable time: an earlier one counts.
+            listing = fetch(ask, Filters(), replace(window, page_size=_SOME), newest_first=True)
         if len(listing.times):
             return listing.span[0]
         end = window.start

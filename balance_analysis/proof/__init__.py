@@ -1,4 +1,4 @@
-"""Prove what an archive says, compare histories, and mend an archive with the help of a node.
+"""Verify an archive, compare histories, confirm an archive by another source, and mend it.
 
 It must not know how rows are drawn or served.
 """

@@ -273,11 +273,12 @@ def verify_store(
             return checking.run(show)
 
     try:
-        return with_snapshot(store, check)
+        read_snapshot(store)
     except ArchiveDamagedError as error:
         said, mend = without_credentials(str(error)), export_command(store, "--repair")
         wrong = Problem("manifest", said, layout.MANIFEST, mend)
         return VerifyReport(without_credentials(store.uri), (wrong,))
+    return with_snapshot(store, check)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis.archive.layout import period_of
 from balance_analysis.evidence import Answer, Evidence, Node, SetAside
-from balance_analysis.known import note_evidence, table_evidence
+from balance_analysis.known import note_evidence, note_rows, table_evidence
 from tests.analysis.tables import DAY, GENERAL, HOUR, MARGIN, OTHER, START, arrow_from, table_of
 from tests.archive.writing import begin
 from tests.moments import from_microseconds
@@ -236,3 +236,17 @@ def test_a_cut_has_the_evidence_of_its_interval_and_no_more(table, bounds):
             )
     late = ba.balance_at(cut, from_microseconds(end + DAY), opening=opening)
     assert late["balance"].isna().all()
+
+
+def test_a_selection_that_was_written_knows_no_more_than_before(tmp_path):
+    key, other = (
+        ("a" * 64, "ACCOUNT_TYPE_GENERAL", "b" * 64, ""),
+        ("a" * 64, "ACCOUNT_TYPE_GENERAL", "c" * 64, ""),
+    )
+    table = table_of([(*key, START, 5), (*other, START + 1, 7)])
+    note_evidence(table, Evidence(answers=(Answer((START, START + 10), Node("x"), (0, 0)),)))
+    note_rows(table)
+    ba.write_parquet(table[table["party_id"] == "b" * 64], tmp_path / "x.parquet")
+    mine = ba.read_parquet(tmp_path / "x.parquet")
+    assert ba.balance_at(mine, from_microseconds(START + 5))["balance"].tolist() == [5]
+    assert ba.balance_at(mine, from_microseconds(START + 50))["balance"].isna().all()

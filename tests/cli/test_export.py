@@ -13,6 +13,7 @@ import balance_analysis as ba
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
 from tests.cli.running import child, printed_commands, run
 from tests.loopback import Fault, LoopbackNode
+from tests.serving import serving
 from tests.waits import sleeping, without_waits
 
 ROWS = spread_history(7, rows=200, accounts=15)
@@ -64,6 +65,14 @@ def test_the_last_block_of_a_stopped_node_is_exported(node, tmp_path):
     run("export", node.url, tmp_path / "a")
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
     assert "Nothing new" in run("export", node.url, tmp_path / "a").stderr
+
+
+def test_the_export_of_a_served_archive_ends_where_that_ends(node, tmp_path):
+    run("export", node.url, tmp_path / "one")
+    with serving(ba.Archive(tmp_path / "one")) as url:
+        run("export", url, tmp_path / "two")
+        assert "Nothing new" in run("export", url, tmp_path / "two").stderr
+    assert len(ba.Archive(tmp_path / "two").read()) == len(ROWS)
 
 
 def test_every_option_reaches_the_node(node, tmp_path):

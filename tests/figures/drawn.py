@@ -121,7 +121,7 @@ def coverage_frame(*spans):
     rows = []
     for start, end, proven in spans:
         if rows and rows[-1][1] < start:
-            rows.append((rows[-1][1], start, "gap"))
+            rows.append((rows[-1][1], start, "missing"))
         rows.append((start, end, "complete" if proven else "unproven"))
     frame = pd.DataFrame(rows, columns=["start", "end", "state"])
     moments = {name: pd.to_datetime(frame[name], unit="us", utc=True) for name in ("start", "end")}

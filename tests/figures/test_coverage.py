@@ -52,7 +52,7 @@ def test_rows_stand_in_the_order_complete_unproven_gap_with_their_lengths():
     assert [label.get_text() for label in ax.get_yticklabels()] == [
         "complete\n1 day 1 hour",
         "unproven\n1 day",
-        "gap\n2 days",
+        "missing\n2 days",
     ]
 
 

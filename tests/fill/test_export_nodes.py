@@ -268,6 +268,18 @@ def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp
     assert spans_of(folder) == [(START, TIMES[-1], True)]
 
 
+def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
+    last = max(ROWS, key=lambda row: row.timestamp_ns)
+
+    def spoil(row):
+        return {**row, "timestamp": "zz"} if row["timestamp"] == str(last.timestamp_ns) else row
+
+    with node_of(ROWS, block_headers=False, edit_row=spoil) as node:
+        run_export(node, tmp_path / "a", start=START)
+    times = [time for time in TIMES if time < TIMES[-1]]
+    assert spans_of(tmp_path / "a") == [(START, times[-1], True)]
+
+
 def test_limits_are_asked_once_of_each_address_and_run(tmp_path):
     with node_of(ROWS) as one, node_of(ROWS) as two:
         for count in range(1, 4):

@@ -63,7 +63,7 @@ def test_an_archive_s_coverage_and_limits_are_told(folder, archived):
     notes = archived.view("notes")
     states = [row["state"] for row in as_dicts(notes["coverage"])]
     assert states == list(coverage["state"])
-    assert states[:2] == ["complete", "gap"]
+    assert states[:2] == ["complete", "missing"]
     assert len(notes["limits"]["rows"]) == len(Archive(folder).limits())
 
 

@@ -115,6 +115,17 @@ def test_an_export_goes_on_where_the_segments_end(tmp_path, node):
     assert not ba.deltas(table)["delta"].isna().any()
 
 
+def test_segments_go_on_where_nodes_answered_for_the_end_of_earlier_ones(tmp_path, node, segments):
+    """The export takes the place of the end of what was imported, and the blocks stay whole."""
+    paths = sorted(segments.iterdir())
+    imported(tmp_path / "a", paths[:2])
+    run_export(node, tmp_path / "a")
+    run = imported(tmp_path / "a", paths)
+    assert run.conflicts == 0
+    assert [is_proven for *_, is_proven in spans_of(tmp_path / "a")] == [True]
+    assert_holds(tmp_path / "a", ROWS)
+
+
 def test_what_is_imported_is_left_out(tmp_path, segments, whole):
     folder = shutil.copytree(whole, tmp_path / "archive")
     with unchanged(folder):
