@@ -14,7 +14,7 @@ import pandas as pd
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import Query, write_empty
+from balance_analysis.archive.manifest import BoundQuery, write_empty
 from balance_analysis.archive.sidecars import write_archive_names
 from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.evidence import Answer, Evidence, Node
@@ -85,7 +85,7 @@ def sample_archive() -> Iterator[ba.Archive]:
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
         archive = ba.Archive(Path(folder, "Sample data"))
         limits = ba.read_network_limits(sample_data() / "network_limits.json")
-        write_empty(archive.store, Query(Filters(), "month"))
+        write_empty(archive.store, BoundQuery(Filters(), "month"))
         writer, height = Writer(archive.store), limits.block_height
         answer = Answer(
             (to_microseconds(SAMPLE_START), to_microseconds(SAMPLE_END)),

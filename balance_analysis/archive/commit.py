@@ -20,9 +20,9 @@ from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.accounts import combine_accounts, find_accounts
 from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.manifest import (
+    BoundQuery,
     FileEntry,
     Manifest,
-    Query,
     empty,
     export_command,
     read_manifest,
@@ -57,7 +57,7 @@ class Writer:
         The archive's files, and its state.
     """
 
-    def __init__(self, store: Store, query: Query | None = None) -> None:
+    def __init__(self, store: Store, query: BoundQuery | None = None) -> None:
         self.store = store
         is_new = query is not None and store.read(layout.MANIFEST) is None
         self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)

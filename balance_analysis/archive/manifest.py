@@ -34,7 +34,7 @@ _OLDER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class BoundQuery:
     """The query of an archive, fixed by its first run: its accounts, and a file's period."""
 
     filters: Filters
@@ -121,9 +121,9 @@ class Manifest:
     pending: Pending | None = None
 
     @property
-    def query(self) -> Query:
+    def query(self) -> BoundQuery:
         """What the archive is bound to."""
-        return Query(self.evidence.filters, self.partition)
+        return BoundQuery(self.evidence.filters, self.partition)
 
     def notes(self, period: str) -> tuple[FileEntry, ...]:
         """Return the notes of which a period's file matches one: the committed and the pending."""
@@ -241,7 +241,7 @@ def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partit
     return read_manifest(store).partition
 
 
-def check_bound(store: Store, query: Query) -> bool:
+def check_bound(store: Store, query: BoundQuery) -> bool:
     """Return whether there is no archive yet.
 
     Raises
@@ -269,12 +269,12 @@ def check_bound(store: Store, query: Query) -> bool:
     return False
 
 
-def empty(query: Query) -> Manifest:
+def empty(query: BoundQuery) -> Manifest:
     """Return the state of an archive that holds nothing yet."""
     return Manifest(query.partition, Evidence(query.filters))
 
 
-def write_empty(store: Store, query: Query) -> None:
+def write_empty(store: Store, query: BoundQuery) -> None:
     """Make an archive that holds nothing yet."""
     check_bound(store, query)
     store.write(layout.MANIFEST, to_bytes(empty(query)))

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import Manifest, Query
+from balance_analysis.archive.manifest import BoundQuery, Manifest
 from balance_analysis.archive.sidecars import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
@@ -121,7 +121,7 @@ class Run:
     limits: dict[str, Any] | None = None
     coverage_end: dt.datetime | None = None
     lagging: bool = False
-    query: Query | None = None
+    query: BoundQuery | None = None
 
     @property
     def is_success(self) -> bool:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from balance_analysis.archive import sidecars
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import Query
+from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.evidence import STATES, Evidence
@@ -88,7 +88,7 @@ class ArchiveStatus(Record):
     """
 
     uri: str
-    query: Query
+    query: BoundQuery
     complete: tuple[Moments, ...]
     confirmed: tuple[Moments, ...]
     confirmed_by: tuple[str, ...]

@@ -14,7 +14,7 @@ import pandas as pd
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import Query
+from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import (
@@ -32,7 +32,7 @@ from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, make_request
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
-from balance_analysis.node.exchange import Answer
+from balance_analysis.node.exchange import Response
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, last_block, within
@@ -137,7 +137,7 @@ def export(
         fill_gaps,
     )
 
-    def make_source(store: Store, query: Query, run: RunWriter) -> _Nodes:
+    def make_source(store: Store, query: BoundQuery, run: RunWriter) -> _Nodes:
         how = {"filters": query.filters, "stats": run.stats, **sizes}
         return _Nodes(store, run, asked, client=client, **how)
 
@@ -177,7 +177,7 @@ class _Nodes(NodeSource, Source):
     def __init__(self, store: Store, run: RunWriter, asked: _Asked, **how: Any) -> None:  # noqa: ANN401 - NodeSource's
         super().__init__(**how)
         self.store, self.run, self.asked = store, run, asked
-        self.limits: dict[str, Answer[dict[str, Any]]] = {}
+        self.limits: dict[str, Response[dict[str, Any]]] = {}
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""

@@ -19,7 +19,7 @@ from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_of
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import Query, check_bound, lost_files, partition_of
+from balance_analysis.archive.manifest import BoundQuery, check_bound, lost_files, partition_of
 from balance_analysis.archive.runs import Kind, Run, RunWriter, keep_bad_rows, reported
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
@@ -88,7 +88,7 @@ class FillKeywords(FilterKeywords, total=False):
 
 def fill(
     archive: Stored | PathLike,
-    make_source: Callable[[Store, Query, RunWriter], Source],
+    make_source: Callable[[Store, BoundQuery, RunWriter], Source],
     kind: Kind,
     *,
     partition: layout.Partition | None = None,
@@ -100,7 +100,7 @@ def fill(
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
     store = to_store(archive)
     accounts = sidecars.make_archive_filters(store, filters).sorted()  # type: ignore[arg-type]
-    query = Query(accounts, partition_of(store, partition))
+    query = BoundQuery(accounts, partition_of(store, partition))
     check_bound(store, query)
     run = RunWriter(Run(kind=kind))
     source = make_source(store, query, run)

@@ -17,7 +17,7 @@ import numpy as np
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import Query
+from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.assets import Assets
@@ -118,7 +118,7 @@ def import_segments(
     assets = read_segment_assets(stretches[-1].segments[-1])
     options["assets"] = assets.updated(given.assets)
 
-    def make_source(store: Store, query: Query, run: RunWriter) -> _Segments:
+    def make_source(store: Store, query: BoundQuery, run: RunWriter) -> _Segments:
         return _Segments(store, query, run, stretches, assets, given, on_bad_rows)
 
     return fill(archive, make_source, "import", **options)
@@ -142,7 +142,7 @@ class _Segments(Source):
     def __init__(  # noqa: PLR0917 - as a run has them
         self,
         store: Store,
-        query: Query,
+        query: BoundQuery,
         run: RunWriter,
         stretches: list[Stretch],
         assets: Assets,

@@ -26,9 +26,9 @@ from balance_analysis import __version__
 from balance_analysis.errors import RequestError, check_type, logger
 from balance_analysis.node.exchange import (
     LONGEST_WAIT,
-    Answer,
     Get,
     Parameters,
+    Response,
     exchange,
     new_session,
 )
@@ -292,7 +292,7 @@ class Client:
         base_url: str | None = None,
         stats: RequestStats | None = None,
         retry: Retry = Retry(),
-    ) -> Answer[T]:
+    ) -> Response[T]:
         """Return one node's answer to one GET.
 
         Parameters

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Response(Generic[T]):
     """What a node answered: the body, read, and its size in bytes, decompressed.
 
     `source` is the node's address, without user and password.
@@ -145,7 +145,7 @@ class Get:
         return kind(f"{self.base} {said}", url=self.url, **facts)
 
 
-def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) -> Answer[T]:
+def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) -> Response[T]:
     """Send one GET and return the answer with its body as `read` reads it.
 
     Raises
@@ -192,7 +192,7 @@ def exchange(session: requests.Session, get: Get, read: Callable[[bytes], T]) ->
         what = "a web page" if is_page else f"{len(body)} bytes that are not whole JSON"
         said = f"answered with {what}; check that this is the address of a node"
         raise get.error(said, status=response.status_code, retryable=not is_page) from error
-    return Answer(value, get.base, response.headers, len(body), seconds)
+    return Response(value, get.base, response.headers, len(body), seconds)
 
 
 def _refuse_redirect(get: Get, response: requests.Response, **_: object) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 from balance_analysis.errors import DecodeError
 from balance_analysis.node.client import NETWORK_LIMITS, Client, check_client
 from balance_analysis.node.decode import decode
-from balance_analysis.node.exchange import Answer
+from balance_analysis.node.exchange import Response
 from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
 
 _Limits: Final = msgspec.defstruct(
@@ -67,7 +67,7 @@ def decode_limits(body: bytes) -> dict[str, Any]:
         raise DecodeError(f"the answer is not the network limits: {error}") from error
 
 
-def network_limits(answer: Answer[dict[str, Any]], fetched_at: pd.Timestamp) -> NetworkLimits:
+def network_limits(answer: Response[dict[str, Any]], fetched_at: pd.Timestamp) -> NetworkLimits:
     """Return limits, typed; fields the interface doesn't list in `extra`.
 
     Raises

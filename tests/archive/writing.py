@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import Query, write_empty
+from balance_analysis.archive.manifest import BoundQuery, write_empty
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.filters import Filters
 from balance_analysis.schema import to_microseconds
@@ -13,7 +13,7 @@ from balance_analysis.schema import to_microseconds
 def begin(folder, partition="day", **query):
     """Make an archive of nothing yet, bound to a query, and return what writes to it."""
     archive = Archive(folder)
-    write_empty(archive.store, Query(Filters(**query).sorted(), partition))
+    write_empty(archive.store, BoundQuery(Filters(**query).sorted(), partition))
     return writer_of(archive)
 
 
