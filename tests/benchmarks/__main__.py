@@ -35,7 +35,6 @@ PLAN: Final[dict[str, list[str]]] = {
     "figures": [],
     "report": [],
     "cluster": ["--rounds=2", "-k", "20000000"],
-    "cluster_export": ["--rounds=2"],
 }
 """Of each file the options, chosen so that all end within 20 minutes on two processors."""
 

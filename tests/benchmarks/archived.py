@@ -20,15 +20,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from balance_analysis.archive.coverage import Interval
 
 import balance_analysis as ba
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
-from balance_analysis.archive.store import Store
-from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_frame
+from tests.archive.writing import answered, begin
 from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
 
 if TYPE_CHECKING:
@@ -46,15 +42,13 @@ def make_archive(folder: Path, rows: int, accounts: int) -> str:
     times = table["timestamp"].cast(pa.int64()).to_numpy()
     order = np.argsort(times, kind="stable")
     bounds = np.searchsorted(times[order], SINCE + np.arange(DAYS + 1) * DAY)
-    store = Store(folder / ARCHIVE)
-    write_about(store, ArchiveSpec(Filters(), "day"))
-    writer = Writer(store)
+    writer = begin(folder / ARCHIVE, "day")
     (folder / PLAIN).mkdir()
     for day in range(DAYS):
-        begin = SINCE + day * DAY
+        start = SINCE + day * DAY
         own = table.take(pa.array(np.sort(order[bounds[day] : bounds[day + 1]])))
-        made = Interval(begin, begin + DAY, True, "made", HEIGHT, "2023-07-01T00:00:00+00:00")
-        writer.commit(layout.period_of(begin, "day"), own, [made])
+        made = answered((start, start + DAY), "made", "2023-07-01T00:00Z", height=HEIGHT)
+        writer.commit(layout.period_of(start, "day"), own, made)
         plain = to_frame(own).sort_values("timestamp", kind="stable")
         plain.to_parquet(folder / PLAIN / f"{day:03}.parquet", index=False)
     writer.checkpoint()

@@ -10,22 +10,21 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from balance_analysis.archive.coverage import Coverage, Interval, to_json
 
 import balance_analysis as ba
 from balance_analysis import cluster
 from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import encode_rows
-from balance_analysis.archive.manifest import ArchiveSpec, write_about
 from balance_analysis.archive.store import Store
-from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
+from tests.archive.writing import answered, begin
 from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ WORKS: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, A
 
 def make_archive(folder: Path, rows: int, accounts: int, days: int = 100) -> None:
     """Write an archive of so many days, every ten of which have the same rows, later."""
-    store = Store(folder)
-    write_about(store, ArchiveSpec(Filters(), "day"))
-    files = {}
+    writer, store, files = begin(folder, "day"), Store(folder), {}
     for first in range(0, days, STRETCH):
         table = to_arrow(make_table(rows * STRETCH // days, accounts))
         times = table["timestamp"].cast(pa.int64()).to_numpy()
@@ -54,13 +51,13 @@ def make_archive(folder: Path, rows: int, accounts: int, days: int = 100) -> Non
         moved = pa.array(times, pa.timestamp("us", "UTC"))
         table = table.set_column(4, table.schema.field("timestamp"), moved)
         for day in range(first, first + STRETCH):
-            begin = SINCE + day * DAY
-            own = table.filter(pa.array((times >= begin) & (times < begin + DAY)))
-            period = layout.period_of(begin, "day")
+            start = SINCE + day * DAY
+            own = table.filter(pa.array((times >= start) & (times < start + DAY)))
+            period = layout.period_of(start, "day")
             content, files[period] = encode_rows(_once(own))
             store.write(layout.changes_file(period, "day"), content)
-    covered = Interval(SINCE, SINCE + days * DAY, True, "made", None, "2023-08-01T00:00:00+00:00")
-    store.write(layout.COVERAGE, to_json(Coverage((covered,), files)))
+    evidence = answered((SINCE, SINCE + days * DAY), "made", "2023-08-01T00:00Z")
+    writer.amend(replace(writer.manifest, evidence=evidence, files=files))
 
 
 def _once(rows: pa.Table) -> pa.Table:

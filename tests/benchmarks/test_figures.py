@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from balance_analysis.archive.coverage import Coverage, Interval
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import balance_analysis as ba
+from balance_analysis.archive.status import coverage_frame
 from balance_analysis.demo import sample_assets, sample_data
+from balance_analysis.evidence import Answer, Evidence, Node
 
 POINTS = 1_000_000
 DAY = 86_400_000_000
@@ -92,11 +93,12 @@ def test_the_sample_takes_some_time(plot, sample, benchmark):
 
 
 def test_a_coverage_of_a_thousand_gaps_takes_some_time(benchmark):
-    intervals = (
-        Interval(2 * n * DAY, (2 * n + 1) * DAY, True, "https://node.example", None, "2023-05-01")
-        for n in range(1000)
+    node, spans = (
+        Node("https://node.example"),
+        ((2 * n * DAY, (2 * n + 1) * DAY) for n in range(1000)),
     )
-    frame = Coverage(tuple(intervals)).to_frame()
+    answers = tuple(Answer(span, node, (0, 0)) for span in spans)
+    frame = coverage_frame(Evidence(answers=answers))
     benchmark.pedantic(
         render, args=(lambda data, ax: ba.plot_coverage(data, ax=ax), frame), rounds=3
     )
