@@ -378,7 +378,8 @@ class Archive:
             Its four ids: by the names of `ACCOUNT_KEY`, as a row of `accounts` has them, or in its
             order.
         at
-            The moment; without a time zone UTC. A row at exactly that time counts.
+            The moment; without a time zone UTC. A row at exactly that time counts, except where
+            what is complete ends: there it is what was held until then.
 
         Raises
         ------

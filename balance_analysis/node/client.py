@@ -183,7 +183,8 @@ class Client:
     Several nodes may stand behind one address. A load then believes the one that knows least: each
     answer names the node's last block, and the oldest row is asked for over three new connections
     (as a caller's session makes them). A node that remembers less than these goes unnoticed if none
-    of the three connections reaches it.
+    of the three connections reaches it, or if the address hands each single request to another node
+    and the interval is longer than a year: name such nodes one by one.
 
     Examples
     --------

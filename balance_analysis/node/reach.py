@@ -65,7 +65,8 @@ class Asker:
     is_strict
         Whether the first bad row of an answer raises DecodeError.
     head, height
-        The last block: its microseconds and number. Of several answers, the least.
+        The last block: its microseconds and number. Of several answers, the least; `None` if one
+        of them names none.
     incomplete
         Stretches of which a node says that it may lack rows.
     origins
@@ -81,6 +82,7 @@ class Asker:
     height: int | None = None
     incomplete: list[Span] = field(default_factory=list)
     origins: frozenset[str] | None = None
+    _answers: int = 0
 
     def __call__(self, request: PageRequest) -> DecodedPage:
         """Return one page."""
@@ -92,7 +94,12 @@ class Asker:
         answer = self.client.get(BALANCE_CHANGES, request.parameters(), _decode, **options)
         if self.is_strict:
             raise_bad_row(answer.value.bad_rows)
-        self.head = least(self.head, answer.block_time)
+        self._answers += 1
+        is_first, before, now = self._answers == 1, self.head, answer.block_time
+        if is_first or before is None or now is None:
+            self.head = now if is_first else None
+        else:
+            self.head = min(before, now)
         self.height = least(self.height, answer.block_height)
         self.incomplete += answer.incomplete
         if (named := answer.headers.get("X-Origins")) is not None:
@@ -151,11 +158,23 @@ def _reach_over(ask: Asker, node: Node, start: int, end: int) -> Reach:
 
 def _find_start(ask: Asker, start: int, end: int) -> int:
     since = max(EARLIEST, end - LONGEST_WINDOW)
+    begin = _search_start(ask, start, end, since)
+    if start >= since or ask.incomplete or begin >= end:
+        return begin
+    # Different nodes may have answered the questions of so long a search. One that has forgotten
+    # more answers the same question with a later row.
+    window = Window(begin, min(end, begin + LONGEST_WINDOW), page_size=1)
+    listings = [fetch(ask, Filters(), window) for _ in range(CONNECTIONS)]
+    firsts = {x.span[0] if len(x.times) else window.end for x in listings}
+    return begin if len(firsts) == 1 else max(firsts)
+
+
+def _search_start(ask: Asker, start: int, end: int, since: int) -> int:
     if EARLIEST <= start < since:
         window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
         if len(fetch(ask, Filters(), window).times) or ask.incomplete:
             return start
-    # One question shows whether a row stands before the start, and if not, which comes first.
+    # One question shows whether a row is before the start, and if not, which comes first.
     oldest = find_oldest(ask, end, since if since <= start else EARLIEST)
     if oldest is None and since <= start:
         # A network may have been at rest for longer than one window.

@@ -524,6 +524,7 @@ def confirm(
         As `diff`.
     """
     (begin, stop), store = interval_of(start, end), to_store(archive)
+    read_snapshot(store)  # what is no archive gets no lock
     with one_writer(store):
         writer = Writer(store)
         writer.recover()
