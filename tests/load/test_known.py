@@ -460,3 +460,12 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
         )
     assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
+
+
+def test_an_answer_without_a_block_among_others_vouches_for_no_more_than_its_rows():
+    """Behind one address a node that lags sends no headers, and another one does."""
+    behind = until(MIDDLE)
+    for turn in (1, -1):
+        backends = [node_of(), node_of(behind, block_headers=False)][::turn]
+        with LoopbackNode(backends=backends) as node:
+            assert_true(load(node, workers=1))
