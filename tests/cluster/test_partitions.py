@@ -87,7 +87,7 @@ def test_an_archive_without_rows_is_a_frame_without_rows(tmp_path):
 def test_wrong_questions_are_refused_before_anything_is_read(archive):
     with pytest.raises(ValueError, match="no columns"):
         archive.to_dask(columns=["amount"])
-    with pytest.raises(ba.IncompleteError, match="not covered"):
+    with pytest.raises(ba.IncompleteError, match="is missing"):
         archive.to_dask(start="2020-01-01")
     assert archive.to_dask(start="2020-01-01", partial=True).npartitions > 1
 
