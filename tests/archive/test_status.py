@@ -14,7 +14,6 @@ from dataclasses import replace
 import msgspec
 import pandas as pd
 import pytest
-import stamina
 
 import balance_analysis as ba
 from balance_analysis.archive.datafile import encode_rows
@@ -35,6 +34,7 @@ from tests.archive.exporting import (
 )
 from tests.archive.writing import answered, begin, writer_of
 from tests.moments import from_microseconds
+from tests.waits import without_waits
 
 ROWS = spread_history(5, rows=400, accounts=20)
 LATER = from_microseconds(END) + dt.timedelta(days=2, hours=3)
@@ -158,7 +158,7 @@ def test_how_the_last_run_ended_is_told(tmp_path):
         assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
         run_export(node, tmp_path / "x")
         assert "nothing new, 0 new rows" in str(status(tmp_path / "x"))
-    with stamina.set_testing(True), pytest.raises(ba.RequestError):
+    with without_waits(), pytest.raises(ba.RequestError):
         run_export(node, tmp_path / "x")
     assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
 
