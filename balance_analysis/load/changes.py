@@ -34,7 +34,7 @@ from balance_analysis.node.reach import least
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters
 from balance_analysis.presentation import facts_html, rows_html
-from balance_analysis.rows import BadRow, account_heads, canonical, within
+from balance_analysis.rows import BadRow, account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, Instant
 from balance_analysis.spans import Span, clipped
 from balance_analysis.text import count_text, iso_text, moment_text, spans_text
@@ -86,7 +86,9 @@ def load_balance_changes(
     opening
         Whether to add openings: of each of these accounts, its last row before `start`, under its
         own timestamp. All rows that the node has from before `start` are asked for, and the last
-        ones are kept. An account without one has no row, or one that the node has forgotten.
+        ones are kept. `known` then reaches back to the oldest of them: an account whose opening has
+        a gap behind it may have changed in there. An account without an opening has no row before
+        `start`, or one that the node has forgotten.
     page_size
         Rows a request.
     workers
@@ -105,10 +107,10 @@ def load_balance_changes(
         A table: columns asset_id, account_type, party_id, market_id (category), timestamp
         (datetime64[us, UTC]), balance (decimal128(38, 0)[pyarrow], in the asset's smallest unit),
         sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` tells,
-        as JSON: source, interval, filters, rows, requests, retries, bytes, seconds (throttled ones
-        too), the node's last block at the answer that knew least, `known` (the intervals in which
-        every change is in the table, as pairs of ISO 8601), `evidence` (from which they follow),
-        and quarantined rows.
+        as JSON: source, `start` and `end`, filters, rows, requests, retries, bytes, seconds
+        (throttled ones too), the node's last block at the answer that knew least, `known` (the
+        intervals of which the node sent every change, as pairs of ISO 8601), `evidence` (from which
+        they follow), and quarantined rows. Rows before `start` are openings.
 
     Raises
     ------
@@ -133,10 +135,10 @@ def load_balance_changes(
     undetectable behind one address, see `Client`.
     """
     names = take_names(options)
-    load, openings = _begin(client, make_request(**options), opening=opening)
+    load = _Load(client, make_request(**options), opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
-    batches = chain(openings, (x for step in load.steps(progress) for x in step.batches))
+    batches = (batch for step in load.steps(progress) for batch in step.batches)
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
     table.attrs[ATTRS_KEY] |= note_names(load.describe(), names)
     return table
@@ -153,8 +155,8 @@ def load_to_parquet(
 ) -> dict[str, Any]:
     """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
 
-    Rows are written in time order, one row group after the other; inside a row group they are in
-    the table's order.
+    Rows are written in time order, one row group after the other, after the openings; inside a row
+    group they are in the table's order.
 
     Parameters
     ----------
@@ -180,7 +182,7 @@ def load_to_parquet(
     """
     names = take_names(options)
     request, target = make_request(**options), check_output(path)
-    load, batches = _begin(client, request, opening=opening)
+    load, batches = _Load(client, request, opening=opening), list[pa.RecordBatch]()
     with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
         for step in load.steps(progress):
             batches += step.batches
@@ -232,7 +234,7 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    return _batches(_begin(client, make_request(**options))[0], progress)
+    return _batches(_Load(client, make_request(**options)), progress)
 
 
 def _batches(load: _Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
@@ -249,6 +251,8 @@ class _Load:
     ----------
     request, source, stats
         What is loaded, from where, and what that cost.
+    opening
+        Whether the first step has the last row of each account before the interval.
     interval
         What is loaded, microseconds. When all steps have come, a bound that the caller left open
         lies where the evidence does.
@@ -258,33 +262,48 @@ class _Load:
         What is proven of the rows, when all have come.
     """
 
-    def __init__(self, client: Client, request: LoadRequest, stats: RequestStats) -> None:
-        self.request, self.stats = request, stats
+    def __init__(self, client: Client, request: LoadRequest, *, opening: bool = False) -> None:
+        self.request, self.stats, self.opening = request, RequestStats(), opening
         self.interval: Span = (request.end, request.end)
         self.rows, self.seconds, self.bad_rows = 0, 0.0, list[BadRow]()
         self.evidence = Evidence(request.filters)
-        self.source = NodeSource(client, request.filters, stats=stats, **request.how)
+        self.source = NodeSource(client, request.filters, stats=self.stats, **request.how)
 
     def steps(self, progress: bool | Report | None) -> Iterator[Step]:
         """Yield all steps in time order; then ask what they prove, and warn of the rest."""
         began = time.monotonic()
         start, end = self.interval = self.source.interval(self.request.start, self.request.end)
+        is_opened = self.opening and self.request.start is not None
+        since = self.source.interval(None, start)[0] if is_opened else start
         with reporting(progress) as report:
-            for step in self.source.rows(start, end):
+            openings = [self._openings(since, start)] if since < start else []
+            for step in chain(openings, self.source.rows(start, end)):
                 yield step
                 self.rows += step.num_rows
                 self.bad_rows += step.bad_rows
-                report((step.end - start) / (end - start), self.rows)
+                report((step.end - since) / (end - since), self.rows)
         self.evidence = self.source.evidence()
         self.seconds += time.monotonic() - began
         logger.info("%d rows in %d requests", self.rows, self.stats.requests)
-        if self.request.start is None:
-            start = next((first for first, _ in self.evidence.reached), start)
+        reached = next((first for first, _ in self.evidence.reached), start)
+        start = reached if self.request.start is None else start
         if self.request.is_until_now and self.evidence.answers:
             end = max(start, self.evidence.bounds[1])
         self.interval = start, end
-        if self.evidence.incomplete(start, end):
-            logger.warning("the load is %s", self._unknown_text(start, end))
+        since = min(start, reached)
+        if self.evidence.incomplete(since, end):
+            logger.warning("the load is %s", self._unknown_text(since, end))
+
+    def _openings(self, since: int, start: int) -> Step:
+        """Return the last row of each account in [since, start), as one step."""
+        rows, waiting = ARROW_SCHEMA.empty_table(), list[pa.RecordBatch]()
+        bad_rows: tuple[BadRow, ...] = ()
+        for step in self.source.rows(since, start):
+            bad_rows += step.bad_rows
+            waiting += step.batches
+            if sum(batch.num_rows for batch in waiting) >= max(_WAITING, rows.num_rows):
+                rows, waiting = _last_rows(rows, waiting), []
+        return Step(since, start, tuple(_last_rows(rows, waiting).to_batches()), bad_rows)
 
     @property
     def head(self) -> int | None:
@@ -334,31 +353,6 @@ class _Load:
                 f"known to be complete only for {spans_text(complete)}, not for all of {interval}"
             )
         return f"{said}: {'; '.join(reasons)}"
-
-
-def _begin(
-    client: Client, request: LoadRequest, *, opening: bool = False
-) -> tuple[_Load, list[pa.RecordBatch]]:
-    """Return the load of an interval, and its openings if they are wanted, in the table's order.
-
-    A load of all rows from the node's oldest one to the start keeps the last row of each account.
-    A row is no opening where the node may lack later ones of before the start.
-    """
-    load, start = _Load(client, request, RequestStats()), request.start
-    if not opening or start is None:
-        return load, []
-    earlier = replace(request, start=None, end=start, is_until_now=False)
-    before = _Load(client, earlier, load.stats)
-    rows = ARROW_SCHEMA.empty_table()
-    waiting: list[pa.RecordBatch] = []
-    for step in before.steps(progress=False):
-        waiting += step.batches
-        if sum(batch.num_rows for batch in waiting) >= max(_WAITING, rows.num_rows):
-            rows, waiting = _last_rows(rows, waiting), []
-    load.seconds, load.bad_rows = before.seconds, before.bad_rows
-    complete = (first for first, end in before.evidence.complete if end == start)
-    openings = within(_last_rows(rows, waiting), next(complete, start), start)
-    return load, openings.to_batches()
 
 
 def _last_rows(rows: pa.Table, batches: list[pa.RecordBatch]) -> pa.Table:

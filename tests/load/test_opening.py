@@ -1,4 +1,4 @@
-"""With openings, a load has the last row before its start of each account, where it is known."""
+"""With openings, a load has the last row before its start of each account, and its evidence."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ def expected(rows, start=MIDDLE, end=END, **filters):
     return lines_of_rows([*last_rows(rows, start), *matching(rows, start=start, end=end)])
 
 
+def spans(*known):
+    return [[moment(each).isoformat() for each in span] for span in known]
+
+
 def known_of(table):
     return table.attrs["balance_analysis"]["known"]
 
@@ -75,14 +79,49 @@ def test_openings_are_of_the_accounts_that_the_filters_allow():
         assert lines_of_table(load(node, **filters)) == expected(ROWS, **filters)
 
 
-def test_what_is_known_is_what_a_load_without_openings_knows():
-    with LoopbackNode(ROWS) as node:
+def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
+    with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
         table, plain = load(node), load(node, opening=False)
     notes, others = (each.attrs["balance_analysis"] for each in (table, plain))
     assert (notes["start"], notes["end"]) == (others["start"], others["end"])
-    assert known_of(table) == known_of(plain)
-    assert notes["requests"] > others["requests"]
-    assert len(table) > len(plain) == notes["rows"]
+    assert known_of(table) == spans((TIMES[0], END))
+    assert known_of(plain) == spans((MIDDLE, END))
+    assert notes["rows"] == len(table) > len(plain) == others["rows"]
+
+
+def test_an_opening_costs_the_pages_of_the_time_before_and_no_question_more_of_reach():
+    with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
+        plain = load(node, opening=False).attrs["balance_analysis"]["requests"]
+        table = load(node)
+    # The oldest row is looked for from 2020 on, a year at a time; one page holds what follows it.
+    assert table.attrs["balance_analysis"]["requests"] == plain + 4 + 1
+
+
+@settings(max_examples=12)
+@given(
+    histories(most_rows=120, most_accounts=30, largest_block=20),
+    st.data(),
+    st.booleans(),
+    st.sampled_from([2, 7, 5000]),
+)
+def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, has_head, page_size):
+    """An account's opening is its balance at the start wherever what lies between is known."""
+    times = sorted({row.timestamp_ns // 1000 for row in rows}) or [MIDDLE]
+    start, head, pruned = (data.draw(st.sampled_from(times)) for _ in range(3))
+    kept = [row for row in rows if pruned <= row.timestamp_ns // 1000 < head]
+    last = times[-1] + 1 if has_head else None
+    stamp = {"block_timestamp": min(last, head) * 1000} if last else {}
+    with LoopbackNode(kept, **stamp) as node:
+        table = load(node, start=start, end=times[-1] + 10, page_size=page_size)
+    known, truth = known_of(table), {row.account: row for row in last_rows(rows, start)}
+    before = table[table["timestamp"] < moment(start)]
+    for *account, at, balance in before.itertuples(index=False, name=None):
+        row = truth[tuple(account)]
+        is_known = any(
+            pd.Timestamp(first) <= at and moment(start) <= pd.Timestamp(end) for first, end in known
+        )
+        if is_known:
+            assert (at, balance) == (moment(row.timestamp_ns // 1000), int(row.balance))
 
 
 def test_from_the_oldest_row_on_there_is_nothing_before():
@@ -91,29 +130,31 @@ def test_from_the_oldest_row_on_there_is_nothing_before():
     assert lines_of_table(table) == lines_of_rows(ROWS)
 
 
-def test_a_node_that_doesnt_reach_the_start_gives_no_openings():
+def test_a_node_that_doesnt_reach_the_start_gives_its_last_rows_and_the_gap_behind_them():
     head = TIMES[len(TIMES) // 4]
     rows = [row for row in ROWS if row.timestamp_ns < head * 1000]
     with LoopbackNode(rows, block_timestamp=head * 1000) as node:
         table = load(node)
-    assert table.empty
-    assert known_of(table) == []
+    assert lines_of_table(table) == lines_of_rows(last_rows(rows, MIDDLE))
+    assert known_of(table) == spans((TIMES[0], head))
 
 
-def test_before_a_row_set_aside_nothing_is_an_opening():
+def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
     spoiled = last_rows(ROWS, MIDDLE)[3]
 
     def spoil(row):
         return {**row, "balance": "1e5"} if row["timestamp"] == str(spoiled.timestamp_ns) else row
 
-    with LoopbackNode(ROWS, edit_row=spoil) as node:
+    with LoopbackNode(ROWS, edit_row=spoil, block_timestamp=END * 1000) as node:
         table = load(node, on_bad_rows="quarantine")
         with pytest.raises(ba.DecodeError):
             load(node)
-    later = [row for row in last_rows(ROWS, MIDDLE) if row.timestamp_ns > spoiled.timestamp_ns]
-    whole = matching(ROWS, start=MIDDLE, end=END)
-    assert lines_of_table(table) == lines_of_rows([*later, *whole])
+    sound = [row for row in ROWS if row.timestamp_ns != spoiled.timestamp_ns]
+    assert lines_of_table(table) == expected(sound)
+    at = spoiled.timestamp_ns // 1000
+    assert known_of(table) == spans((TIMES[0], at), (at + 1, END))
     assert table.attrs["balance_analysis"]["quarantined"]
+    assert "set aside" in caplog.text
 
 
 def test_a_file_has_them_too(tmp_path):
@@ -123,7 +164,11 @@ def test_a_file_has_them_too(tmp_path):
         bounds = ("--since", moment(MIDDLE).isoformat(), "--until", moment(END).isoformat())
         run("fetch", node.url, "-o", path, *bounds, "--opening")
     pd.testing.assert_frame_equal(ba.read_parquet(path), table)
-    assert known_of(ba.read_parquet(path)) == known_of(table)
+    # A file's evidence counts only while it has as many rows as it says.
+    notes, others = (x.attrs["balance_analysis"] for x in (ba.read_parquet(path), table))
+    assert notes["evidence"] is not None
+    for name in ("known", "start", "end", "rows"):
+        assert notes[name] == others[name]
 
 
 def test_a_load_that_fails_among_the_openings_fails(tmp_path):
