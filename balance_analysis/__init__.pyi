@@ -7,7 +7,7 @@ from .analysis.conservation import ConservationReport, check_conservation, recon
 from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
-from .analysis.summary import active_accounts, summarize_accounts, summarize_parties
+from .analysis.summary import summarize_accounts, summarize_parties
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
@@ -99,7 +99,6 @@ __all__ = [
     "TooLargeError",
     "VerifyReport",
     "account_labels",
-    "active_accounts",
     "balance_at",
     "balance_series",
     "check_conservation",

@@ -41,11 +41,11 @@ from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
-COUNTS: Final = ("changes", "unknown")
+COUNTS: Final = ("changes", "active", "unknown")
 _TOGETHER: Final = {"first_seen": (np.minimum, NEVER), "last_seen": (np.maximum, ALWAYS)}
 """How others than sums are put together, and from what on."""
 
-Flow = Literal["net", "inflow", "outflow", "internal", "changes", "unknown"]
+Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unknown"]
 
 
 def deltas(
@@ -148,7 +148,7 @@ def flows(
     by
         The columns that make a group, within each asset: see `totals`. The flows of a group are
         those of its accounts added up, so what one of them gives another counts as in and as out,
-        unless `internal` tells it apart, as `summarize_parties` and `top_movers` do.
+        unless `internal` tells it apart, as `summarize_parties` does.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
         period of the first row, or of what is known, to the end of what is known, else to that of
@@ -184,6 +184,7 @@ def flows(
         - `internal`, if asked for: in each block of a group, the lesser of what its accounts gained
           and what they lost, as `inflow` is.
         - `changes`: the rows whose balance differs from the account's row before it (int64).
+        - `active`: the accounts that have such a row (int64).
         - `unknown`: the rows whose delta is unknown, as they are an account's first, or the first
           behind a stretch that is not known, and `opening` doesn't tell what was before: what came
           with them is in no flow (int64).
@@ -213,7 +214,7 @@ def flows(
     ...         ["2023-04-01T08:00", "2023-04-01T09:00", "2023-04-03T10:00"], utc=True),
     ...     "balance": [5, 7, 1],
     ... })
-    >>> flows(table, by="asset_id").drop(columns=["end", "asset_id"])
+    >>> flows(table, by="asset_id").drop(columns=["end", "asset_id", "active"])
                           start  inflow  outflow  net  changes  unknown
     0 2023-04-01 00:00:00+00:00       2        0    2        1        1
     1 2023-04-03 00:00:00+00:00       0        6   -6        1        0
@@ -341,8 +342,9 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     -------
     dict
         Of each account and period that has a row, sorted: `number` of the account, `period`,
-        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `unknown` (of how many
-        rows the delta is unknown) and the words of `inflow`, `outflow` and `net`.
+        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `active` (1 where there
+        is a change, else 0), `unknown` (of how many rows the delta is unknown) and the words of
+        `inflow`, `outflow` and `net`.
 
     Raises
     ------
@@ -371,13 +373,15 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     unknown = steps.starts_known[starts].astype(np.int64)
     if steps.valid_until is not None:
         unknown = int128.sum_runs(steps.starts_known, starts)
+    changes = int128.sum_runs(~int128.is_zero(deltas), starts)
     found = {
         "number": np.cumsum(steps.is_head[starts]) - 1,
         "period": periods[starts],
         "first_seen": steps.times[starts],
         "last_seen": steps.times[stops - 1],
         "rows": stops - starts,
-        "changes": int128.sum_runs(~int128.is_zero(deltas), starts),
+        "changes": changes,
+        "active": (changes > 0).astype(np.int64),
         "unknown": unknown,
         "inflow": inflow,
         "outflow": outflow,

@@ -1,4 +1,4 @@
-"""What each account did in an interval, and how many of them did something in each period."""
+"""What each account, or party, did in an interval."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.flows import account_flows, group_flows
-from balance_analysis.analysis.grid import Frequency, Zone, check_cells, grid_at, to_times
+from balance_analysis.analysis.flows import group_flows
+from balance_analysis.analysis.grid import grid_at, to_times
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.int128 import sum_runs
@@ -264,85 +264,3 @@ def _drawdowns(pieces: Pieces) -> Columns:
     deepest = int128.take(depths, found)
     fell = pieces.has_known & ~int128.is_zero(deepest)
     return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
-
-
-def active_accounts(
-    table: pd.DataFrame | History,
-    freq: Frequency,
-    *,
-    by: str | Sequence[str] = ("asset_id",),
-    start: Instant | None = None,
-    end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
-    tz: Zone | None = None,
-) -> pd.DataFrame:
-    """Return how many accounts did something in each period.
-
-    Parameters
-    ----------
-    table
-        A table of balance changes, its rows in any order.
-    freq, start, end, tz
-        The periods: see `flows`.
-    by
-        The columns that make a group, see `totals`; none for all accounts together.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row for each group and period, sorted: the columns of `by` (category of str), `start`
-        and `end` of the period (datetime64[us, tz]), `touched`, the accounts that have a row in it,
-        and `active`, those that have one with a delta other than 0 (Int64, NA where a part of the
-        period is not known). An account's first row has no delta unless `opening` tells what was
-        before it.
-
-    Raises
-    ------
-    OverflowError
-        If a delta has more than 38 digits.
-    ValueError
-        If `by` names no such columns, `start` is not before `end`, or `freq` or `tz` is none.
-    CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({
-    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
-    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
-    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-03"], utc=True),
-    ...     "balance": [5, 7, 1],
-    ... })
-    >>> active_accounts(table, "1D").drop(columns=["end", "asset_id"])
-                          start  touched  active
-    0 2023-04-01 00:00:00+00:00        1       0
-    1 2023-04-02 00:00:00+00:00        0       0
-    2 2023-04-03 00:00:00+00:00        2       1
-    """
-    history = open_history(table, opening, known)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    groups = make_groups(history, by, mixes_assets=True)
-    check_cells(len(groups), len(grid))
-    found = account_flows(steps, grid)
-    cells = groups.numbers[found["number"]] * len(grid) + found["period"]
-    group, period = np.divmod(np.arange(len(groups) * len(grid)), max(len(grid), 1))
-    is_known = history.knows(groups.numbers, group, period, grid.edges)
-
-    def count(cells: NDArray[np.int64]) -> pd.arrays.IntegerArray:
-        return pd.arrays.IntegerArray(np.bincount(cells, minlength=len(is_known)), ~is_known)
-
-    result = pd.DataFrame(
-        {
-            **repeat_ids(groups.ids, len(grid)),
-            **grid.all_bounds(len(groups)),
-            "touched": count(cells),
-            "active": count(cells[found["changes"] > 0]),
-        }
-    )
-    return in_units(result, None, history.attrs)

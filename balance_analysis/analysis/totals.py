@@ -30,6 +30,17 @@ from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import moment_text
 
+RESULT_COLUMNS: Final = frozenset(
+    (
+        *("accounts", "active", "after", "average", "before", "change", "change_percent"),
+        *("changes", "close", "closing", "cumulative_share", "depth", "drawdown", "drawdown_at"),
+        *("end", "first_seen", "high", "inflow", "internal", "known", "last_seen", "low"),
+        *("maximum", "maximum_at", "minimum", "minimum_at", "net", "open", "opening", "outflow"),
+        *("peak", "peak_at", "rows", "share", "start", "state", "total", "unknown", "zero_share"),
+    )
+)
+"""What results have beside ids: no column of one's own by which accounts are grouped."""
+
 _BITS: Final = 128
 _NOWHERE: Final = -1
 
@@ -348,7 +359,7 @@ class Groups:
         return np.bincount(self.numbers, minlength=len(self))
 
 
-def make_groups(history: History, by: str | Sequence[str], *, mixes_assets: bool = False) -> Groups:
+def make_groups(history: History, by: str | Sequence[str]) -> Groups:
     """Return the groups of accounts that are the same in some columns.
 
     Parameters
@@ -358,18 +369,15 @@ def make_groups(history: History, by: str | Sequence[str], *, mixes_assets: bool
     by
         Names of these columns. NA is a value, behind the others. As amounts of different assets
         never mix, "asset_id" comes first where it is not among them.
-    mixes_assets
-        Whether a group may hold accounts of several assets: only where nothing is added up.
 
     Raises
     ------
     TypeError, ValueError
-        If `by` has another name, or one twice, or an account has two values.
+        If `by` has another name, one twice, or one of `RESULT_COLUMNS`, or an account has two
+        values.
     """
-    names = group_names(by, history.columns, mixes_assets=mixes_assets)
+    names = group_names(by, history.columns)
     accounts = history.tell(names)
-    if not names:
-        return Groups(accounts.iloc[:1], np.zeros(len(accounts), np.int64))
     ids = [accounts[name].array for name in names]
     codes = [np.where(x.codes < 0, len(x.categories), x.codes) for x in ids]
     keys = account_numbers(codes, [len(x.categories) + 1 for x in ids])
@@ -379,9 +387,7 @@ def make_groups(history: History, by: str | Sequence[str], *, mixes_assets: bool
     return Groups(accounts[names].iloc[heads], numbers)
 
 
-def group_names(
-    by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY, *, mixes_assets: bool = False
-) -> list[str]:
+def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> list[str]:
     """Return the columns that make a group, of those that are known: see `make_groups`."""
     if not isinstance(by, Iterable):
         raise TypeError(f"by must name columns of {known}, not {by!r}")
@@ -393,4 +399,6 @@ def group_names(
         if near:
             hint = f"did you mean {' and '.join(map(repr, near))}?"
         raise ValueError(f"by must name columns of {[*known]}, each once, not {names}; {hint}")
-    return names if mixes_assets or "asset_id" in names else ["asset_id", *names]
+    if taken := RESULT_COLUMNS.intersection(names):
+        raise ValueError(f"by={sorted(taken)}: a result has a column of that name; rename your own")
+    return names if "asset_id" in names else ["asset_id", *names]

@@ -146,10 +146,12 @@ def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     """Return a frame whose columns belong to assets in whole units."""
     assets = [str(asset) for asset in data.columns.get_level_values("asset_id")]
     decimals = _decimals(assets, known)
-    columns = {
-        place: _in_whole_units(to_amounts(data.iloc[:, place], may_lack=True), decimals[asset])
-        for place, asset in enumerate(assets)
-    }
+    columns: dict[int, Any] = {}
+    for place, asset in enumerate(assets):
+        column = columns[place] = data.iloc[:, place].rename(None)
+        if _is_amounts(column):
+            amounts = to_amounts(column, may_lack=True)
+            columns[place] = _in_whole_units(amounts, decimals[asset])
     whole = pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
     whole.attrs.update(data.attrs)
     return whole

@@ -26,7 +26,7 @@ from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import moment_text
 
-COUNTS: Final = ("changes", "known", "unknown", "accounts", "rows")
+COUNTS: Final = ("changes", "active", "known", "unknown", "accounts", "rows")
 """The columns that are counts, of whatever is added up; the others are amounts."""
 
 

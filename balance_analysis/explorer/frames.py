@@ -73,7 +73,7 @@ def tell_accounts(history: History, query: Query) -> dict[str, pd.DataFrame]:
     _, grid = fitting_grid(query.start, query.end, BARS)
     average = time_weighted_average(history, freq=grid)
     flowed = sum_flows(history, grid, ACCOUNT_KEY, full=True)
-    flowed = flowed.drop(columns=average.columns, errors="ignore")
+    flowed = flowed.drop(columns=["active", *average.columns], errors="ignore")
     summary = summarize_accounts(history, **query.bounds)
     return {"summary": summary, "periods": pd.concat([average, flowed], axis=1)}
 

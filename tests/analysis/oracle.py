@@ -326,7 +326,9 @@ def flows(rows, opening, grid, by):
         for start, end in grid.periods(rows):
             inside = _deltas_in(members, start, end)
             if inside:
-                found.append((*group, start, end, *_flow_of(inside), inside.count(None)))
+                active = sum(any(_deltas_in([account], start, end)) for account in members)
+                counts = active, inside.count(None)
+                found.append((*group, start, end, *_flow_of(inside), *counts))
     return found
 
 
@@ -499,17 +501,6 @@ def _deepest(known):
     ]
     deepest = max((depth for depth, _ in falls), default=None)
     return *fit(deepest), next((at for depth, at in falls if depth == deepest and depth), None)
-
-
-def active_accounts(rows, opening, grid, by):
-    found = []
-    for group, members in groups(book(rows, opening), by).items():
-        for start, end in grid.periods(rows):
-            inside = [_deltas_in([account], start, end) for account in members]
-            touched = sum(bool(deltas) for deltas in inside)
-            active = sum(any(deltas) for deltas in inside)
-            found.append((*group, start, end, touched, active))
-    return found
 
 
 def moves(rows, opening=None):

@@ -97,9 +97,6 @@ def test_rows_in_any_order_are_the_same_table(table):
             table, by=ba.ACCOUNT_KEY, freq="300us", **BOUNDS, opening=opening
         ),
         lambda table, opening: ba.summarize_accounts(table, **BOUNDS, opening=opening),
-        lambda table, opening: ba.active_accounts(
-            table, "300us", by=ba.ACCOUNT_KEY, **BOUNDS, opening=opening
-        ),
     ],
 )
 def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
@@ -148,13 +145,13 @@ def test_a_total_is_that_of_all_blocks(table, opening, freq):
 @pytest.mark.parametrize("by", [["asset_id"], ["account_type", "asset_id"]])
 def test_flows_of_a_group_are_those_of_all_blocks(table, opening, by):
     arguments = {"freq": "300us", **BOUNDS, "opening": opening}
-    sums = defaultdict(lambda: np.zeros(5, object))
-    for *_, start, _, inflow, outflow, net, changes, unknown in records(
+    sums = defaultdict(lambda: np.zeros(6, object))
+    for *_, start, _, inflow, outflow, net, changes, active, unknown in records(
         ba.flows(table, **arguments)
     ):
-        sums[start] += np.array([inflow, outflow, net, changes, unknown], object)
+        sums[start] += np.array([inflow, outflow, net, changes, active, unknown], object)
     found = records(ba.flows(table, by=by, **arguments))
-    assert {row[len(by)]: list(row[-5:]) for row in found} == {
+    assert {row[len(by)]: list(row[-6:]) for row in found} == {
         start: list(parts) for start, parts in sums.items()
     }
 

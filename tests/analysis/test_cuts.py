@@ -48,7 +48,6 @@ FUNCTIONS = {
     "balances": lambda table, **how: ba.balance_at(table, instant(START + 3 * DAY), **how),
     "candles": lambda table, **how: ba.ohlc(table, freq="1D", **how),
     "drawdowns": ba.drawdown,
-    "active accounts": lambda table, **how: ba.active_accounts(table, "1D", **how),
     "movers": ba.top_movers,
     "shares": lambda table, **how: ba.share(table, instant(START + 3 * DAY), **how),
     "holders": lambda table, **how: ba.concentration(table, instant(START + 3 * DAY), **how),

@@ -79,8 +79,8 @@ def test_flows_are_of_days_unless_told():
     )
     midnight = START - START % DAY
     assert flow_records(table) == [
-        (*GENERAL, midnight, midnight + DAY, 2, 0, 2, 1, 1),
-        (*GENERAL, midnight + DAY, midnight + 2 * DAY, 0, 1, -1, 1, 0),
+        (*GENERAL, midnight, midnight + DAY, 2, 0, 2, 1, 1, 1),
+        (*GENERAL, midnight + DAY, midnight + 2 * DAY, 0, 1, -1, 1, 1, 0),
     ]
 
 
@@ -88,7 +88,7 @@ def test_flows_are_of_days_unless_told():
 def test_thousands_of_large_flows_add_up_exactly(level):
     rows = [(*GENERAL, START + at, level * (at % 2)) for at in range(4001)]
     total = 2000 * abs(level)
-    assert flow_records(table_of(rows), freq=None)[0][6:] == (total, total, 0, 4000, 1)
+    assert flow_records(table_of(rows), freq=None)[0][6:] == (total, total, 0, 4000, 1, 1)
 
 
 def test_a_flow_beyond_38_digits_raises_and_names_the_account():

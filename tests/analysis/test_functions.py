@@ -92,7 +92,7 @@ MEASURES = {
     "counts": ["holders", "unknown"],
     "floats": ["largest", "herfindahl", "gini"],
 }
-FLOWS = {"amounts": ["inflow", "outflow", "net"], "counts": ["changes", "unknown"]}
+FLOWS = {"amounts": ["inflow", "outflow", "net"], "counts": ["changes", "active", "unknown"]}
 TOTALS = {"times": ["timestamp"], "amounts": ["total"], "counts": ["known", "unknown"]}
 FALLS = key_dtypes(times=["timestamp"], amounts=["balance", "peak"])
 CASES = {
@@ -142,13 +142,6 @@ CASES = {
             rows, opening, grid.points(rows), ASSET, 2
         ),
         expected_dtypes(ASSET, **MEASURES),
-        amounts=moderate,
-        by=ASSET,
-    ),
-    "activity": Case(
-        ba.active_accounts,
-        lambda rows, opening, grid: oracle.active_accounts(rows, opening, grid, ASSET),
-        expected_dtypes(ASSET, **PERIOD, nullable=["touched", "active"]),
         amounts=moderate,
         by=ASSET,
     ),
@@ -333,7 +326,7 @@ def test_a_row_that_lacks_a_value_is_refused(row, column):
 @pytest.mark.parametrize(
     "function",
     [ba.balance_series, *(CASES[name].function for name in ("averages", "candles", "totals"))]
-    + [CASES[name].function for name in ("shares", "concentrations", "activity")],
+    + [CASES[name].function for name in ("shares", "concentrations")],
 )
 def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(function):
     keys = [(f"a{place}", "T", "p", "") for place in range(5000)]
@@ -390,7 +383,7 @@ def test_a_number_of_holders_is_a_whole_one_of_at_least_one(function):
         function(table, n=0)
 
 
-@pytest.mark.parametrize("function", [ba.flows, ba.totals, ba.active_accounts])
+@pytest.mark.parametrize("function", [ba.flows, ba.totals])
 @pytest.mark.parametrize("by", [["asset_id", "balance"], ["asset_id", "asset_id"]])
 def test_groups_by_what_is_no_part_of_an_account_are_refused(function, by):
     with pytest.raises(ValueError, match="each once"):
@@ -413,7 +406,6 @@ GROUPED = {
         ba.concentration,
         lambda r, o, g, by: oracle.concentration(r, o, g.points(r), by, 10),
     ),
-    "activity": (ba.active_accounts, oracle.active_accounts),
 }
 
 
@@ -430,15 +422,28 @@ def test_groups_are_those_of_the_columns_in_the_order_asked_for(name, data, book
 
 def test_days_without_rows_are_listed_but_in_flows():
     table = table_of([(*GENERAL, START, 1), (*GENERAL, START + 5 * DAY, 2)])
-    assert len(ba.active_accounts(table, "1D")) == len(ba.ohlc(table, "1D")) == 6
+    assert len(ba.ohlc(table, "1D")) == 6
     assert len(ba.flows(table)) == 2
 
 
-@settings(max_examples=12)
-@given(data=st.data(), book=books().filter(lambda book: book[0]))
-def test_all_accounts_together_are_one_group_of_activity(data, book):
-    rows, opening = book
-    grid = data.draw(fixed_grids(rows))
-    frame = opening_frame(opening)
-    found = ba.active_accounts(table_of(rows), **asked(grid), by=(), opening=frame)
-    assert records(found) == oracle.active_accounts(rows, opening, grid, ())
+RESULTS = {
+    **{
+        name: lambda table, by, f=f: f(table, by)
+        for name, f in GROUPING.items()
+        if name not in {"series", "concentrations"}
+    },
+    "long series": lambda table, by: ba.balance_series(table, by=by, layout="long"),
+    "internal flows": lambda table, by: ba.flows(table, by=by, internal=True),
+    "candles": lambda table, by: ba.ohlc(table, "1D", by=by),
+    "drawdowns": lambda table, by: ba.drawdown(table, by=by),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_column_of_ones_own_never_gives_way_to_one_of_a_result(name):
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
+    columns = RESULTS[name](table, "party_id").columns.difference(table.columns)
+    assert not columns.empty
+    for column in columns:
+        with pytest.raises(ValueError, match=rf"by=\['{column}'\]: a result has a column"):
+            RESULTS[name](table.assign(**{column: "east"}), column)

@@ -31,7 +31,7 @@ from tests.columns import ATTRS_KEY, known_of, note_known
 POINTS = range(START - 3, START + 17)
 EDGES = st.integers(START - 2, START + 15)
 BY = ["asset_id", "account_type"]
-FLOWS = ("inflow", "outflow", "net", "changes", "unknown")
+FLOWS = ("inflow", "outflow", "net", "changes", "active", "unknown")
 
 intervals = st.lists(
     st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] < pair[1]), max_size=3
@@ -127,11 +127,12 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
             *sums, changes = oracle._flow_of(inside)
             if not anyone.sees_all(start, end - 1):
                 sums = [None] * 3
-            counts = [changes, inside.count(None)]
+            active = sum(any(oracle._deltas_in([one], start, end)) for one in members)
+            counts = [changes, active, inside.count(None)]
             if inside:
                 flows.append((*group, start, end, *sums, *counts))
             elif sums[0] is None:
-                counts = [None] * 2
+                counts = [None] * 3
             if not changes and None in inside:
                 sums = [None] * 3
             cells[group, start] = dict(zip(FLOWS, (*sums, *counts), strict=True))
@@ -345,8 +346,9 @@ def test_flows_of_a_period_that_is_not_known_are_missing():
     table = told(A_MONTH, KNOWN)
     flows = ba.flows(table, freq=None, start=instant(START - DAY), end=instant(START + DAY * 2))
     assert flows["net"].isna().all()
-    active = ba.active_accounts(table, "1D", start=instant(START - DAY), end=instant(START + DAY))
-    assert active["touched"].isna().any()
+    bounds = {"start": instant(START - DAY), "end": instant(START + DAY)}
+    active = ba.flows(table, by="asset_id", layout="wide", value="active", **bounds)
+    assert active["VOTE"].isna().tolist() == [True, False]
 
 
 def test_an_opening_holds_until_the_moment_that_it_was_asked_for():

@@ -239,7 +239,6 @@ TABLE = table_of([(*GENERAL, START, 5), (*MARGIN, START, 3), (*OTHER, START + DA
         (ba.flows, {"by": ["asset_id", "desk"], "layout": "wide"}),
         (ba.share, {"by": ["asset_id", "desk"]}),
         (ba.concentration, {"by": ["asset_id", "desk"], "holders": ["party_id", "desk"]}),
-        (ba.active_accounts, {"freq": "1D", "by": "desk"}),
         (ba.holders, {"by": "desk"}),
         (ba.summarize_parties, {"by": "desk"}),
         (ba.balance_series, {"by": "desk"}),

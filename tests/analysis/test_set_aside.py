@@ -130,10 +130,9 @@ def test_flows_are_unknown_when_it_may_have_moved_something_and_of_no_other_acco
     assert whole["net"].isna().to_dict() == {GENERAL: True, MARGIN: False}
     summary = ba.summarize_accounts(table, **bounds).set_index(by)
     assert summary["inflow"].isna().to_dict() == {GENERAL: True, MARGIN: False, OTHER: False}
-    active = ba.active_accounts(table, "1D", by="account_type", **bounds)
-    lacking = active.groupby("account_type", observed=True)["touched"].agg(lambda x: [*x.isna()])
-    assert lacking[MARGIN[1]] == [False] * 7
-    assert lacking[GENERAL[1]] == [True] + [False] * 6
+    active = ba.flows(table, by=["account_type"], layout="wide", value="active", **bounds)
+    assert active["VOTE", MARGIN[1]].tolist() == [0, 0, 1, 0, 0, 0, 0]
+    assert active["VOTE", GENERAL[1]].isna().tolist() == [True] + [False] * 6
 
 
 def test_a_series_has_a_gap_there(table):

@@ -88,6 +88,15 @@ def test_a_series_in_a_wide_layout_is_converted_column_by_column():
     assert found.iloc[-1].tolist() == [1e18, 1.0]
 
 
+@pytest.mark.parametrize("value", ["changes", "active", "unknown"])
+def test_counts_of_a_wide_layout_are_no_amounts(value):
+    how = {"by": "asset_id", "freq": None, "layout": "wide", "value": value}
+    counted = ba.flows(TABLE, **how)
+    assert counted.iloc[0].tolist() == [2, 2]
+    pd.testing.assert_frame_equal(ba.flows(TABLE, **how, units=DECIMALS), counted)
+    pd.testing.assert_frame_equal(ba.to_units(counted, DECIMALS), counted)
+
+
 def test_decimals_come_from_a_file(tmp_path):
     (tmp_path / "b.toml").write_text("VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n")
     found = ba.to_units(frame_of([10**18]), tmp_path / "b.toml")

@@ -76,7 +76,6 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         (archive.accounts(), kept),
         (archive.parties(), kept),
         (archive.markets(), kept),
-        (table.balances.active_accounts(freq="1D"), kept),
         (table.balances.at(table["timestamp"].iloc[-1]), kept),
         (table.balances.series(freq="1D"), kept),
         (table.balances.totals(freq="1D", by=["asset_id", "party_id"]), kept),

@@ -151,7 +151,7 @@ class DuckDB:
                     count(*) - count(delta) as unknown
                 from ({_DELTAS}) group by {_KEY}, day)
             select {_KEY}, day * {DAY} as start, inflow, inflow - net as outflow, net, changes,
-                unknown
+                (changes > 0)::bigint as active, unknown
             from sums""")
 
     def averages(self) -> pa.Table:
@@ -348,7 +348,10 @@ class Polars:
                 (day * DAY).alias("start"),
                 *(pl.col(name) - pl.col(name).shift(fill_value=0) for name in sums),
             )
-            .with_columns(outflow=pl.col("inflow") - pl.col("net"))
+            .with_columns(
+                outflow=pl.col("inflow") - pl.col("net"),
+                active=(pl.col("changes") > 0).cast(pl.Int64),
+            )
             .collect(engine="streaming")
         )
 

@@ -64,7 +64,7 @@ export const ratio = (part) => (part === null ? unknown : part > 0 && part < 5e-
 export const count = (number) => (number === null ? unknown : grouped(String(number)));
 
 const WORDS = {
-  asked_at: ["asked"], at: ["at"], average: ["average over time", "Time-weighted average: each balance counts as long as it was held."],
+  active: ["active accounts", "Accounts that have a row whose balance differs from the one before."], asked_at: ["asked"], at: ["at"], average: ["average over time", "Time-weighted average: each balance counts as long as it was held."],
   balance: ["held"], block_height: ["block"], carried: ["held unchanged for"], changes: ["changes", "Rows whose balance differs from the one before."], closing: ["held at the end"], complete: ["complete", "Every change is there."], confirmed: ["confirmed", "Every change is there, and another source has the same ones."],
   delta: ["change"], depth: ["below its highest so far", "Drawdown: how far it was below the highest balance until then, which may be before the range."],
   drawdown: ["furthest fall", "Drawdown: the furthest that the balance fell below its highest until then."],
