@@ -1,7 +1,7 @@
 from . import cluster
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
-from .analysis.comparison import compare, top_movers
+from .analysis.comparison import compare
 from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.cuts import cut_between
@@ -146,7 +146,6 @@ __all__ = [
     "to_integers",
     "to_table",
     "to_units",
-    "top_movers",
     "totals",
     "write_network_limits",
     "write_parquet",

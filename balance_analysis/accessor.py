@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = {
     "levels": "at series summarize summarize_parties totals time_weighted_average ohlc drawdown",
-    "changes": "deltas flows top_movers compare",
+    "changes": "deltas flows compare",
     "cuts": "between",
     "shares": "holders share concentration",
     "numbers": "to_units to_integers",

@@ -135,7 +135,6 @@ RESULTS = {
     "flows": lambda t: t.balances.flows(freq="7D", by=["asset_id", "party_id"]),
     "totals": lambda t: t.balances.totals(freq="7D", by=["asset_id", "party_id"]),
     "share": lambda t: t.balances.share("2023-04-12"),
-    "top_movers": lambda t: t.balances.top_movers(start="2023-04-02"),
 }
 
 

@@ -69,12 +69,20 @@ def test_only_what_a_function_works_on_is_positional(name):
     ]
     positional = [name for name, kind in kinds if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     assert not set(positional[1:]) - {
-        *("accounts", "archive", "when", "path", "paths", "assets", "flows", "freq", "n", "other"),
         *(
-            ("start", "end")
-            if name in {"cut_between", "time_weighted_average", "top_movers"}
-            else ()
+            "accounts",
+            "archive",
+            "at",
+            "when",
+            "path",
+            "paths",
+            "assets",
+            "flows",
+            "freq",
+            "n",
+            "other",
         ),
+        *(("start", "end") if name in {"cut_between", "time_weighted_average"} else ()),
     }
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
 
 from typer import Option
 
@@ -30,6 +30,7 @@ from balance_analysis.text import count_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.labels import Names
 
 
@@ -169,22 +170,39 @@ def compare(
     A printed table is 80 characters wide, with amounts in whole units of known assets. Its last
     line counts what is new, gone, changed, the same and unknown.
     """
+    from balance_analysis.analysis.history import open_history
+
     if len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
     selection, form = Selection(file=file, partial=partial, **asdict(filters)), listing.chosen(file)
     if selection.is_archive:
-        how = {**filters.named(), "partial": partial}
-        held = (ba.Archive(file).balance_at(each, **how) for each in at)
-        found = ba.compare(*held, by=options.columns_of(by))
+        held = open_history(_held_at(ba.Archive(file), at, **filters.named(), partial=partial))
     else:
-        history = selection.read(messages, into=listing.output)
-        found = ba.compare(history, at=(at[0], at[1]), by=options.columns_of(by))
+        held = selection.read(messages, into=listing.output)
+    found = ba.compare(held, (at[0], at[1]), by=options.columns_of(by))
     listing.show(
         found, COMPARISON, form, messages, selection.names, what="row" if by else "account"
     )
     if form == "table":
         counts = found["state"].value_counts(sort=False)
         echo(", ".join(f"{count:,} {state}" for state, count in counts.items()))
+
+
+def _held_at(archive: ba.Archive, at: Sequence[str], **how: Any) -> pd.DataFrame:  # noqa: ANN401 - filters
+    """Return the rows that set the balances at some moments, with what the archive knows."""
+    import pandas as pd
+
+    from balance_analysis.archive.snapshot import with_snapshot
+    from balance_analysis.known import note_evidence
+
+    def read(snapshot: Snapshot) -> pd.DataFrame:
+        held = [archive.at(snapshot).balance_at(each, **how) for each in at]
+        rows = pd.concat(held).dropna(subset="balance").rename(columns={"since": "timestamp"})
+        rows.attrs = {**held[0].attrs}
+        note_evidence(rows, snapshot.evidence)
+        return rows
+
+    return with_snapshot(archive.store, read)
 
 
 @command()

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.comparison import top_movers
 from balance_analysis.analysis.concentration import concentration, holders, share
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.holders import by_size
+from balance_analysis.analysis.holders import by_size, largest
 from balance_analysis.analysis.steps import Steps
+from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
 from balance_analysis.assets import Asset
 from balance_analysis.explorer.frames import (
@@ -294,7 +294,9 @@ def _flows(look: Look) -> dict[str, Any]:
 def _movers(look: Look) -> dict[str, Any]:
     bounds = look.query.start, look.query.end
     history = look.rows(bounds, edges=np.array(bounds))
-    found = top_movers(history, **look.query.bounds, n=max(len(history.accounts), 1))
+    found = summarize_accounts(history, **look.query.bounds)
+    found = found[(found["net"] != 0).fillna(value=False)]
+    found = largest(found, found["net"].abs(), None)
     moved = found["asset_id"].value_counts()
     found = found.groupby("asset_id", observed=True).head(look.most).copy()
     moves = zip(found["opening"].fillna(0), found["net"], strict=True)

@@ -441,21 +441,6 @@ def _measures(held, n):
     )
 
 
-def top_movers(rows, opening, grid, n):
-    start, end = grid.interval(rows)
-    moved = defaultdict(list)
-    for key, account in book(rows, opening).items():
-        inflow, outflow, net, changes = _flow_of(_deltas_in([account], start, end))
-        if net:
-            before, after = account.level(start - 1), account.level(end - 1)
-            moved[key[0]].append((*key, before, after, net, inflow, outflow, changes))
-    return [
-        mover
-        for asset in sorted(moved)
-        for mover in sorted(moved[asset], key=lambda mover: (-abs(mover[6]), mover[:4]))[:n]
-    ]
-
-
 def summaries(rows, opening, grid):
     """Return {account: {column: value}}."""
     start, end = grid.interval(rows)

@@ -158,7 +158,7 @@ def test_flows_of_a_group_are_those_of_all_blocks(table, opening, by):
 
 @pytest.mark.parametrize(
     "function",
-    [ba.deltas, ba.flows, ba.drawdown, ba.summarize_accounts, ba.top_movers],
+    [ba.deltas, ba.flows, ba.drawdown, ba.summarize_accounts],
 )
 def test_an_amount_too_large_in_the_last_block_is_named(function):
     last = [("VOTE", "T", "p9", "", START + at, level) for at, level in ((0, LARGEST), (1, -9))]

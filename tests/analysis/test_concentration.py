@@ -17,8 +17,6 @@ from tests.analysis.tables import (
     OTHER,
     START,
     books,
-    expected_dtypes,
-    fixed_grids,
     instant,
     instants,
     moderate,
@@ -29,12 +27,6 @@ from tests.analysis.tables import (
     table_of,
 )
 from tests.columns import empty_table, note_known
-
-MOVER_DTYPES = expected_dtypes(
-    ba.ACCOUNT_KEY,
-    amounts=["opening", "closing", "net", "inflow", "outflow"],
-    counts=["changes"],
-)
 
 groupings = st.sets(st.sampled_from(ba.ACCOUNT_KEY[1:])).flatmap(
     lambda names: st.permutations(["asset_id", *sorted(names)])
@@ -151,64 +143,6 @@ def test_an_instant_or_a_frequency_is_asked_for_not_both(function):
     assert function(empty_table()).empty
     with pytest.raises(ValueError, match="freq"):
         function(empty_table(), "2023-04-01", freq="1D")
-
-
-@settings(max_examples=12)
-@given(st.data(), books(moderate), st.integers(1, 4))
-def test_the_top_movers_are_those_of_the_largest_net(data, book, n):
-    rows, opening = book
-    grid = data.draw(fixed_grids(rows, freqs=st.none()))
-    if grid.start is None and not rows:
-        return
-    found = ba.top_movers(
-        table_of(rows), instant(grid.start), instant(grid.end), n, opening=opening_frame(opening)
-    )
-    assert records(found) == oracle.top_movers(rows, opening, grid, n)
-
-
-def test_movers_of_one_amount_stand_in_the_order_of_accounts():
-    levels = {PARTIES[2]: 0, PARTIES[0]: 8, PARTIES[1]: 0}
-    table = table_of(
-        [
-            row
-            for key, level in levels.items()
-            for row in ((*key, START, 4), (*key, START + 1, level))
-        ]
-    )
-    assert [row[2] for row in records(ba.top_movers(table, n=2))] == ["p0", "p1"]
-
-
-def test_movers_are_told_apart_by_the_last_of_38_digits():
-    table = table_of(
-        [
-            (*PARTIES[0], START, 0),
-            (*PARTIES[1], START, 0),
-            (*PARTIES[0], START + 1, LARGEST - 1),
-            (*PARTIES[1], START + 1, LARGEST),
-        ]
-    )
-    found = records(ba.top_movers(table))
-    assert [(row[2], row[6]) for row in found] == [("p1", LARGEST), ("p0", LARGEST - 1)]
-
-
-def test_who_takes_in_and_pays_out_the_same_is_no_mover():
-    table = table_of([(*GENERAL, START + at, level) for at, level in enumerate((5, 9, 5))])
-    assert ba.top_movers(table).empty
-
-
-def test_a_move_beyond_38_digits_raises_and_names_the_account():
-    table = table_of([(*GENERAL, START, -LARGEST), (*GENERAL, START + 1, LARGEST)])
-    with pytest.raises(OverflowError, match=r"'a1'.* 38 digits"):
-        ba.top_movers(table)
-
-
-def test_ten_movers_of_each_asset_are_shown_unless_told():
-    keys = [(asset, "T", f"p{number}", "") for asset in ("a", "b") for number in range(12)]
-    table = table_of(
-        [(*key, START + at, at * (place + 1)) for place, key in enumerate(keys) for at in (0, 1)]
-    )
-    found = records(ba.top_movers(table))
-    assert [row[6] for row in found] == [*range(12, 2, -1), *range(24, 14, -1)]
 
 
 @settings(max_examples=12)

@@ -48,7 +48,9 @@ FUNCTIONS = {
     "balances": lambda table, **how: ba.balance_at(table, instant(START + 3 * DAY), **how),
     "candles": lambda table, **how: ba.ohlc(table, freq="1D", **how),
     "drawdowns": ba.drawdown,
-    "movers": ba.top_movers,
+    "comparison": lambda table, **how: ba.compare(
+        table, (instant(START + DAY), instant(START + 3 * DAY)), **how
+    ),
     "shares": lambda table, **how: ba.share(table, instant(START + 3 * DAY), **how),
     "holders": lambda table, **how: ba.concentration(table, instant(START + 3 * DAY), **how),
     "conservation": lambda table, **how: ba.check_conservation(table, **how).moves,

@@ -161,7 +161,6 @@ CASES = {
 GRIDDED = [name for name, case in CASES.items() if case.grids != "none"]
 OTHERS = {
     "summary": ba.summarize_accounts,
-    "movers": ba.top_movers,
     "balances": lambda table, **options: ba.balance_at(table, "2024-01-01", **options),
     "conservation": lambda table, **options: ba.check_conservation(table, **options).moves,
     "wide series": ba.balance_series,
@@ -269,10 +268,10 @@ def test_no_rows_give_no_rows_with_all_dtypes(name):
     assert dtypes_of(found) == CASES[name].dtypes
 
 
-@pytest.mark.parametrize("name", [*GRIDDED, "summary", "movers", "wide series"])
+@pytest.mark.parametrize("name", [*GRIDDED, "summary", "wide series"])
 def test_a_start_that_is_not_before_the_end_is_refused(name):
     function = OTHERS.get(name) or CASES[name].function
-    freq = {} if name in {"summary", "movers"} else {"freq": "1D"}
+    freq = {} if name == "summary" else {"freq": "1D"}
     with pytest.raises(ValueError, match=r"start must be before end.*2023-04-02"):
         function(empty_table(), **freq, start="2023-04-02", end="2023-04-02")
 
@@ -342,7 +341,6 @@ GROUPING = {
     "concentrations": lambda table, by: ba.concentration(table, by=by),
     "holders": lambda table, by: ba.holders(table, by=by),
     "parties": lambda table, by: ba.summarize_parties(table, by=by),
-    "movers": lambda table, by: ba.top_movers(table, by=by),
     "comparison": lambda table, by: ba.compare(table, at=(instant(START), "2024-01-01"), by=by),
     "series": lambda table, by: ba.balance_series(table, by=by),
     "averages": lambda table, by: ba.time_weighted_average(table, by=by),
@@ -373,7 +371,7 @@ def test_a_column_that_there_is_not_is_refused_with_what_there_is(name):
         GROUPING[name](table, "floor")
 
 
-@pytest.mark.parametrize("function", [ba.holders, ba.top_movers, ba.concentration])
+@pytest.mark.parametrize("function", [ba.holders, ba.concentration])
 def test_a_number_of_holders_is_a_whole_one_of_at_least_one(function):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6)])
     for n in (2.5, "3"):

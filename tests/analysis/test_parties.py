@@ -242,7 +242,6 @@ TABLE = table_of([(*GENERAL, START, 5), (*MARGIN, START, 3), (*OTHER, START + DA
         (ba.holders, {"by": "desk"}),
         (ba.summarize_parties, {"by": "desk"}),
         (ba.balance_series, {"by": "desk"}),
-        (ba.top_movers, {"by": "desk"}),
     ],
 )
 def test_a_column_that_says_as_much_as_the_party_groups_as_the_party_does(function, how):
@@ -310,7 +309,7 @@ def test_the_sample_answers_who_the_top_holders_are():
     assert accounts["outflow"].sum() == parties["outflow"].sum() + parties["internal"].sum()
 
 
-@pytest.mark.parametrize("function", [ba.holders, ba.summarize_parties, ba.top_movers])
+@pytest.mark.parametrize("function", [ba.holders, ba.summarize_parties])
 def test_of_an_empty_table_there_is_no_party(function):
     found = function(empty_table(), by="party_id")
     assert found.empty

@@ -131,7 +131,6 @@ ASKED = {
     "summarize_accounts": {},
     "summarize_parties": {},
     "time_weighted_average": {},
-    "top_movers": {},
     "totals": {},
 }
 

@@ -20,7 +20,7 @@ from balance_analysis.archive.store import Store
 from balance_analysis.explorer.wire import PARTS, VIEWS
 from balance_analysis.segments.segment import source_text
 from tests.archive.writing import writer_of
-from tests.explorer.test_views import check, check_headline, told, with_relative
+from tests.explorer.test_views import check, check_headline, moved_in, told, with_relative
 from tests.moments import from_microseconds
 from tests.report.reading import as_dicts, write_key
 from tests.service.archives import Stretch, commit, write_archive
@@ -225,7 +225,7 @@ def check_range(archive, page, asset, span, rng):
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
     check_totals(as_dicts(page("totals", **query)["totals"]), library.rows, start)
     check_flows(page("flows", **query)["flows"], library.rows, "asset_id", span, rng)
-    moved = ba.top_movers(library.rows, **bounds, n=10**6)
+    moved = moved_in(library.rows, **bounds)
     movers = page("movers", **query)["movers"]
     check(movers, with_relative(moved))
     check_headline(page("headline", **query)["headline"], library.rows, start, end)
