@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -101,6 +102,18 @@ def list_text(
     """
     more = len(texts) - most
     return sep.join([*texts[:most], *[rest.format(more)] * (more > 0)])
+
+
+def decimal_text(number: Decimal) -> str:
+    """Return a number with all of its digits, without an exponent or zeros at its end.
+
+    Examples
+    --------
+    >>> decimal_text(Decimal("0E-18")), decimal_text(Decimal("-1.50"))
+    ('0', '-1.5')
+    """
+    whole, _, decimals = f"{number:f}".partition(".")
+    return f"{whole}.{decimals}".rstrip("0").rstrip(".") if decimals else whole
 
 
 def clipped(text: str, most: int) -> str:

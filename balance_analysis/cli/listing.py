@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import balance_analysis as ba
 from balance_analysis.cli.output import UNKNOWN, echo, narrowed, print_table
-from balance_analysis.text import clipped, moment_text
+from balance_analysis.text import clipped, decimal_text, moment_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,6 +121,5 @@ def cell_text(value: Any, missing: str = UNKNOWN, timespec: str = "auto") -> str
     if not isinstance(value, list | dict) and isna(value):
         return missing
     if isinstance(value, Decimal):  # as SQL has it, with as many decimals as any asset
-        whole, _, decimals = f"{value:f}".partition(".")
-        return ".".join(filter(None, [whole, decimals.rstrip("0")]))
+        return decimal_text(value)
     return moment_text(value, timespec) if isinstance(value, dt.datetime) else str(value)

@@ -20,11 +20,19 @@ from balance_analysis.text import LONG_ID, list_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from duckdb import Expression
+    from duckdb.sqltypes import DuckDBPyType
 
 _TYPE: Final = "ACCOUNT_TYPE_"
 
 _TOLD: Final = {"asset_id": "symbol", "balance": "amount"}
 """Columns that a shorter one tells as well."""
+
+_AS_TEXT: Final = {
+    *("interval", "time with time zone", "uhugeint", "bignum", "bit", "blob"),
+    *("list", "array", "struct", "map", "union"),
+}
+"""Types of DuckDB that Arrow or a kind of file can't hold as they are."""
 
 _TEXTS: Final = r"\(?((?:\s*'[^']*'\s*,?)+)"
 _COMPARED: Final = re.compile(
@@ -91,13 +99,22 @@ def _ask(archive: ba.Archive, query: str, most: int | None) -> pa.Table:
                 "only a single SELECT is allowed: an archive is queried, never changed"
             )
         relation = connection.sql(query)
-        found: pa.Table = (relation if most is None else relation.limit(most)).to_arrow_table()
+        relation = relation if most is None else relation.limit(most)
+        names = relation.columns
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
+        found: pa.Table = relation.project(*map(_readable, names, relation.types)).to_arrow_table()
     except duckdb.Error as error:
         raise ValueError(str(error).partition("\n\nLINE")[0]) from error
-    twice = [name for name in found.column_names if found.column_names.count(name) > 1]
-    if twice:
-        raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
     return found
+
+
+def _readable(name: str, kind: DuckDBPyType) -> Expression:
+    """Return a column; as DuckDB's text where others couldn't read it."""
+    import duckdb
+
+    column = duckdb.ColumnExpression(name)
+    return column.cast(duckdb.sqltypes.VARCHAR).alias(name) if kind.id in _AS_TEXT else column
 
 
 def _hints(archive: ba.Archive, query: str) -> Iterator[str]:

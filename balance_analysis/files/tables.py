@@ -11,27 +11,37 @@ import importlib
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.api.types import infer_dtype, is_integer_dtype, is_string_dtype
 from pyarrow import csv
 
 from balance_analysis.errors import check_type
-from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.labels import carried
 from balance_analysis.naming import header_of, labelled
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    COLUMNS,
+    from_microseconds,
+    to_microseconds,
+)
+from balance_analysis.text import decimal_text
 
 EXCEL_ROWS: Final = 1_048_576
 EXCEL_COLUMNS: Final = 16_384
-_EXCEL_DIGITS: Final = 15
+_DIGITS: Final = Context(prec=15)
 _EXCEL_TEXT: Final = 32_767
 """What a sheet of Excel holds, its header included, a number in it, and a cell."""
 
@@ -48,6 +58,9 @@ _WIDEST: Final = 285
 
 _THOUSAND: Final = 1000
 
+_FIRST_DAY: Final = dt.datetime(1900, 3, 1)  # noqa: DTZ001 - as Excel has it
+"""Excel takes 1900 for a leap year: earlier moments are text."""
+
 _SPECIAL: Final = re.compile(r'[",\r\n]')
 _RUN: Final = r"^([=+\-@\t\r\n])"
 """What a spreadsheet takes as the beginning of a formula, or skips before one."""
@@ -59,7 +72,9 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     Parameters
     ----------
     frame
-        Any frame or series. An index that has a name, or is not of integers, becomes columns. The
+        Any frame or series. An index that has a name, or is not of integers, becomes columns. Of a
+        table with openings, which are rows older than its `start`, the column `opening` tells
+        which rows these are. Periods are text, such as `2023-04`. The
         names of columns of several levels are joined by slashes; those of accounts and other
         holders, as a wide series has them, are what these are called, or short, such as
         `tUSD/general/c2071f..76b5`. A long one has the ids, and where it knows names the columns
@@ -69,15 +84,16 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
 
         - .parquet: amounts are decimal128(38, 0), moments keep their time zone. A file with a
           table's columns is read by `read_parquet`, which knows what the table knew.
-        - .csv: moments as ISO 8601. Text that a spreadsheet would run (it begins with =, +, -, @, a
-          tab or a line break) has an apostrophe before it. Nothing stands where a value is unknown.
-        - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments are ISO
-          8601, and what is unknown is null.
+        - .csv: moments and durations as ISO 8601. Text that a spreadsheet would run (it begins with
+          =, +, -, @, a tab or a line break) has an apostrophe before it. Nothing stands where a
+          value is unknown.
+        - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments and
+          durations are ISO 8601, and what is unknown is null.
         - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
           15 digits and milliseconds: a column of amounts or moments that needs more is text, with
           all digits. For numbers to calculate with, make the frame with `units=`: whole units are
-          floats. Excel has no time zones: moments are in UTC, which the header says. Text is never
-          a formula.
+          floats. Excel has no time zones: moments are in UTC, which the header says. Durations are
+          ISO 8601, and so are moments before March 1900. Text is never a formula.
 
         pandas rounds such digits to floats when it reads these files, unless it is told to keep the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
@@ -100,8 +116,11 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     >>> table = ba.read_parquet(sample_data() / "changes.parquet")
     >>> write_table(ba.balance_at(table, "2023-04-12"), getfixture("tmp_path") / "held.csv")
     """
-    target = check_output(path, suffixes=[f".{form}" for form in WRITERS])
-    write_as(frame, target.suffix[1:].lower(), target)
+    form = Path(path).suffix[1:].lower()
+    if form not in WRITERS:
+        endings = " or ".join(f".{each}" for each in WRITERS)
+        raise ValueError(f"{os.fspath(path)}: name a {endings} file")
+    write_as(frame, form, path)
 
 
 def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) -> None:
@@ -149,20 +168,39 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
     """
     flat = frame.set_axis([*map(_in_ascii, header_of(frame))], axis="columns")
     names = flat.index.names
-    if any(name is not None for name in names) or not pd.api.types.is_integer_dtype(flat.index):
+    if any(name is not None for name in names) or not is_integer_dtype(flat.index):
         flat.index = flat.index.set_names(["index" if n is None else str(n) for n in names])
         index = flat.index.to_frame(index=False)
         flat = pd.concat([index, flat.reset_index(drop=True)], axis="columns")
     if not flat.columns.is_unique:
         twice = flat.columns[flat.columns.duplicated()][0]
         raise ValueError(f"two columns would be called {twice!r}; take the long layout, or rename")
-    for name, column in flat.items():
-        if column.dtype == object and pd.api.types.infer_dtype(column) == "integer":
-            exact = pd.arrays.ArrowExtensionArray(to_amounts(column, may_lack=True))
-            flat = flat.assign(**{str(name): exact})
+    metadata = frame.attrs.get(ATTRS_KEY) or {}
+    flat = _with_openings(flat, metadata.get("start"))
+    flat = flat.assign(**{str(name): _readable(column) for name, column in flat.items()})
     rows = to_plain_arrow(flat)
-    metadata = frame.attrs.get(ATTRS_KEY)
     return rows.replace_schema_metadata(make_note({"load": metadata})) if metadata else rows
+
+
+def _with_openings(table: pd.DataFrame, start: str | None) -> pd.DataFrame:
+    """Return a table that marks its rows before `start`, if it has any."""
+    if start is None or not {*COLUMNS} <= {*table}:
+        return table
+    since = from_microseconds(to_microseconds(start))
+    is_opening = pd.to_datetime(table["timestamp"], utc=True) < since
+    return table.assign(opening=is_opening) if is_opening.any() else table
+
+
+def _readable(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column that every reader knows: periods as text, integers of Python as amounts."""
+    if isinstance(column.dtype, pd.CategoricalDtype) and not is_string_dtype(column.cat.categories):
+        column = column.astype(column.cat.categories.dtype)
+    if isinstance(column.dtype, pd.PeriodDtype):
+        return column.astype("str").str.replace(" ", "T")
+    if column.dtype == object and infer_dtype(column) == "integer":
+        exact = pd.arrays.ArrowExtensionArray(to_amounts(column, may_lack=True))
+        return pd.Series(exact, column.index)
+    return column
 
 
 def _write_parquet(rows: pa.Table, file: BinaryIO) -> None:
@@ -171,22 +209,31 @@ def _write_parquet(rows: pa.Table, file: BinaryIO) -> None:
 
 
 def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
+    columns = [*map(_to_csv, rows.columns)]
     texts = [*rows.column_names]
-    for place, field in enumerate(rows.schema):
-        column = rows[field.name]
-        if pa.types.is_timestamp(field.type):
-            rows = rows.set_column(place, field.name, _iso(column))
-        elif _is_text(field.type):
-            distinct = _distinct(column)
-            texts += distinct
-            if any(re.match(_RUN, each) for each in distinct):
-                rows = rows.set_column(place, field.name, _quoted(column.cast(pa.string())))
-    rows = rows.rename_columns(_quoted(pa.array(rows.column_names, pa.string())).to_pylist())
+    for name, column in zip(rows.column_names, columns, strict=True):
+        is_moment = pa.types.is_timestamp(rows[name].type)
+        texts += _distinct(column) if _is_text(column.type) and not is_moment else []
+    headers = _quoted(pa.array(rows.column_names, pa.string())).to_pylist()
     quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
-    if rows.num_columns == 1:  # of which a missing value would be a blank line, which readers skip
-        filled = rows.column(0).cast(pa.string()).fill_null("")
-        rows, quoting = pa.table([filled], names=rows.column_names), "all_valid"
-    csv.write_csv(rows, file, csv.WriteOptions(quoting_style=quoting, quoting_header=quoting))
+    if len(columns) == 1:  # of which a missing value would be a blank line, which readers skip
+        columns, quoting = [columns[0].cast(pa.string()).fill_null("")], "all_valid"
+    options = csv.WriteOptions(quoting_style=quoting, quoting_header=quoting)
+    csv.write_csv(pa.table(columns, headers), file, options)
+
+
+def _to_csv(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column as Arrow's CSV has it: what Arrow would write otherwise is text."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return _iso(column)
+    if _is_text(kind):
+        would_run = any(re.match(_RUN, text) for text in _distinct(column))
+        return _quoted(column.cast(pa.string())) if would_run else column
+    is_plain = pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)
+    if is_plain or pa.types.is_date(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
+        return column
+    return pa.chunked_array([_texts(column)], pa.string())
 
 
 def _is_text(kind: Any) -> bool:  # noqa: ANN401 - a type of Arrow
@@ -210,15 +257,22 @@ def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.strftime(column, f"%Y-%m-%dT%H:%M:%S{zone}")
 
 
+def _texts(column: pa.ChunkedArray) -> list[str | None]:
+    return [None if value is None else _text(value) for value in column.to_pylist()]
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - a cell of any column
+    """Return a value as text: every digit, and times as ISO 8601."""
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    if isinstance(value, dt.timedelta):
+        return pd.Timedelta(value).isoformat()
+    return value.isoformat() if isinstance(value, dt.date | dt.time) else str(value)
+
+
 def _write_json(rows: pa.Table, file: BinaryIO) -> None:
-    content = [{name: _to_json(value) for name, value in row.items()} for row in rows.to_pylist()]
-    file.write(f"{json.dumps(content, indent=2, default=str)}\n".encode())
-
-
-def _to_json(value: Any) -> object:  # noqa: ANN401 - a cell of any column
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else _finite(value)
+    content = [{name: _finite(value) for name, value in row.items()} for row in rows.to_pylist()]
+    file.write(f"{json.dumps(content, indent=2, default=_text)}\n".encode())
 
 
 def _finite(value: object) -> object:
@@ -236,67 +290,64 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
         )
     xlsxwriter = importlib.import_module("xlsxwriter")
     content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
-    with xlsxwriter.Workbook(content, {"in_memory": True}) as book:
+    options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    with xlsxwriter.Workbook(content, options) as book:
         # The same rows give the same bytes.
         book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
-        sheet, plain, bold = book.add_worksheet(), book.add_format(), book.add_format({"bold": 1})
+        sheet, bold = book.add_worksheet(), book.add_format({"bold": 1})
         sheet.freeze_panes(1, 0)
-        write = {
-            **dict.fromkeys([dt.date, dt.datetime], sheet.write_datetime),
-            **dict.fromkeys([int, float], sheet.write_number),
-            bool: sheet.write_boolean,
-            str: sheet.write_string,
-            type(None): sheet.write_blank,
-        }
         for place, header in enumerate(rows.column_names):
             name, shape, values = _to_excel(header, rows[header])
             form = book.add_format({"num_format": shape})
             sheet.set_column(place, place, _NARROWEST.get(shape))
-            sheet.write_string(0, place, _to_cell(name), bold)
-            for row, value in enumerate(map(_to_cell, values), 1):
-                # An empty cell has a format, or a row of these would not be there.
-                write[type(value)](row, place, value, plain if value is None else form)
+            sheet.write(0, place, _fitting(name), bold)
+            # An empty cell has a format, or a row of these would not be there.
+            sheet.write_column(1, place, map(_fitting, values), form)
         if rows.num_columns:
             sheet.autofilter(0, 0, rows.num_rows, rows.num_columns - 1)
             sheet.autofit(_WIDEST)
     file.write(content.getbuffer())
 
 
-def _to_cell(value: object) -> object:
-    """Return a value as a cell holds it."""
-    if value is None or isinstance(value, bool | int | float | dt.date):
-        return _finite(value)
-    text = str(value)
-    if len(text) > _EXCEL_TEXT:
+def _fitting(value: object) -> object:
+    """Return a value of a cell; ValueError if it is too long for one."""
+    if isinstance(value, str) and len(value) > _EXCEL_TEXT:
         raise ValueError(
-            f"a cell of Excel has at most {_EXCEL_TEXT:,} characters, not {len(text):,}: "
+            f"a cell of Excel has at most {_EXCEL_TEXT:,} characters, not {len(value):,}: "
             "write .parquet or .csv"
         )
-    return text
+    return _finite(value)
 
 
 def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, str, list[Any]]:
     """Return the header, format and values of a column: text where Excel would lose digits."""
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        plain = column.cast(pa.int64()).cast(pa.timestamp(kind.unit))
-        if not pc.all(pc.equal(pc.floor_temporal(plain, unit="millisecond"), plain)).as_py():
-            exact = _iso(column.cast(pa.timestamp(kind.unit, kind.tz and "UTC")))
-            return name, _GENERAL, exact.to_pylist()
-        is_day = pc.all(pc.equal(pc.floor_temporal(plain, unit="day"), plain)).as_py()
-        moments = plain.cast(pa.timestamp("us")).to_pylist()
-        return f"{name} (UTC)" if kind.tz else name, _DAY if is_day else _SECOND, moments
-    values = column.to_pylist()
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    kind, values = column.type, column.to_pylist()
     known = [value for value in values if value is not None]
+    if pa.types.is_timestamp(kind):
+        utc = column.cast(pa.timestamp(kind.unit, kind.tz and "UTC"))
+        plain = utc.cast(pa.int64()).cast(pa.timestamp(kind.unit))
+        if not all(_fits_excel(moment) for moment in plain.to_pylist() if moment is not None):
+            return name, _GENERAL, _iso(utc).to_pylist()
+        moments = plain.cast(pa.timestamp("us")).to_pylist()
+        is_day = all(moment.time() == dt.time() for moment in moments if moment is not None)
+        return f"{name} (UTC)" if kind.tz else name, _DAY if is_day else _SECOND, moments
+    if pa.types.is_floating(kind):
+        is_large = any(_THOUSAND <= abs(value) < math.inf for value in known)
+        return name, _FRACTION if is_large else _GENERAL, values
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        texts = [None if value is None else f"{Decimal(value):f}" for value in values]
-        if any(len(text.replace(".", "").strip("-0")) > _EXCEL_DIGITS for text in texts if text):
-            return name, _GENERAL, texts
-        is_whole = pa.types.is_integer(kind) or kind.scale == 0
-        numbers = [None if value is None else float(value) for value in values]
-        return name, _GROUPED if is_whole else _FRACTION, numbers
-    is_large = pa.types.is_floating(kind) and any(_THOUSAND <= abs(x) < math.inf for x in known)
-    return name, _FRACTION if is_large else _GENERAL, values
+        if all(_DIGITS.create_decimal(value) == value for value in known):
+            has_fraction = pa.types.is_decimal(kind) and kind.scale
+            return name, _FRACTION if has_fraction else _GROUPED, values
+    elif pa.types.is_boolean(kind):
+        return name, _GENERAL, values
+    return name, _GENERAL, _texts(column)
+
+
+def _fits_excel(moment: dt.datetime) -> bool:
+    is_finer = moment.microsecond % 1000 or getattr(moment, "nanosecond", 0)
+    return moment >= _FIRST_DAY and not is_finer
 
 
 WRITERS: Final[dict[str, Callable[[pa.Table, BinaryIO], None]]] = {

@@ -130,6 +130,30 @@ def test_sql_prints_decimals_without_an_exponent_or_zeros_at_the_end(archive):
     assert [line.strip() for line in lines(run("sql", archive, query))] == ["amount", *amounts]
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("interval '2 months 3 days'", "2 months 3 days"),
+        ("timestamp '2023-04-03' - timestamp '2023-04-01 23:00'", "1 day 01:00:00"),
+        ("[interval '1 day']", "[1 day]"),
+        ("'12:03:00+02'::timetz", "12:03:00+02"),
+        ("340282366920938463463374607431768211455::uhugeint", str(2**128 - 1)),
+    ],
+)
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet", "xlsx"])
+def test_sql_gives_what_files_cannot_hold_as_text(query, text, ending, archive, tmp_path):
+    query, target = f'select {query} as "a b"', tmp_path / f"x.{ending}"
+    assert [line.strip() for line in lines(run("sql", archive, query))] == ["a b", text]
+    run("sql", archive, query, "-o", target)
+    read = {
+        "csv": lambda: list(csv.DictReader(io.StringIO(target.read_text()))),
+        "json": lambda: json.loads(target.read_text()),
+        "parquet": lambda: pq.read_table(target).to_pylist(),
+        "xlsx": lambda: pd.read_excel(target, dtype=str).to_dict("records"),
+    }[ending]()
+    assert read == [{"a b": text}]
+
+
 def test_sql_shows_the_first_rows_of_many_and_says_so(archive):
     told = lines(run("sql", archive, "from changes", "--limit", "3"))
     assert len(told) == 5

@@ -295,3 +295,103 @@ def test_largest_amounts_stand_in_each_format(tmp_path):
         frame = pd.DataFrame({"x": [LARGEST, -LARGEST, None]}, dtype=object)
         ba.write_table(frame, tmp_path / f"x.{ending}")
         check(frame, tmp_path / f"x.{ending}")
+
+
+def cells_of(values, path, **how):
+    """Return a column as another reader finds it in a file, text as text."""
+    ba.write_table(pd.DataFrame({"x": pd.Series(values, **how), "y": "z"}), path)
+    return [row[0] for row in read(path)[1]]
+
+
+def unknown_as_none(cells):
+    return [None if cell in ("", None) else cell for cell in cells]
+
+
+TEXTS = ["csv", "json", "xlsx"]
+CENTURY = dt.timedelta(days=36_525)
+
+
+@pytest.mark.parametrize("ending", TEXTS)
+@given(days=st.lists(st.none() | st.dates(dt.date(1900, 3, 1), dt.date(2100, 1, 1)), min_size=1))
+def test_days_are_days(ending, days, scratch):
+    cells = cells_of(days, scratch / f"d.{ending}", dtype=object)
+    if ending == "xlsx":
+        assert [cell and cell.date() for cell in cells] == days
+    else:
+        assert unknown_as_none(cells) == [day and day.isoformat() for day in days]
+
+
+@pytest.mark.parametrize("ending", TEXTS)
+@given(lengths=st.lists(st.none() | st.timedeltas(-CENTURY, CENTURY), min_size=1))
+def test_durations_are_iso_8601_with_every_microsecond(ending, lengths, scratch):
+    wanted = pd.Series(lengths, dtype="timedelta64[us]")
+    cells = unknown_as_none(cells_of(wanted, scratch / f"l.{ending}"))
+    assert all(cell is None or cell.startswith("P") for cell in cells)
+    assert pd.Series([*map(pd.Timedelta, cells)], dtype="timedelta64[us]").equals(wanted)
+
+
+@pytest.mark.parametrize("kind", ["plain", "category"])
+@pytest.mark.parametrize("freq", ["Y", "Q", "M", "D", "h", "s"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_periods_are_text(ending, freq, kind, tmp_path):
+    periods = pd.Series([*pd.period_range("2023-04-01T05:00", periods=3, freq=freq), pd.NaT])
+    values = periods if kind == "plain" else periods.astype("category")
+    cells = unknown_as_none(cells_of(values, tmp_path / f"x.{ending}"))
+    assert all(isinstance(cell, str) and " " not in cell for cell in cells[:3])
+    assert [pd.Period(cell, freq) for cell in cells[:3]] == [*periods[:3]]
+    assert cells[3] is None
+
+
+@pytest.mark.parametrize("ending", TEXTS)
+@given(amounts=st.lists(st.decimals(-(10**19), 10**19, allow_nan=False, places=18), min_size=1))
+def test_decimals_have_neither_an_exponent_nor_zeros_at_the_end(ending, amounts, scratch):
+    values = [Decimal(0), Decimal("1e-18"), *amounts]
+    kind = pd.ArrowDtype(pa.decimal128(38, 18))
+    cells = cells_of(values, scratch / f"n.{ending}", dtype=kind)
+    assert [Decimal(str(cell)) for cell in cells] == values
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    assert not any("E" in text for text in texts)
+    assert not any(text.endswith("0") for text in texts if "." in text)
+    assert cells[0] in (0, "0")
+
+
+@pytest.mark.parametrize("day", ["1900-02-28", "1850-04-01"])
+def test_days_before_those_of_excel_are_text(day, tmp_path):
+    # Excel counts a 29th of February 1900, which would move earlier days by one.
+    for values in (pd.Series([dt.date.fromisoformat(day)]), pd.to_datetime(pd.Series([day]))):
+        (cell,) = cells_of(values, tmp_path / "x.xlsx")
+        assert cell.startswith(day)
+
+
+def with_openings(start):
+    table = SOME.copy()
+    table.attrs[ba.schema.ATTRS_KEY] = {"start": start}
+    return table
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_rows_before_the_start_of_a_table_are_marked_as_openings(ending, tmp_path):
+    start = SOME["timestamp"].quantile(0.3, "lower")
+    ba.write_table(with_openings(start.isoformat()), tmp_path / f"x.{ending}")
+    header, rows = read(tmp_path / f"x.{ending}")
+    assert header[-1] == "opening"
+    marks = [str(row[-1]).lower() == "true" for row in rows]
+    assert marks == [*(SOME["timestamp"] < start)]
+    assert any(marks)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_table_without_openings_has_no_column_for_them(ending, tmp_path):
+    path = tmp_path / f"x.{ending}"
+    ba.write_table(with_openings(SOME["timestamp"].min().isoformat()), path)
+    assert "opening" not in read(path)[0]
+
+
+def test_parquet_of_a_table_keeps_openings_as_rows_and_the_start(tmp_path):
+    table = with_openings(SOME["timestamp"].quantile(0.3, "lower").isoformat())
+    for write in (ba.write_parquet, ba.write_table):
+        write(table, tmp_path / "x.parquet")
+        back = ba.read_parquet(tmp_path / "x.parquet")
+        whole = table.reset_index(drop=True)
+        pd.testing.assert_frame_equal(back, whole, check_categorical=False)
+        assert back.attrs[ba.schema.ATTRS_KEY]["start"] == table.attrs[ba.schema.ATTRS_KEY]["start"]
