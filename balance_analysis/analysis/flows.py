@@ -33,14 +33,14 @@ from balance_analysis.analysis.steps import (
     step_deltas,
     take_ids,
 )
-from balance_analysis.analysis.totals import Groups, make_groups
-from balance_analysis.analysis.transfers import moved_within
+from balance_analysis.analysis.totals import Groups, make_groups, numbered, pairs_of
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
+_BLOCK: Final = "what flowed in one block"
 COUNTS: Final = ("changes", "active", "unknown")
 _TOGETHER: Final = {"first_seen": (np.minimum, NEVER), "last_seen": (np.maximum, ALWAYS)}
 """How others than sums are put together, and from what on."""
@@ -289,20 +289,41 @@ def group_flows(
 
     if np.any(cells[1:] <= cells[:-1]):
         cells, places = _used_cells(cells, len(groups) * len(grid))
-        found = {what: _add_up(what, found[what], places, name) for what in found}
+        count = len(cells)
+        found = {what: _add_up(what, found[what], places, count, name) for what in found}
     if internal:
-        owners, moved = moved_within(steps, groups, grid.edges)
-        found[INTERNAL] = spread(moved, np.searchsorted(cells, owners), len(cells))
-        for what in ("inflow", "outflow"):
-            found[what] = int128.subtract(found[what], found[INTERNAL])[0]
+        inflow = _from_others(steps, groups, grid, cells)
+        found[INTERNAL] = int128.subtract(found["inflow"], inflow)[0]
+        found["outflow"] = int128.subtract(found["outflow"], found[INTERNAL])[0]
+        found["inflow"] = inflow
     return cells, found
 
 
+def _from_others(
+    steps: Steps, groups: Groups, grid: Grid, cells: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return what each cell's group gained in blocks in which its accounts together gained."""
+    deltas, periods = step_deltas(steps), count_before(grid.edges - 1, steps.times) - 1
+    is_inside = steps.is_row & (periods >= 0) & (periods < len(grid))
+    rows = np.flatnonzero(is_inside & ~int128.is_zero(deltas))
+    owners, times = groups.numbers[steps.numbers[rows]], steps.times[rows]
+    blocks, places = numbered(pairs_of(owners, times).keys(owners, times))
+    net = _add_up("", int128.take(deltas, rows), places, len(blocks), lambda _: _BLOCK)
+    cell_of = np.empty(len(blocks), np.int64)
+    cell_of[places] = np.searchsorted(cells, owners * len(grid) + periods[rows])
+    gained = np.where((net[:, 1] >= 0)[:, None], net, 0)
+    # It is at most what the accounts gained one by one, which fits.
+    return int128.sum_words(gained, cell_of, len(cells))[0]
+
+
 def _add_up(
-    what: str, column: NDArray[np.int64], places: NDArray[np.int64], name: Callable[[int], str]
+    what: str,
+    column: NDArray[np.int64],
+    places: NDArray[np.int64],
+    count: int,
+    name: Callable[[int], str],
 ) -> NDArray[np.int64]:
     """Return what belongs to the same place together; `name` tells what it is, by the place."""
-    count = int(places.max()) + 1
     if column.ndim > 1:
         sums, too_large = int128.sum_words(column, places, count)
         check_fits(too_large, name)
@@ -318,7 +339,7 @@ def _used_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct ones of so many cells, ascending, and the place of each among them."""
     if count > 8 * len(cells):
-        return np.unique(cells, return_inverse=True)
+        return numbered(cells)
     is_used = np.zeros(count, bool)
     is_used[cells] = True
     return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]

@@ -17,12 +17,11 @@ from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.steps import NEVER, Steps, take_ids
 from balance_analysis.analysis.totals import (
-    distinct,
     distinct_points,
     events,
     group_names,
-    keys_of,
     make_groups,
+    pairs_of,
     sum_at_changes,
 )
 from balance_analysis.schema import ACCOUNT_KEY
@@ -107,9 +106,10 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     has_known = np.bincount(owners[is_known], minlength=len(groups)) > 0
     ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
     is_known[last] = ~has_known
-    moments = distinct(times)
-    keys = keys_of(owners, times, moments)
-    has_row = np.isin(keys, keys_of(row_owners, steps.row_times, moments))
+    pairs = pairs_of(owners, times)
+    row_keys = pairs.keys(row_owners, steps.row_times)
+    has_row = np.zeros(len(times), bool)
+    has_row[np.searchsorted(pairs.keys(owners, times), row_keys)] = True
     words = int128.words_of(pa.array(sums.total))
     held = Steps(
         groups.ids.reset_index(drop=True),

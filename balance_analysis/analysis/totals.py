@@ -23,7 +23,15 @@ from balance_analysis.analysis.grid import (
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.steps import NEVER, Steps, check_fits, map_blocks, name_of, take_ids
+from balance_analysis.analysis.steps import (
+    ALWAYS,
+    NEVER,
+    Steps,
+    check_fits,
+    map_blocks,
+    name_of,
+    take_ids,
+)
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.known import Stated
 from balance_analysis.rows import account_numbers
@@ -210,19 +218,54 @@ def distinct_points(
     owners: NDArray[np.int64], times: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return groups and times, each pair once, group by group, times ascending."""
-    moments = distinct(times)
-    owners, ranks = np.divmod(distinct(keys_of(owners, times, moments)), len(moments) + 1)
-    return owners, moments[ranks]
+    pairs = pairs_of(owners, times)
+    return pairs.split(distinct(pairs.keys(owners, times)))
 
 
-def keys_of(
-    owners: NDArray[np.int64], times: NDArray[np.int64], moments: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return one number for each pair of a group and a time, which sorts as these do.
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """How a group and a time are one number, which sorts as these do.
 
-    `moments` are all times that may be there, ascending; another one counts as the next of them.
+    Attributes
+    ----------
+    first, span
+        The earliest time but `ALWAYS`, microseconds, and how many numbers a group has.
+    moments
+        All times, ascending, where a number for each microsecond would be too large.
     """
-    return owners * (len(moments) + 1) + np.searchsorted(moments, times)
+
+    first: int
+    span: int
+    moments: NDArray[np.int64] | None
+
+    def keys(self, owners: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of groups and times; another time counts as the next there is."""
+        if self.moments is not None:
+            return owners * self.span + np.searchsorted(self.moments, times)
+        slots = np.clip(times, self.first, self.first + self.span - 2) - (self.first - 1)
+        slots[times == ALWAYS] = 0
+        return owners * self.span + slots
+
+    def split(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the groups and the times of numbers."""
+        owners, slots = np.divmod(keys, self.span)
+        if self.moments is not None:
+            return owners, self.moments[slots]
+        times = slots + (self.first - 1)
+        times[slots == 0] = ALWAYS
+        times[slots == self.span - 1] = NEVER
+        return owners, times
+
+
+def pairs_of(owners: NDArray[np.int64], times: NDArray[np.int64]) -> Pairs:
+    """Return how some groups and times are numbers."""
+    real = times[(times > ALWAYS) & (times < NEVER)]
+    first, last = (int(real.min()), int(real.max())) if len(real) else (0, 0)
+    span = last - first + 3
+    if (int(owners.max(initial=0)) + 1) * span < NEVER:
+        return Pairs(first, span, None)
+    moments = distinct(times)
+    return Pairs(first, len(moments) + 1, moments)
 
 
 def sum_at_changes(
@@ -235,11 +278,11 @@ def sum_at_changes(
     OverflowError
         If a sum has more than 38 digits.
     """
-    moments = distinct(times)
-    keys = keys_of(owners, times, moments)
+    pairs = pairs_of(owners, times)
+    keys = pairs.keys(owners, times)
 
     def place(group: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = np.searchsorted(keys, keys_of(group, times, moments))
+        found = np.searchsorted(keys, pairs.keys(group, times))
         return np.where(np.append(owners, _NOWHERE)[found] == group, found, _NOWHERE)
 
     return _sum_cells(steps, groups, owners, times, place)
@@ -250,6 +293,12 @@ def distinct(values: NDArray[np.int64]) -> NDArray[np.int64]:
     ordered = np.sort(values)
     found: NDArray[np.int64] = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
     return found
+
+
+def numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct values, ascending, and the place of each value among them."""
+    found = distinct(values)
+    return found, np.searchsorted(found, values)
 
 
 def _sum_cells(
@@ -383,7 +432,9 @@ def make_groups(history: History, by: str | Sequence[str]) -> Groups:
     keys = account_numbers(codes, [len(x.categories) + 1 for x in ids])
     if np.all(keys[1:] > keys[:-1]):
         return Groups(accounts[names], np.arange(len(keys)))
-    _, heads, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    ordered, numbers = numbered(keys)
+    heads = np.empty(len(ordered), np.int64)
+    heads[numbers[::-1]] = np.arange(len(keys))[::-1]
     return Groups(accounts[names].iloc[heads], numbers)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 import balance_analysis as ba
 from tests.analysis.tables import (
+    DAY,
     GENERAL,
     LARGEST,
     MARGIN,
@@ -50,3 +51,18 @@ def test_a_total_of_which_nothing_is_known_is_na_and_not_0():
     table = table_of([(*GENERAL, START, 0)])
     found = total_records(table, by=["asset_id"], start=instant(START - 1))
     assert found == [("VOTE", START - 1, None, 0, 1), ("VOTE", START, 0, 1, 0)]
+
+
+@pytest.mark.parametrize("years", [1, 60])
+def test_thousands_of_parties_over_decades_keep_their_own_times(years):
+    """So many groups and microseconds that one number holds both, and more than it holds."""
+    keys = [("VOTE", GENERAL[1], f"p{number:04}", "") for number in range(6000)]
+    ends = [(START + place, START + years * 365 * DAY - place) for place in range(len(keys))]
+    rows = [
+        (*key, at, 5 + n) for key, own in zip(keys, ends, strict=True) for n, at in enumerate(own)
+    ]
+    found = ba.totals(table_of(rows), by="party_id")
+    assert [(row[1], *row[2:4]) for row in records(found)] == [row[2:3] + row[4:] for row in rows]
+    parties = ba.summarize_parties(table_of(rows))
+    assert (parties["net"] == 1).all()
+    assert [time.value // 1000 for time in parties["last_seen"]] == [last for _, last in ends]
