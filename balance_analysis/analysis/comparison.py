@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import to_instants
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import largest, quotients
+from balance_analysis.analysis.holders import largest
 from balance_analysis.analysis.steps import as_of, check_fits, name_of
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
@@ -113,7 +113,7 @@ def compare(
         before=int128.to_balances(first, is_first),
         after=int128.to_balances(last, is_last),
         change=int128.to_balances(change, is_known),
-        change_percent=quotients(percents, map(abs, int128.integers_of(first))),
+        change_percent=int128.quotients(percents, map(abs, int128.integers_of(first))),
         state=pd.Categorical.from_codes(states, dtype=STATES),
         accounts=groups.sizes,
         unknown=np.bincount(groups.numbers[is_lacking], minlength=len(groups)),

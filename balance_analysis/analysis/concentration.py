@@ -25,8 +25,15 @@ from balance_analysis.analysis.grid import (
     to_zone,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import check_count, largest, merged, quotients
-from balance_analysis.analysis.int128 import integers_of, is_less, sum_words, take, to_balances
+from balance_analysis.analysis.holders import check_count, largest, merged
+from balance_analysis.analysis.int128 import (
+    integers_of,
+    is_less,
+    quotients,
+    sum_words,
+    take,
+    to_balances,
+)
 from balance_analysis.analysis.steps import as_of, check_fits, name_of, repeat_ids, take_ids
 from balance_analysis.analysis.totals import Groups, make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
@@ -37,7 +44,7 @@ from balance_analysis.text import moment_text
 
 def holders(
     table: pd.DataFrame | History,
-    when: Instant | None = None,
+    at: Instant | None = None,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     n: int | None = None,
@@ -52,7 +59,7 @@ def holders(
     ----------
     table
         A table of balance changes, its rows in any order.
-    when
+    at
         The instant; without a time zone in `tz`. By default just before the end of what is known,
         else at the last row.
     by
@@ -78,6 +85,8 @@ def holders(
           smallest unit), NA where none is
         - `share`: which part that is of all known balances of the asset (float64, NaN where the
           balance is unknown or all hold nothing)
+        - `cumulative_share`: which part this holder and those above it have together (float64, NaN
+          where `share` is)
         - `accounts`, `unknown`: how many accounts the holder has, and of how many of these the
           balance is unknown then, so that it is missing in `balance` (int64).
 
@@ -99,30 +108,34 @@ def holders(
     ...     "timestamp": pd.to_datetime(["2023-04-01"] * 3 + ["2023-04-09"], utc=True),
     ...     "balance": [1, 1, 6, 5],
     ... })
-    >>> holders(table, "2023-04-03", by="party_id")
-      asset_id party_id  balance  share  accounts  unknown
-    0     VOTE       b2        6   0.75         2        1
-    1     VOTE       a1        2   0.25         2        0
+    >>> holders(table, "2023-04-03", by="party_id").drop(columns="asset_id")
+      party_id  balance  share  cumulative_share  accounts  unknown
+    0       b2        6   0.75              0.75         2        1
+    1       a1        2   0.25              1.00         2        0
     """
     history = open_history(table, opening, known)
-    history, points, _ = _look(history, when, tz=tz, freq=None, start=None, end=None)
+    history, points, _ = _look(history, at, tz=tz, freq=None, start=None, end=None)
     steps, groups = history.known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
-    assets = groups.ids["asset_id"].iloc[sums.groups]
     warn_outside(history, points, sums.known.reshape(len(groups), len(points)) > 0)
-    balances = [None if x is None else int(x) for x in pa.array(sums.total).to_pylist()]
-    whole: Counter[str] = Counter()
-    for asset, balance in zip(assets, balances, strict=True):
-        whole[asset] += balance or 0
     found = pd.DataFrame(
         {
             **take_ids(groups.ids, sums.groups),
             "balance": sums.total,
-            "share": quotients(balances, [whole[asset] for asset in assets]),
             "accounts": groups.sizes[sums.groups],
             "unknown": sums.unknown,
         }
     )
+    found = largest(found, found["balance"], None)
+    assets, reached = found["asset_id"].tolist(), []
+    held = [None if x is None else int(x) for x in pa.array(found["balance"].array).to_pylist()]
+    whole: Counter[str] = Counter()
+    for asset, balance in zip(assets, held, strict=True):
+        whole[asset] += balance or 0
+        reached.append(None if balance is None else whole[asset])
+    wholes = [whole[asset] for asset in assets]
+    found.insert(len(groups.ids.columns) + 1, "share", quotients(held, wholes))
+    found.insert(len(groups.ids.columns) + 2, "cumulative_share", quotients(reached, wholes))
     return in_units(largest(found, found["balance"], n), units, history.attrs)
 
 

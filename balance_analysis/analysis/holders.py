@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -50,12 +50,6 @@ def check_count(n: int) -> None:
         raise TypeError(f"n must be a whole number, not {n!r}")
     if n < 1:
         raise ValueError(f"n must be at least 1, not {n}")
-
-
-def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:
-    """Return exact quotients of integers, each rounded once; NaN where there is none."""
-    pairs = zip(parts, wholes, strict=True)
-    return np.array([np.nan if a is None or not b else a / b for a, b in pairs], float)
 
 
 def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]:

@@ -355,3 +355,9 @@ def integers_of(words: NDArray[np.int64]) -> list[int]:
             words[:, 0].view(np.uint64).tolist(), words[:, 1].tolist(), strict=True
         )
     ]
+
+
+def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:
+    """Return exact quotients of integers, each rounded once; NaN where there is none."""
+    pairs = zip(parts, wholes, strict=True)
+    return np.array([np.nan if a is None or not b else a / b for a, b in pairs], float)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
@@ -60,6 +61,7 @@ def totals(
     freq: Frequency | Grid | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
+    share: bool = False,
     opening: pd.DataFrame | None = None,
     known: Stated | None = None,
     tz: Zone | None = None,
@@ -84,6 +86,8 @@ def totals(
     start, end
         The interval, half-open; without a time zone in `tz`. The grid is that of `balance_series`.
         Without `freq`, there is a point at `start` as well, if it is given.
+    share
+        Whether to add which part of its asset each group holds.
     opening, known, units
         As for `balance_at`.
     tz
@@ -99,6 +103,9 @@ def totals(
           smallest unit), NA where none is
         - `known`, `unknown`: of how many accounts of the group the balance is known at that time,
           and of how many it isn't, so that they are missing in `total` (int64).
+        - `share`, if asked for: `total` as a part of all known balances of the asset at that time
+          (float64, the exact quotient, rounded once; NaN where one of both is unknown or all hold
+          nothing).
 
     Raises
     ------
@@ -133,7 +140,26 @@ def totals(
         sums = sum_at_changes(steps, groups, *points)
     else:
         sums = sum_at(steps, groups, grid.points)
-    return in_units(sums_frame(groups, sums, grid.zone), units, history.attrs)
+    found = sums_frame(groups, sums, grid.zone)
+    if share:
+        found["share"] = _shares(steps, groups, make_groups(history, "asset_id"), sums)
+    return in_units(found, units, history.attrs)
+
+
+def _shares(steps: Steps, groups: Groups, assets: Groups, sums: Sums) -> NDArray[np.float64]:
+    """Return which part of all known balances of its asset each sum is."""
+    asset_of = np.zeros(len(groups), np.int64)
+    asset_of[groups.numbers] = assets.numbers
+    owners = asset_of[sums.groups]
+    points = distinct_points(owners, sums.times)
+    pairs = pairs_of(*points)
+    places = np.searchsorted(pairs.keys(*points), pairs.keys(owners, sums.times))
+    wholes = _integers(sum_at_changes(steps, assets, *points))
+    return int128.quotients(_integers(sums), (wholes[place] or 0 for place in places.tolist()))
+
+
+def _integers(sums: Sums) -> list[int | None]:
+    return [None if total is None else int(total) for total in pa.array(sums.total).to_pylist()]
 
 
 @dataclass(frozen=True, slots=True)

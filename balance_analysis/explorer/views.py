@@ -221,7 +221,7 @@ def _holders(look: Look) -> dict[str, Any]:
     history, moment = look.at(at), from_microseconds(at)
     by = ["party_id"] if look.query.by else list(ACCOUNT_KEY)
     if look.query.by:
-        found = holders(history, moment, by=by)
+        found = holders(history, moment, by=by).drop(columns="cumulative_share")
         listed = found.groupby("asset_id", observed=True).head(look.most)
     else:
         found = share(history, moment)

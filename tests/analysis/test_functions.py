@@ -431,6 +431,7 @@ RESULTS = {
         if name not in {"series", "concentrations"}
     },
     "long series": lambda table, by: ba.balance_series(table, by=by, layout="long"),
+    "shares of totals": lambda table, by: ba.totals(table, by=by, share=True),
     "internal flows": lambda table, by: ba.flows(table, by=by, internal=True),
     "candles": lambda table, by: ba.ohlc(table, "1D", by=by),
     "drawdowns": lambda table, by: ba.drawdown(table, by=by),
@@ -445,3 +446,23 @@ def test_a_column_of_ones_own_never_gives_way_to_one_of_a_result(name):
     for column in columns:
         with pytest.raises(ValueError, match=rf"by=\['{column}'\]: a result has a column"):
             RESULTS[name](table.assign(**{column: "east"}), column)
+
+
+@pytest.mark.parametrize(
+    "by", [["asset_id"], ["asset_id", "account_type"], ["asset_id", "party_id"]]
+)
+@settings(max_examples=8)
+@given(data=st.data(), book=books(moderate))
+def test_a_share_of_a_total_is_the_exact_quotient_rounded_once(by, data, book):
+    rows, opening = book
+    grid = data.draw(fixed_grids(rows, freqs=st.none() | st.builds(Fixed, st.integers(1, 9))))
+    how = {**asked(grid), "by": by, "opening": opening_frame(opening)}
+    found = ba.totals(table_of(rows), share=True, **how)
+    shares = found.pop("share")
+    pd.testing.assert_frame_equal(found, ba.totals(table_of(rows), **how))
+    members_of = oracle.groups(oracle.book(rows, opening), ASSET)
+    expected = []
+    for asset, *_, time, total, _, _ in records(found):
+        whole, _, _ = oracle.total_at(members_of[asset,], time)
+        expected.append(total / whole if total is not None and whole else None)
+    assert [None if pd.isna(share) else share for share in shares] == expected

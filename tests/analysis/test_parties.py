@@ -181,15 +181,19 @@ def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
         expected.append((*key, total, share, count + unknown, unknown))
     size, place = len(names), names.index("asset_id")
     expected.sort(key=lambda row: (row[place], row[size] is None, -(row[size] or 0)))
-    kept, seen = [], {}
+    kept, seen, reached = [], {}, {}
     for row in expected:
-        seen[row[place]] = seen.get(row[place], 0) + 1
-        if n is None or seen[row[place]] <= n:
-            kept.append(row)
+        asset, total, share = row[place], row[size], row[size + 1]
+        seen[asset] = seen.get(asset, 0) + 1
+        reached[asset] = reached.get(asset, 0) + (total or 0)
+        together = None if share is None else reached[asset] / whole[asset,]
+        if n is None or seen[asset] <= n:
+            kept.append((*row[: size + 2], together, *row[size + 2 :]))
     assert records(found) == kept
     assert dtypes_of(found) == {
         **expected_dtypes(names, amounts=["balance"]),
         "share": "float64",
+        "cumulative_share": "float64",
         "accounts": "int64",
         "unknown": "int64",
     }

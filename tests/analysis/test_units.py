@@ -126,7 +126,7 @@ ASKED = {
     "flows": {"freq": "1h"},
     "ohlc": {"freq": "1h"},
     "reconcile": {"flows": TABLE.assign(net=TABLE["balance"]), "opening": None},
-    "holders": {"when": "2024-01-01"},
+    "holders": {"at": "2024-01-01"},
     "share": {"when": "2024-01-01"},
     "summarize_accounts": {},
     "summarize_parties": {},

@@ -287,7 +287,8 @@ def test_holders_by_party_are_the_library_s(archive, explorer):
     at = 1_681_300_000_000_000
     found = ask(explorer, "holders", asset=asset, at=at, by="party")
     rows = archive.read(asset_id=asset)
-    check(found["holders"], ba.holders(rows, from_microseconds(at), by="party_id"))
+    held = ba.holders(rows, from_microseconds(at), by="party_id")
+    check(found["holders"], held.drop(columns="cumulative_share"))
     total = sum(int(row[1] or 0) for row in found["holders"]["rows"])
     assert str(total) == as_dicts(found["concentration"])[0]["total"]
 
