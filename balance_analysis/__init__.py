@@ -5,10 +5,9 @@
     with ba.Client("https://node.example.org") as client:
         table = ba.load_balance_changes(client, start="2023-04-01", end="2023-04-08")
 
-A table is a pandas frame that carries its evidence: in which time it has every row. Functions of a
-table are methods of it as well: `table.balances.at(...)`. `Archive` keeps what nodes forget,
-`balance_analysis.cluster` computes on archives of any size, `balance_analysis.service.app` serves
-one, and `balance_analysis.demo` has sample data.
+A table is a pandas frame that carries its evidence: in which time it has every row. `Archive` keeps
+what nodes forget, `balance_analysis.cluster` computes on archives of any size,
+`balance_analysis.service.app` serves one, and `balance_analysis.demo` has sample data.
 """
 
 # `__init__.pyi` lists the public names. Each is imported from its module when it is first used, so

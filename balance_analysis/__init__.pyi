@@ -4,7 +4,6 @@ from .analysis.checks import check_table, to_table
 from .analysis.comparison import compare
 from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
-from .analysis.cuts import cut_between
 from .analysis.flows import deltas, flows
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts, summarize_parties
@@ -107,7 +106,6 @@ __all__ = [
     "compare",
     "concentration",
     "confirm",
-    "cut_between",
     "deltas",
     "diagnose_node",
     "diff",

@@ -1,81 +1,43 @@
-"""The functions over a table as methods of one: `table.balances.at(...)`.
+"""What a table does itself: `table.balances.select(...)`, `.between(...)`, `.explore()`.
 
-It knows the functions by their names alone, and finds them at the package's door when they are
-called. `frame`, which makes tables, gives them the accessor; for a caller's own frames the door
-imports that, when a name of it is used beside pandas.
+`frame`, which makes tables, registers the accessor. For a caller's own frames the package does so
+when a name of it is first used.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.known import known_of
 from balance_analysis.labels import names_of
 from balance_analysis.naming import to_html, to_text
 from balance_analysis.presentation import Frame, facts_html
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant
 from balance_analysis.text import count_text, list_text, range_text, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-KINDS: Final = {
-    "levels": "at series summarize summarize_parties totals time_weighted_average ohlc drawdown",
-    "changes": "deltas flows compare",
-    "cuts": "between",
-    "shares": "holders share concentration",
-    "numbers": "to_units to_integers",
-    "names": "labelled",
-    "checks": "check check_conservation reconcile to_table",
-    "pictures": "plot plot_activity plot_averages plot_balances plot_concentration plot_drawdown "
-    "plot_flows plot_totals",
-    "files": "write_parquet write_report write_table",
-}
-"""The methods, by what they are about."""
-
 _ROWS: Final = 10
-"""How many rows are shown, the first and the last."""
+"""Maximum number of rows shown, the first and the last."""
 
-_SHORT: Final = {
-    "at": "balance_at",
-    "between": "cut_between",
-    "check": "check_table",
-    "plot": "plot_balances",
-    "series": "balance_series",
-    "summarize": "summarize_accounts",
-}
-METHODS: Final = {
-    name: _SHORT.get(name, name) for names in KINDS.values() for name in names.split()
-}
-"""Of each method the function that it is."""
+
+def _module(name: str) -> Any:  # noqa: ANN401 - a module
+    """Import a module that itself needs tables, when it is used."""
+    return importlib.import_module(f"{__package__}.{name}")
 
 
 class BalancesAccessor:
-    """Every function that takes a table first, as a method; see the functions.
+    """Parts of a table that keep what it knows, and a page to explore it.
 
     Raises
     ------
     AttributeError
         On a frame that lacks a column of a table.
-
-    Examples
-    --------
-    >>> import balance_analysis as ba
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({
-    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
-    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
-    ...     "balance": [5, 7],
-    ... })
-    >>> table.balances.at("2023-04-02")[["party_id", "balance"]]
-      party_id  balance
-    0       a1        5
     """
 
     def __init__(self, table: pd.DataFrame) -> None:
@@ -87,20 +49,108 @@ class BalancesAccessor:
             )
         self._table = table
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a function of this package
-        if name not in METHODS:
-            raise AttributeError(f".balances has no {name!r}; it has {', '.join(METHODS)}")
-        return MethodType(getattr(sys.modules[__package__], METHODS[name]), self._table)
+    def select(
+        self,
+        *,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+    ) -> pd.DataFrame:
+        """Return the rows of some accounts.
+
+        Parameters
+        ----------
+        asset_id
+            One asset: its id or its symbol.
+        party_ids, market_ids
+            Whole ids, short forms such as `c2071f…76b5`, unique beginnings of four characters or
+            more, or own names; one may be given as plain text.
+        account_types
+            Names such as `ACCOUNT_TYPE_GENERAL` or `general`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            All rows of the accounts that every filter selects, with the index and the columns of
+            the table. Its attrs say what the table knows of these accounts.
+
+        Raises
+        ------
+        ValueError
+            If a word stands for nothing in the table, or may stand for several things.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import balance_analysis as ba
+        >>> table = pd.DataFrame({
+        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+        ...     "party_id": ["alice", "berta"], "market_id": "",
+        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+        ...     "balance": [5, 7],
+        ... })
+        >>> table.balances.select(party_ids="alic")["balance"].tolist()
+        [5]
+        """
+        selection = _module("analysis.selection")
+        chosen: pd.DataFrame = selection.select(
+            self._table,
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
+        )
+        return chosen
+
+    def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:
+        """Return the changes of a table in [start, end), and the opening of each account.
+
+        Functions give the same of the result, over its interval, as of the whole table. A mask by
+        `timestamp` would drop what accounts held before its rows.
+
+        Parameters
+        ----------
+        start, end
+            The interval, half-open; without a time zone UTC. By default from the beginning to the
+            end of what is known, else from the first row to just after the last one.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A table: the rows in [start, end), and of each account its last row before `start`,
+            under its own timestamp. Its attrs say the `start`, and what is known.
+
+        Raises
+        ------
+        ValueError
+            If `start` is not before `end`.
+        CheckError
+            If two rows of one account and timestamp differ in balance.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import balance_analysis as ba
+        >>> table = pd.DataFrame({
+        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+        ...     "market_id": "", "balance": [5, 7],
+        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+        ... })
+        >>> part = table.balances.between("2023-04-02", "2023-04-08")
+        >>> ba.deltas(part)[["timestamp", "balance", "delta"]]
+                          timestamp  balance  delta
+        0 2023-04-03 00:00:00+00:00        7      2
+        """
+        part: pd.DataFrame = _module("analysis.selection").between(self._table, start, end)
+        return part
 
     def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
         """Show the table in a notebook as a page to explore: `write_report`, with its options."""
         with TemporaryDirectory() as folder:
             page = Path(folder, "report.html")
-            self.write_report(page, **options)
+            _module("report.report").write_report(self._table, page, **options)
             return Frame(page.read_text(encoding="utf-8"))
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *METHODS]
 
     def __repr__(self) -> str:
         facts = (f"{name}: {value}" for name, value in self._facts())
@@ -122,4 +172,3 @@ class BalancesAccessor:
         if not times.empty:
             yield "from", range_text(times.min(), times.max())
         yield "known", "nothing tells" if known is None else spans_text(known) or "nothing"
-        yield from ((kind, names.replace(" ", ", ")) for kind, names in KINDS.items())

@@ -170,6 +170,7 @@ class Archive:
         *,
         start: Instant | None = None,
         end: Instant | None = None,
+        opening: bool = False,
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
         **filters: Unpack[FilterKeywords],
@@ -184,6 +185,8 @@ class Archive:
         asset_id, party_ids, market_ids, account_types, assets, labels
             As for `load_balance_changes`; names are by default those that the archive keeps, and
             the ids that it has may be short.
+        opening
+            Whether to add each account's last row before `start`, under its own timestamp.
         columns
             Which columns of the table to return, in this order; fewer are read faster.
         partial
@@ -206,7 +209,7 @@ class Archive:
             is not before `end`.
         """
         check_columns(columns)
-        how: Any = {"start": start, "end": end, "partial": partial}
+        how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
         return self._ask(filters, lambda x, accounts: x.read(accounts, columns, **how))
 
     @takes_filters

@@ -15,14 +15,43 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.accessor import BalancesAccessor
+from balance_analysis.known import join_notes
 from balance_analysis.naming import DataFrame, check_frame
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    ATTRS_KEY,
+    BALANCE_DIGITS,
+    COLUMNS,
+    ID_TYPE,
+)
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 
 pd.api.extensions.register_dataframe_accessor("balances")(BalancesAccessor)
+
+
+class Table(DataFrame):
+    """A table whose attrs `pandas.concat` joins: pandas itself keeps them only where all agree."""
+
+    @property
+    def _constructor(self) -> type[Table]:
+        return Table
+
+    def __finalize__(
+        self,
+        other: Any,  # noqa: ANN401 - pandas' own
+        method: str | None = None,
+        **kwargs: Any,  # noqa: ANN401 - pandas' own
+    ) -> Table:
+        super().__finalize__(other, method=method, **kwargs)  # type: ignore[misc]
+        if method == "concat" and {*COLUMNS} <= {*self.columns}:
+            notes = [part.attrs.get(ATTRS_KEY) for part in other.input_objs]
+            if any(note != notes[0] for note in notes):
+                join_notes(self, other.input_objs)
+        return self
 
 
 def to_arrow(table: pd.DataFrame) -> pa.Table:
@@ -190,7 +219,7 @@ def frame_from(
     columns: dict[str, Any] = dict(zip(ACCOUNT_KEY, ids, strict=True))
     columns["timestamp"] = pd.array(times, dtype=TIMESTAMP_DTYPE, copy=False)
     columns["balance"] = pd.arrays.ArrowExtensionArray(balances)
-    return DataFrame(columns, copy=False)
+    return Table(columns, copy=False)
 
 
 def categories_of(

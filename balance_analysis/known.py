@@ -1,19 +1,22 @@
-"""What a table knows: the stretches of time of which it has every change, and how many rows.
+"""What a table knows: since when it has every change, for which time, and how many rows.
 
 Rows alone don't say what they leave out. A load notes what each node that answered could know,
-files and archives keep it, `attrs` carry it through selections of rows, and whatever computes or
-draws goes by it: in a stretch that is not known, a balance may have changed without a row.
+files and archives keep it, and `attrs` carry it. Every function goes by it: outside of the known
+intervals a balance may have changed without a row.
 
-pandas carries attrs through every selection, also through one that takes rows out of accounts, of
-which what attrs tell is untrue from then on. So whatever makes a table notes how many rows each
-account has, and whatever opens one compares. The note is one text, which pandas copies for nothing.
+A table has every change from its `start` on. Its older rows are *openings*: of each account the
+last row before `start`. They tell what was held at `start`, and are no changes of the interval.
+
+pandas copies attrs to every selection, even to one that took rows out of accounts. So a table also
+notes how many rows each account has, and whoever opens it compares.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balance_analysis.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
+from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, to_microseconds
-from balance_analysis.spans import Span, between, joined
-from balance_analysis.text import count_text, iso_text
+from balance_analysis.spans import EVER, Span, between, joined, overlap
+from balance_analysis.text import iso_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,19 +39,20 @@ EVIDENCE_KEY: Final = "evidence"
 """Where it has the evidence from which these intervals follow: JSON as one text; `None` of rows
 that were selected from those that it was of."""
 
+START_KEY: Final = "start"
+"""Where it has the moment from which on the table has every change, as ISO 8601 in UTC."""
+
 NOTHING_BEFORE_KEY: Final = "nothing_before"
-"""Where it says that no account held anything before the table's first known interval."""
+"""Where it says that an account without an opening held nothing at the start."""
 
 ROWS_KEY: Final = "account_rows"
 """Where `attrs[ATTRS_KEY]` has them, packed: base64 of a word of 64 bits for each account."""
 
-_COUNT: Final = np.uint64(24)
-"""Bits of a word that count rows; above them stands a digest of the account's ids."""
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+"""An odd constant, 2**64 over the golden ratio, that spreads the bits of a time."""
 
-_MASK: Final = np.uint64((1 << 24) - 1)
-
-_ALL: Final = slice(None)
-_Places = slice | NDArray[np.int64]
+_LOW: Final = np.uint64(24)
+"""Bits of a word that are a digest of an account's times; those above are one of its ids."""
 
 Known = tuple[Span, ...]
 """Known intervals, half-open, in microseconds, ascending; none touches the next."""
@@ -106,22 +111,36 @@ def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
     return between(known, to_microseconds(metadata["start"]), to_microseconds(metadata["end"]))
 
 
-def note_stated(table: pd.DataFrame, stated: Stated) -> None:
-    """Note in a table's attrs intervals that somebody states as known, in place of evidence."""
-    note_known(table, to_known(stated))
-    table.attrs[ATTRS_KEY].pop(EVIDENCE_KEY, None)
-    note_rows(table)
+def note_known(
+    table: pd.DataFrame,
+    known: Iterable[Span] | None,
+    *,
+    start: int | None = None,
+    nothing_before: bool = False,
+) -> None:
+    """Note in a table's attrs what it knows, in place of evidence.
 
-
-def note_known(table: pd.DataFrame, known: Iterable[Span], *, nothing_before: bool = False) -> None:
-    """Note the known intervals in a table's attrs, in place of the evidence that these have.
-
-    `nothing_before` says that no account held anything before the first of them.
+    Parameters
+    ----------
+    table
+        The table.
+    known
+        The known intervals; `None` for all time.
+    start
+        The moment from which on it has every change; `None` keeps what is noted.
+    nothing_before
+        Whether an account without an opening held nothing at the start.
     """
-    metadata: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {}), KNOWN_KEY: known_json(known)}
-    for name in (EVIDENCE_KEY, NOTHING_BEFORE_KEY):
+    metadata: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {})}
+    for name in (KNOWN_KEY, EVIDENCE_KEY, NOTHING_BEFORE_KEY):
         metadata.pop(name, None)
-    table.attrs[ATTRS_KEY] = {**metadata, **({NOTHING_BEFORE_KEY: True} if nothing_before else {})}
+    if known is not None:
+        metadata[KNOWN_KEY] = known_json(known)
+    if start is not None:
+        metadata[START_KEY] = iso_text(start)
+    if nothing_before:
+        metadata[NOTHING_BEFORE_KEY] = True
+    table.attrs[ATTRS_KEY] = metadata
 
 
 def note_evidence(table: pd.DataFrame, evidence: Evidence) -> None:
@@ -142,10 +161,18 @@ def evidence_json(evidence: Evidence) -> dict[str, Any]:
 
 
 def read_evidence(metadata: object) -> Evidence | None:
-    """Return the evidence in a table's attrs or a file's note; `None` where there is none.
+    """Return the evidence in a table's attrs or a file's note, from the start on.
 
-    Intervals that a caller stated are the caller's word: their node has no origin.
+    `None` where there is none. Intervals that a caller stated are the caller's word: their node has
+    no origin.
     """
+    evidence = _whole_evidence(metadata)
+    start = start_of(metadata)
+    return evidence if evidence is None or start is None else evidence.within(start, EVER[1])
+
+
+def _whole_evidence(metadata: object) -> Evidence | None:
+    """Return the evidence that also tells whether the openings still held at the start."""
     known = read_known(metadata)
     if not isinstance(metadata, dict) or known is None:
         return None
@@ -153,7 +180,13 @@ def read_evidence(metadata: object) -> Evidence | None:
         text = metadata[EVIDENCE_KEY]
         return _evidence_of(text) if isinstance(text, str) else None
     answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
-    return Evidence(answers=tuple(answers), from_first_block=_says_nothing_before(metadata))
+    return Evidence(answers=tuple(answers), from_first_block=says_nothing_before(metadata))
+
+
+def start_of(metadata: object) -> int | None:
+    """Return from when on a table has every change, microseconds; `None` where nothing says."""
+    start = metadata.get(START_KEY) if isinstance(metadata, dict) else None
+    return to_microseconds(start) if isinstance(start, str) else None
 
 
 def without_evidence(metadata: object) -> object:
@@ -174,7 +207,7 @@ def known_by_account(metadata: object) -> tuple[Known | None, tuple[SetAside, ..
     The moment of a bad row is no known interval. But if its account can be read, all changes of
     every other account are known then.
     """
-    evidence = read_evidence(metadata)
+    evidence = _whole_evidence(metadata)
     if evidence is None:  # of a selection the known intervals alone are left
         return read_known(metadata), ()
     return tuple(evidence.complete_for_others), evidence.set_aside
@@ -189,25 +222,15 @@ def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence 
     there: it proves nothing of the rest, as nobody knows which accounts these are.
     """
     metadata = table.attrs.get(ATTRS_KEY)
-    evidence = read_evidence(metadata)
-    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
-    if evidence is None or not isinstance(note, str):
+    evidence, noted = read_evidence(metadata), _noted(metadata)
+    if evidence is None or noted is None:
         return evidence
-    rows = table.copy(deep=False)
-    rows.attrs = {}
-    if not is_sorted:
-        rows = rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
-    heads, counts = _counted(rows)
-    kept = _words(rows, counts, heads)
-    return evidence if np.array_equal(kept, _read(note)[0][:-1]) else None
+    words, _ = _words_of(table if is_sorted else _in_order(table))
+    return evidence if np.array_equal(np.sort(words), noted) else None
 
 
-def has_nothing_before(*frames: pd.DataFrame | None) -> bool:
-    """Whether one of frames tells that no account held anything before it."""
-    return any(_says_nothing_before(getattr(x, "attrs", {}).get(ATTRS_KEY)) for x in frames)
-
-
-def _says_nothing_before(metadata: object) -> bool:
+def says_nothing_before(metadata: object) -> bool:
+    """Whether attrs say that an account without an opening held nothing at the start."""
     return isinstance(metadata, dict) and metadata.get(NOTHING_BEFORE_KEY) is True
 
 
@@ -216,35 +239,14 @@ def known_json(known: Iterable[Span]) -> list[list[str]]:
     return _Shared([*map(iso_text, span)] for span in known)
 
 
-def note_rows(table: pd.DataFrame, counts: NDArray[np.int64] | None = None) -> None:
-    """Note in a table's attrs how many rows each account has, beside what these tell already.
+def note_rows(table: pd.DataFrame) -> None:
+    """Note in a table's attrs which rows each account has, beside what these say already.
 
-    Parameters
-    ----------
-    table
-        Rows in the table's order; those of one account and timestamp count once.
-    counts
-        How many rows each account has, in their order; by default they are counted.
+    The rows stand in the table's order; those of one account and timestamp count once.
     """
-    metadata, table = table.attrs.setdefault(ATTRS_KEY, {}), table.copy(deep=False)
-    table.attrs = {}  # which pandas copies with each column that is taken
-    heads, counts = _counted(table) if counts is None else (np.cumsum(counts) - counts, counts)
-    words = _words(table, counts, heads)
-    # Of accounts whose digests are the same, nothing is told.
-    same = np.diff(words >> _COUNT, prepend=np.uint64(0), append=np.uint64(0)) == 0
-    kept = words[~(same[:-1] | same[1:])].astype("<u8")
-    metadata[ROWS_KEY] = base64.b64encode(kept.tobytes()).decode()
-
-
-def _counted(table: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each account's rows begin, and how many they are."""
-    times = table["timestamp"].to_numpy("M8[us]")
-    codes = [table[name].array.codes for name in ACCOUNT_KEY]
-    is_head = np.ones(len(times), bool)
-    is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
-    heads = np.flatnonzero(is_head)
-    is_head[1:] |= times[1:] != times[:-1]
-    return heads, np.add.reduceat(is_head, heads, dtype=np.int64) if len(heads) else heads
+    words, count = _words_of(table)
+    packed = base64.b64encode(np.sort(words).astype("<u8").tobytes()).decode()
+    table.attrs.setdefault(ATTRS_KEY, {})[ROWS_KEY] = f"{count} {packed}"
 
 
 def noted_rows(metadata: object) -> int | None:
@@ -252,73 +254,153 @@ def noted_rows(metadata: object) -> int | None:
     if not isinstance(metadata, dict):
         return None
     note, rows = metadata.get(ROWS_KEY), metadata.get("rows")
-    return _read(note)[1] if isinstance(note, str) else rows if isinstance(rows, int) else None
+    if isinstance(note, str) and (count := note.partition(" ")[0]).isdecimal():
+        return int(count)
+    return rows if isinstance(rows, int) else None
 
 
-def lost_rows(metadata: object, accounts: pd.DataFrame, counts: NDArray[np.int64]) -> str | None:
-    """Return how many rows were taken out of accounts, in words; `None` where none was.
-
-    Parameters
-    ----------
-    metadata
-        What the table's attrs tell.
-    accounts, counts
-        The accounts that it has, and how many rows each.
-    """
-    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
-    if not isinstance(note, str):
-        return None
-    noted, total = _read(note)
-    if total == counts.sum():
-        return None
-    words = _words(accounts, counts)
-    there = noted[np.minimum(np.searchsorted(noted, words & ~_MASK), len(noted) - 1)]
-    lost = (there & _MASK).astype(np.int64) - (words & _MASK).astype(np.int64)
-    lost = lost[(there >> _COUNT == words >> _COUNT) & (lost > 0)]
-    if not len(lost):
-        return None
-    return f"{count_text(int(lost.sum()), 'row')} of {count_text(len(lost), 'account')}"
-
-
-def deselected(metadata: object, accounts: pd.DataFrame, others: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which of other accounts had rows in a table that was selected from, and have none now.
+def are_changed(
+    metadata: object, accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
+) -> NDArray[np.bool_] | None:
+    """Return which accounts lost or gained rows since their table was made; `None` if none did.
 
     Parameters
     ----------
     metadata
-        What the attrs of the table of `accounts` tell.
-    accounts, others
-        Accounts, ids as text or categories of it.
+        What the table's attrs say.
+    accounts, heads, times
+        The accounts that it has now, where the rows of each begin, and their times.
     """
-    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
-    if not isinstance(note, str):
-        return np.zeros(len(others), bool)
-    asked = _digests_of(others.astype("category"))
-    return np.isin(asked, _read(note)[0] & ~_MASK) & ~np.isin(asked, _digests_of(accounts))
+    noted = _noted(metadata)
+    if noted is None or not len(accounts):
+        return None
+    is_changed: NDArray[np.bool_] = ~np.isin(_words(accounts, heads, times), noted)
+    return is_changed if is_changed.any() else None
+
+
+def note_cut(
+    cut: pd.DataFrame, whole: pd.DataFrame, known: Iterable[Span], start: int, end: int
+) -> None:
+    """Note in the attrs of a part of a table, [start, end) with openings, what it knows.
+
+    Parameters
+    ----------
+    cut
+        The part, in the table's order, with the attrs of the whole.
+    whole
+        The table.
+    known
+        The known intervals up to `end`, for a table without evidence.
+    start, end
+        The interval, microseconds.
+    """
+    metadata = whole.attrs.get(ATTRS_KEY)
+    evidence = None if table_evidence(whole, is_sorted=True) is None else _whole_evidence(metadata)
+    if evidence is None:
+        note_known(cut, known, nothing_before=says_nothing_before(metadata))
+        if isinstance(metadata, dict) and EVIDENCE_KEY in metadata:
+            cut.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
+    else:
+        note_evidence(cut, evidence.within(EVER[0], end))
+    bounds = {START_KEY: iso_text(start), "end": iso_text(end), "rows": len(cut)}
+    cut.attrs[ATTRS_KEY] = {**cut.attrs[ATTRS_KEY], **bounds}
+    note_rows(cut)
+
+
+def note_accounts(chosen: pd.DataFrame, whole: pd.DataFrame, filters: Filters) -> None:
+    """Note in the attrs of all rows of some accounts of a table what it knows of them."""
+    metadata = whole.attrs.get(ATTRS_KEY)
+    if table_evidence(whole) is None or (evidence := _whole_evidence(metadata)) is None:
+        return  # the notes of the table are true of whole accounts
+    note_evidence(chosen, evidence.narrow(filters))
+    note_rows_of(chosen)
+
+
+def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
+    """Note in the attrs of the rows of several tables what these know together.
+
+    Tables of the same filters know what any of them does, from its own start on. Others know only
+    what each of them does. A part without notes, or one that lost rows, is no part of what is
+    noted, so functions find that its accounts have changed.
+    """
+    notes = [part.attrs.get(ATTRS_KEY) for part in parts]
+    table.attrs[ATTRS_KEY] = {**next((x for x in notes if isinstance(x, dict)), {})}
+    if not all(_has_its_rows(part) for part in parts):
+        return
+    starts = [(start, place) for place, x in enumerate(notes) if (start := start_of(x)) is not None]
+    evidence = [table_evidence(part) for part in parts]
+    if all(evidence) and len({each.filters for each in evidence if each}) == 1:
+        if starts:
+            evidence[min(starts)[1]] = _whole_evidence(notes[min(starts)[1]])
+        note_evidence(table, reduce(or_, (each for each in evidence if each)))
+    else:
+        knows = [read_known(note) for note in notes]
+        note_known(table, reduce(overlap, (x for x in knows if x is not None), [EVER]))
+        table.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
+    if starts:
+        table.attrs[ATTRS_KEY][START_KEY] = iso_text(min(starts)[0])
+    note_rows_of(table)
+
+
+def _has_its_rows(table: pd.DataFrame) -> bool:
+    """Whether a table notes rows, and each of its accounts has all of them."""
+    noted = _noted(table.attrs.get(ATTRS_KEY))
+    return noted is not None and bool(np.isin(_words_of(_in_order(table))[0], noted).all())
+
+
+def note_rows_of(table: pd.DataFrame) -> None:
+    """Note which rows each account has, of rows in any order."""
+    ordered = _in_order(table)
+    note_rows(ordered)
+    table.attrs[ATTRS_KEY] |= ordered.attrs[ATTRS_KEY]
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    rows = table.copy(deep=False)
+    rows.attrs = {}  # which pandas copies with each column that is taken
+    rows = rows.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
+    return rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
 
 
 @lru_cache(maxsize=8)
-def _read(note: str) -> tuple[NDArray[np.uint64], int]:
-    """Return the words of a note, ascending, one at least, and how many rows they count."""
+def _unpacked(note: str) -> NDArray[np.uint64]:
     try:
-        words = np.frombuffer(base64.b64decode(note), "<u8").astype(np.uint64)
+        return np.frombuffer(base64.b64decode(note), "<u8").astype(np.uint64)
     except ValueError:  # of a file that others wrote
-        words = np.empty(0, np.uint64)
-    return np.append(words, ~np.uint64(0)), int((words & _MASK).sum())
+        return np.empty(0, np.uint64)
+
+
+def _noted(metadata: object) -> NDArray[np.uint64] | None:
+    """Return the words that attrs note, ascending; `None` where they note none."""
+    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
+    return _unpacked(note.partition(" ")[2]) if isinstance(note, str) else None
+
+
+def _words_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:
+    """Return a word for each account of rows in the table's order, and how many rows there are."""
+    table = table.copy(deep=False)
+    table.attrs = {}
+    times = table["timestamp"].to_numpy("M8[us]").view(np.int64)
+    codes = [table[name].array.codes for name in ACCOUNT_KEY]
+    is_head = np.ones(len(times), bool)
+    is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
+    is_first = is_head.copy()
+    is_first[1:] |= times[1:] != times[:-1]
+    heads = np.flatnonzero(is_head[is_first])
+    kept = table if is_first.all() else table[is_first]
+    return _words(kept.iloc[heads], heads, times[is_first]), int(np.count_nonzero(is_first))
 
 
 def _words(
-    accounts: pd.DataFrame, counts: NDArray[np.int64], heads: _Places = _ALL
+    accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return accounts, of the rows `heads`, with how many rows each has, ascending."""
-    words: NDArray[np.uint64] = _digests_of(accounts, heads) | (counts.astype(np.uint64) & _MASK)
-    words.sort()
-    return words
-
-
-def _digests_of(accounts: pd.DataFrame, heads: _Places = _ALL) -> NDArray[np.uint64]:
-    """Return a digest of each account, of the rows `heads`, as it stands in words."""
+    """Return a digest of each account and of the times of its rows."""
     from pandas.util import hash_pandas_object  # noqa: PLC0415 - pandas takes long
 
-    digests: Any = hash_pandas_object(accounts[ACCOUNT_KEY].iloc[heads], index=False)
-    return digests.to_numpy() & ~_MASK  # type: ignore[no-any-return]
+    ids: Any = hash_pandas_object(accounts[ACCOUNT_KEY], index=False)
+    mixed = times.astype(np.uint64) * _MIX
+    mixed ^= mixed >> np.uint64(31)
+    mixed *= _MIX
+    sums = np.add.reduceat(mixed, heads) if len(heads) else mixed
+    words: NDArray[np.uint64] = (ids.to_numpy() >> _LOW << _LOW) | (sums >> np.uint64(40))
+    return words

@@ -122,7 +122,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
     map_parallel(fill, range(len(blocks)))
     ids = (categories_of(accounts[name].chunk(0), counts) for name in ACCOUNT_KEY)
     table = frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
-    note_rows(table, counts)
+    note_rows(table)
     return table
 
 

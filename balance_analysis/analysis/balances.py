@@ -27,6 +27,7 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import (
     ALWAYS,
+    NEVER,
     Steps,
     as_of,
     cut,
@@ -35,8 +36,8 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import NOTHING_BEFORE_KEY, Stated
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, from_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, Instant
+from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text, spans_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
@@ -52,10 +53,8 @@ _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 def balance_at(
     table: pd.DataFrame | History,
-    when: Instant | Iterable[Instant],
+    at: Instant | Iterable[Instant],
     *,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Return the balance of every account at one instant, or at each of many.
@@ -64,19 +63,8 @@ def balance_at(
     ----------
     table
         A table of balance changes, its rows in any order.
-    when
-        The instant, or several; without a time zone UTC. A row at exactly `when` counts.
-    opening
-        What accounts held before the table's rows: one row per account with `ACCOUNT_KEY`,
-        `balance` (decimal128(38, 0), NA = unknown) and, if known, `since`: the moment that set the
-        balance, before which it is unknown. Without it, the balance holds for all time before the
-        account's first row. This function returns such a frame; its attrs tell until when it holds.
-    known
-        Intervals [start, end) in which the table has every change, without a time zone in UTC; by
-        default those that its attrs tell, `attrs["balance_analysis"]["known"]`, as loads, files and
-        archives note them. Outside of these a balance may have changed without a row: what was
-        seen before is unknown from there on, until the account's next row. A table that tells
-        nothing is taken to have every change.
+    at
+        The instant, or several; without a time zone UTC. A row at exactly that time counts.
     units
         The assets, as `to_units` takes them, or `True` for the table's own: amounts are then
         float64, in whole units, NaN where unknown.
@@ -84,22 +72,21 @@ def balance_at(
     Returns
     -------
     pandas.DataFrame
-        One row per account of `table` and `opening`, sorted by `ACCOUNT_KEY` (category of str):
+        One row per account of `table`, sorted by `ACCOUNT_KEY` (category of str):
         `balance` (decimal128(38, 0), in the asset's smallest unit, NA where it is unknown, as the
         account has no row yet or may have changed since) and `since` (datetime64[us, UTC], the
         timestamp of the row that set it, NaT where unknown). For several instants one row per
         account and instant, in the order in which they were given, with `timestamp`
-        (datetime64[us, UTC]) before `balance`. Where a `known` interval ends, that is what was
-        held until then, even if a change in that very microsecond is not in the table. A moment
-        outside of all of them, at which no balance is known, is told as a warning.
+        (datetime64[us, UTC]) before `balance`. Where a known interval of the table ends, that is
+        what was held until then, even if a change in that very microsecond is not in the table. A
+        warning names a moment outside of all known intervals at which no balance is known.
 
     Raises
     ------
     CheckError
-        If two rows of one account and timestamp differ in balance, or `opening` has a balance from
-        within an account's rows that is none of them.
+        If two rows of one account and timestamp differ in balance.
     ValueError, TypeError
-        If an instant is none, or `opening` is no such frame.
+        If an instant is none.
 
     Examples
     --------
@@ -121,22 +108,20 @@ def balance_at(
     2       b2 2023-04-02 00:00:00+00:00     <NA>
     3       b2 2023-04-10 00:00:00+00:00        1
     """
-    history = open_history(table, opening, known)
-    return in_units(held_at(history, when, warns=True), units, history.attrs)
+    history = open_history(table)
+    return in_units(held_at(history, at, warns=True), units, history.attrs)
 
 
 def held_at(
     table: pd.DataFrame | History,
     when: Instant | Iterable[Instant],
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     *,
     warns: bool = False,
 ) -> pd.DataFrame:
     """Return what `balance_at` does, without its warning unless it is wanted."""
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
-    history = open_history(table, opening, known).at(points)
+    history = open_history(table).at(points)
     steps = history.steps
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
@@ -153,13 +138,7 @@ def held_at(
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
         }
     )
-    if is_one:
-        result = result.drop(columns="timestamp")
-        at = int(points[0])
-        at += at not in {end for _, end in history.known or ()}
-        metadata = {NOTHING_BEFORE_KEY: True} if at <= history.nothing_until else {}
-        result.attrs[ATTRS_KEY] = {"at": from_microseconds(at).isoformat(), **metadata}
-    return result
+    return result.drop(columns="timestamp") if is_one else result
 
 
 def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[np.bool_]) -> None:
@@ -167,7 +146,7 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
 
     `known_at` says for each account and point whether the balance is known.
     """
-    known = history.known
+    known = [*clipped(history.known or (), history.start, NEVER)]
     if not known or not len(known_at):
         return
     for at in points[~known_at.any(axis=0)].tolist():
@@ -187,8 +166,6 @@ def balance_series(
     start: Instant | None = None,
     end: Instant | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     layout: Layout = "wide",
     tz: Zone | None = None,
     units: Units | None = None,
@@ -212,10 +189,6 @@ def balance_series(
     by
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
         "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     layout
         "wide": a column for each account. "long": a row for each account and point.
     tz
@@ -234,7 +207,7 @@ def balance_series(
 
         Long: `ACCOUNT_KEY` (category of str), `timestamp`, `balance` and `state` (category of str),
         sorted by account and time. States: "observed", the account has a row at exactly that time;
-        "carried", the balance is that of an earlier row; "opening", it comes from `opening`;
+        "carried", the balance is that of an earlier row; "opening", it comes from an opening;
         "unknown", the balance is NA. Without `freq` each account has its own rows only, and
         `start` if it is given. Where the balance may have changed without a row, as `known` has
         it, the state is "unknown" too.
@@ -245,7 +218,7 @@ def balance_series(
         If `start` is not before `end`, `freq` or `tz` is none, or the result doesn't fit into
         memory.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -271,7 +244,7 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = open_history(table, opening, known)
+    history = open_history(table)
     grid = history.grid(freq, start=start, end=end, tz=tz)
     steps = merged(history.at_points(grid), by).known_steps()
     if freq is None and layout == "long":

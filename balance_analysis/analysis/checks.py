@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
-from balance_analysis.known import Stated, note_stated
+from balance_analysis.known import Stated, note_known, note_rows, read_known, to_known
 from balance_analysis.naming import check_frame
 from balance_analysis.rows import account_numbers, by_account_and_time
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
 _REBUILD: Final = "make a table of it with to_table"
 
@@ -69,34 +69,17 @@ def check_table(table: pd.DataFrame) -> None:
     _refuse(table, negative, below, "it is never negative, so look into where the rows come from")
 
 
-def check_opening(opening: pd.DataFrame) -> pd.DataFrame:
-    """Return the accounts of opening balances, as text, if they are such.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no frame, lacks a column or an id, or has an account twice.
-    """
-    if not isinstance(opening, pd.DataFrame):
-        raise TypeError(f"opening must be a pandas DataFrame, not {type(opening).__name__}")
-    missing = [name for name in (*ACCOUNT_KEY, "balance") if name not in opening]
-    if missing:
-        raise ValueError(
-            f"opening has no column {', '.join(missing)}; balance_at makes such frames"
-        )
-    keys = opening[ACCOUNT_KEY].astype("str")
-    if keys.isna().to_numpy().any():
-        raise ValueError("opening has an account with a missing id; no market is '', not missing")
-    if keys.duplicated().any():
-        twice = keys.loc[keys.duplicated()].iloc[0].to_dict()
-        raise ValueError(f"opening has more than one balance of the account {twice}")
-    return keys
-
-
-def to_table(table: pd.DataFrame, *, known: Stated | None = None) -> pd.DataFrame:
+def to_table(
+    table: pd.DataFrame,
+    *,
+    known: Stated | None = None,
+    start: Instant | None = None,
+    nothing_before: bool = False,
+) -> pd.DataFrame:
     """Return a frame of balance changes as a table: typed, sorted, each row once.
 
-    Every function that takes a table does this by itself.
+    Every function that takes a table does this by itself. Here you also say what your own rows
+    know; without a word, a table is taken to have every change.
 
     Parameters
     ----------
@@ -105,19 +88,27 @@ def to_table(table: pd.DataFrame, *, known: Stated | None = None) -> pd.DataFram
         (without a time zone UTC), balances as integers, `decimal.Decimal`, Arrow decimals or text
         of digits. Rows that agree in all six columns count once; other columns are left out.
     known
-        Intervals [start, end) in which the frame has every change of all accounts, as you state; by
-        default as its attrs have them.
+        Intervals [start, end) in which the frame has every change of all accounts, without a time
+        zone in UTC. Outside of them a balance is unknown until the account's next row. By default
+        as the frame's attrs have them.
+    start
+        The moment from which on the frame has every change. Older rows are openings: of each
+        account the last row before `start`, under its own timestamp. They say what was held at
+        `start`, and are no changes. Where `known` has a gap between an opening and `start`, the
+        balance at `start` is unknown. By default as the frame's attrs have it.
+    nothing_before
+        Whether an account without an opening held nothing before its first row.
 
     Returns
     -------
     pandas.DataFrame
-        A table, with a fresh index and the frame's attrs.
+        A table, with a fresh index and the frame's attrs, which say what it knows.
 
     Raises
     ------
     ValueError
         If a column or a value is missing, or a value doesn't fit its column, or `known` are no
-        intervals.
+        intervals, or `start` no moment.
     TypeError
         If a column is of another kind, such as floats as balances.
     CheckError
@@ -138,8 +129,12 @@ def to_table(table: pd.DataFrame, *, known: Stated | None = None) -> pd.DataFram
     """
     made = merge_duplicates(sort_rows(table))
     made.attrs = dict(table.attrs)
-    if known is not None:
-        note_stated(made, known)
+    metadata = made.attrs.get(ATTRS_KEY)
+    if known is not None or start is not None or nothing_before:
+        spans = read_known(metadata) if known is None else to_known(known)
+        since = None if start is None else to_microseconds(start)
+        note_known(made, spans, start=since, nothing_before=nothing_before)
+        note_rows(made)
     return made
 
 

@@ -17,7 +17,6 @@ from balance_analysis.analysis.holders import largest
 from balance_analysis.analysis.steps import as_of, check_fits, name_of
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 STATES: Final = pd.CategoricalDtype(
@@ -33,8 +32,6 @@ def compare(
     at: tuple[Instant, Instant],
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Return what came, went and changed between two moments, the largest changes first.
@@ -48,8 +45,6 @@ def compare(
     by
         The columns that make a holder, within each asset: those of an account by default;
         "party_id", "account_type" or "asset_id" for their sums. See `holders`.
-    opening, known
-        As for `balance_at`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
@@ -75,7 +70,7 @@ def compare(
     OverflowError
         If a sum or a change has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -93,7 +88,8 @@ def compare(
     1       a1       4      5       1            25.0  changed
     """
     points = _to_points(at)
-    history = open_history(table, opening, known)
+    history = open_history(table)
+    history.warn_of_quiet()
     steps, groups = history.at(points).known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
     first, last = int128.words_of(pa.array(sums.total)).reshape(-1, 2, 2).swapaxes(0, 1)

@@ -37,7 +37,6 @@ from balance_analysis.analysis.int128 import (
 from balance_analysis.analysis.steps import as_of, check_fits, name_of, repeat_ids, take_ids
 from balance_analysis.analysis.totals import Groups, make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import moment_text
 
@@ -48,8 +47,6 @@ def holders(
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     n: int | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -70,7 +67,7 @@ def holders(
         Accounts that belong to nobody, such as pools, have the party "network".
     n
         How many holders of each asset, at most; by default all, also those that hold nothing.
-    opening, known, units
+    units
         As for `balance_at`.
     tz
         The time zone of an instant without one. By default UTC.
@@ -97,7 +94,7 @@ def holders(
     OverflowError
         If a sum has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -113,7 +110,8 @@ def holders(
     0       b2        6   0.75              0.75         2        1
     1       a1        2   0.25              1.00         2        0
     """
-    history = open_history(table, opening, known)
+    history = open_history(table)
+    history.warn_of_quiet()
     history, points, _ = _look(history, at, tz=tz, freq=None, start=None, end=None)
     steps, groups = history.known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
@@ -148,8 +146,6 @@ def share(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -170,10 +166,6 @@ def share(
         is unknown while that of one of its accounts is.
     freq, start, end
         A grid instead of instants: that of `balance_series`.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
     units
@@ -197,7 +189,7 @@ def share(
     OverflowError
         If a total has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -214,7 +206,7 @@ def share(
     1       b2        1   0.25        1
     2       c3     <NA>    NaN        1
     """
-    held = _hold(table, holders, opening, known, when, freq=freq, start=start, end=end, tz=tz)
+    held = _hold(table, holders, when, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(held.history, by)
     totals, unknown = _add_up(held, groups, held.is_known)
     cells, balances = held.cells(groups), integers_of(held.words)
@@ -240,8 +232,6 @@ def concentration(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -253,7 +243,7 @@ def concentration(
     ----------
     table
         A table of balance changes, its rows in any order.
-    when, by, holders, freq, start, end, opening, known, tz
+    when, by, holders, freq, start, end, tz
         See `share`.
     n
         How many of the largest holders `largest` is of.
@@ -282,7 +272,7 @@ def concentration(
     OverflowError
         If a total has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -299,7 +289,7 @@ def concentration(
     0      4        2        0     0.75       0.625  0.25
     """
     check_count(n)
-    held = _hold(table, holders, opening, known, when, freq=freq, start=start, end=end, tz=tz)
+    held = _hold(table, holders, when, freq=freq, start=start, end=end, tz=tz)
     groups = make_groups(held.history, by)
     is_held = held.is_known & is_less(np.zeros_like(held.words), held.words)
     totals, unknown = _add_up(held, groups, is_held)
@@ -354,12 +344,10 @@ class _Held:
 def _hold(
     table: pd.DataFrame | History,
     by: str | Sequence[str],
-    opening: pd.DataFrame | None,
-    known: Stated | None,
     when: Instant | Iterable[Instant] | None,
     **asked: Any,  # noqa: ANN401 - see `_look`
 ) -> _Held:
-    history, points, times = _look(open_history(table, opening, known), when, **asked)
+    history, points, times = _look(open_history(table), when, **asked)
     history = merged(history, by)
     steps = history.known_steps()
     check_cells(len(steps), len(points))

@@ -22,7 +22,6 @@ from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.known import Stated
 from balance_analysis.presentation import Record
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
@@ -81,9 +80,7 @@ class ConservationReport(Record):
         return {"blocks": self.blocks, "moves": dict(self._findings())}
 
 
-def check_conservation(
-    table: pd.DataFrame, *, opening: pd.DataFrame | None = None, known: Stated | None = None
-) -> ConservationReport:
+def check_conservation(table: pd.DataFrame) -> ConservationReport:
     """Tell at which blocks the total of an asset's accounts moves.
 
     What an account gives another one gets, so the total over all accounts of an asset, EXTERNAL
@@ -95,12 +92,6 @@ def check_conservation(
     table
         A table of balance changes, its rows in any order: all accounts of an asset, or each
         transfer to those that are left out shows as a move.
-    opening
-        What accounts held before the table's rows: see `balance_at`. Without it, an account's first
-        row counts as if nothing had been held before, which `first_rows` tells.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`. A block with
-        an account's first row behind a stretch that is not known isn't looked at.
 
     Returns
     -------
@@ -113,7 +104,7 @@ def check_conservation(
     OverflowError
         If a delta or a sum has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -136,7 +127,7 @@ def check_conservation(
     1       a1 2023-04-05 00:00:00+00:00        2     -1
     2       b2 2023-04-01 00:00:00+00:00        0   <NA>
     """
-    rows = _without_external(row_deltas(open_history(table, opening, known)))
+    rows = _without_external(row_deltas(open_history(table)))
     cells, _ = _cells(rows, _BLOCK)
     is_behind_gap = rows["delta"].isna() & rows[ACCOUNT_KEY].duplicated()
     rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
@@ -166,8 +157,6 @@ def reconcile(
     table: pd.DataFrame | History,
     flows: pd.DataFrame,
     *,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Compare balance changes with an independent list of flows, and return what differs.
@@ -180,10 +169,6 @@ def reconcile(
         What accounts got and gave, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
         `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
         flows of one account and timestamp add up.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
@@ -196,7 +181,7 @@ def reconcile(
         0 (decimal128(38, 0), in the asset's smallest unit), and `reason` (category of str): "no
         row" for a flow, "no flow" for a row that changes a balance, or "other amount".
 
-        An account's first row has no delta unless `opening` tells what was before it, so it isn't
+        An account's first row has no delta unless an opening says what was before it, so it isn't
         compared, and neither is the first one behind a stretch that is not known, nor a flow in
         such a stretch; `attrs["balance_analysis"]["not_compared"]` tells how many these are.
         EXTERNAL accounts, whose balances nodes don't keep, are left out.
@@ -210,7 +195,7 @@ def reconcile(
     OverflowError
         If a delta, a sum of flows or a difference has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -224,7 +209,7 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    history = open_history(table, opening, known)
+    history = open_history(table)
     rows = _without_external(row_deltas(history))
     ledger = _read_flows(flows)
     texts = dict.fromkeys(ACCOUNT_KEY, "str")

@@ -35,7 +35,6 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Groups, make_groups, numbered, pairs_of
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -51,8 +50,6 @@ Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unk
 def deltas(
     table: pd.DataFrame | History,
     *,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Return a table with the difference of each balance to the account's row before it.
@@ -61,10 +58,6 @@ def deltas(
     ----------
     table
         A table of balance changes, its rows in any order.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
@@ -72,7 +65,7 @@ def deltas(
     -------
     pandas.DataFrame
         The columns of a table, sorted, and `delta` (decimal128(38, 0), in the asset's smallest
-        unit): NA on an account's first row, unless `opening` tells what was before it, and on the
+        unit): NA on an account's first row, unless an opening says what was before it, and on the
         first one behind a stretch that is not known. Rows that came sorted, such as a selection of
         a table, keep their index; others get a new one.
 
@@ -81,7 +74,7 @@ def deltas(
     OverflowError
         If a delta has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -98,7 +91,7 @@ def deltas(
     1       a1 2023-04-03 00:00:00+00:00        7      2
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
-    history = open_history(table, opening, known)
+    history = open_history(table)
     found = row_deltas(history)
     found.attrs = dict(history.attrs)
     return in_units(found, units, history.attrs)
@@ -126,8 +119,6 @@ def flows(
     by: str | Sequence[str] = ACCOUNT_KEY,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     layout: Layout = "long",
     value: Flow = "net",
     internal: bool = False,
@@ -154,10 +145,6 @@ def flows(
         period of the first row, or of what is known, to the end of what is known, else to that of
         the period of the last row: days begin at midnight, other fixed frequencies count from
         1970-01-01 by the clocks of `tz`.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     layout
         "long": a row for each group and period that has a row of the table. "wide": a column for
         each group, and a row for each period.
@@ -186,7 +173,7 @@ def flows(
         - `changes`: the rows whose balance differs from the account's row before it (int64).
         - `active`: the accounts that have such a row (int64).
         - `unknown`: the rows whose delta is unknown, as they are an account's first, or the first
-          behind a stretch that is not known, and `opening` doesn't tell what was before: what came
+          behind a stretch that is not known, and no opening says what was before: what came
           with them is in no flow (int64).
 
         Wide: the index is the `start` of every period of the interval (datetime64[us, tz]); the
@@ -203,7 +190,7 @@ def flows(
         If `by` names other columns, `start` is not before `end`, `freq`, `tz`, `layout` or `value`
         is none, or the wide layout doesn't fit into memory.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -229,7 +216,7 @@ def flows(
     values = [*AMOUNTS, *[INTERNAL] * internal, *COUNTS]
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
-    history = open_history(table, opening, known)
+    history = open_history(table)
     grid = history.grid(freq, start=start, end=end, tz=tz)
     if layout == "long":
         found = sum_flows(history, grid, by, internal=internal)

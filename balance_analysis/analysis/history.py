@@ -1,10 +1,9 @@
-"""A table opened: its rows, what was before them, and as far as that is known.
+"""A table opened for arithmetic: its accounts as step functions, and what is known of them.
 
-It is the one way in: `open_history` checks and sorts the rows and puts the opening balances before
-them, once. Whatever is computed or drawn takes that. A balance that was seen at one moment is known
-at a later one if every change between the two is in the table: see `balance_analysis.known`. A
-table that states nothing is taken at its word. Of one that rows were taken out of, nothing is known
-but the rows that are left: see `balance_analysis.known`.
+`open_history` checks and sorts the rows once; whatever is computed or drawn takes a history. A
+balance that was seen at one moment is known at a later one if every change between the two is in
+the table. A table that says nothing of itself is taken to have every change. Of an account that
+lost rows since the table was made, only the rows that are left are known.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import (
-    check_opening,
     is_typed,
     merge_duplicates,
     microseconds,
@@ -29,70 +28,64 @@ from balance_analysis.analysis.checks import (
     sorted_ids,
 )
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
-from balance_analysis.analysis.opening import from_nothing, with_opening
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.evidence import SetAside
 from balance_analysis.known import (
+    EVIDENCE_KEY,
     Known,
-    Stated,
-    deselected,
-    has_nothing_before,
+    are_changed,
     known_by_account,
-    lost_rows,
-    to_known,
+    says_nothing_before,
+    start_of,
 )
 from balance_analysis.labels import Names, names_in
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
-from balance_analysis.spans import between
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
+from balance_analysis.spans import between, clipped
+from balance_analysis.text import count_text, moment_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a table and its opening balances tell of their accounts.
+    """A table that was checked, and what it knows.
 
-    Every function of this package that takes a table takes a history in its place: it then has its
-    opening and its known intervals with it, and isn't checked again.
+    Every function of this package that takes a table takes a history in its place, and doesn't
+    check it again.
 
     Attributes
     ----------
     rows
-        The table, as `frame.to_frame` makes it, without attrs.
+        The table's changes, as `frame.to_frame` makes them, without openings and attrs.
     steps
-        Its accounts and those of the opening, as step functions that hold as if every change were
-        known.
+        Its accounts as step functions that hold as if every change were known.
     known
         The intervals in which every change is known; `None` where nothing says.
-    opened_at
-        Up to when the opening balances hold, microseconds.
-    nothing_until
-        Up to when an account without a row held nothing, microseconds; `ALWAYS` where that is not
-        known of any time.
     attrs
         The table's own attrs.
     given
         The frame as it was given, for the columns that it has besides those of a table.
     extent
-        When the table's first and its last row are, microseconds; nothing where it has none.
+        The times of the first and of the last change, microseconds; empty where there is none.
     set_aside
         Bad rows that were left out: the balance of their account is unknown from then on; of all
         accounts where it can't be read.
+    is_changed
+        Which accounts lost or gained rows since the table was made; `None` if none did.
     """
 
     rows: pd.DataFrame
     steps: Steps
     known: Known | None
-    opened_at: int
-    nothing_until: int
     attrs: dict[Any, Any]
     given: pd.DataFrame
     extent: NDArray[np.int64]
     set_aside: tuple[SetAside, ...] = ()
+    is_changed: NDArray[np.bool_] | None = None
 
     @property
     def accounts(self) -> pd.DataFrame:
-        """`ACCOUNT_KEY` of each account, sorted, those of the opening too."""
+        """`ACCOUNT_KEY` of each account, sorted, also of those that have an opening alone."""
         return self.steps.accounts
 
     @property
@@ -178,32 +171,60 @@ class History:
         """
         if isinstance(freq, Grid):
             return freq
-        return make_grid(self.extent, freq=freq, start=start, end=end, tz=tz, known=self.known)
+        known = None if self.known is None else [*clipped(self.known, self.start, NEVER)]
+        return make_grid(self.extent, freq=freq, start=start, end=end, tz=tz, known=known)
+
+    @property
+    def start(self) -> int:
+        """The moment from which on the table has every change; `ALWAYS` where nothing says."""
+        start = start_of(self.attrs.get(ATTRS_KEY))
+        return ALWAYS if start is None else start
+
+    @property
+    def lacks_quiet(self) -> str | None:
+        """What to say of accounts that were quiet, if the table can't have them."""
+        if self.known is None or self.start == ALWAYS or not self.steps.is_row.all():
+            return None
+        if says_nothing_before(self.attrs.get(ATTRS_KEY)):
+            return None
+        if any(since < self.start <= until for since, until in self.known):
+            return None  # openings were asked for
+        return (
+            f"accounts without a change since {moment_text(self.start)} are not in the table, so "
+            "they are left out: load or read it with opening=True"
+        )
+
+    def warn_of_quiet(self) -> None:
+        """Warn, once for a table, if what is added up lacks accounts that were quiet."""
+        if said := self.lacks_quiet:
+            _warn_once(said, str(self.attrs[ATTRS_KEY].get(EVIDENCE_KEY)))
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
         """Return the history of some of the accounts, of which as much is known as before."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
         rows = self.rows[is_kept[self.steps.is_row]].reset_index(drop=True)
+        changed = None if self.is_changed is None else self.is_changed[is_wanted]
         steps = self.steps.select(is_wanted)
         ids = {name: steps.accounts[name].array.categories for name in steps.accounts}
         rows = rows.assign(
             **{str(n): rows[n].array.set_categories(wanted) for n, wanted in ids.items()}
         )
-        return replace(self, rows=rows, steps=steps, extent=steps.extent)
+        return replace(self, rows=rows, steps=steps, extent=steps.extent, is_changed=changed)
 
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
         steps = self.steps
-        if self.known is None or not len(steps.times) or steps.valid_until is not None:
+        is_told = self.known is None and self.is_changed is None
+        if is_told or not len(steps.times) or steps.valid_until is not None:
             return steps
-        gaps = [gap for gap in between(self.known, ALWAYS, NEVER) if gap[0] < until]
-        seen = steps.times if steps.is_row.all() else self._last_seen()
-        is_later = not gaps or gaps[-1][1] <= int(seen[steps.heads].min()) + 1
+        gaps = [] if self.known is None else between(self.known_since_ever, ALWAYS, NEVER)
+        gaps = [gap for gap in gaps if gap[0] < until]
+        is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
-        if is_later and not of_accounts:
+        if is_later and not of_accounts and self.is_changed is None:
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
-        after = np.minimum(seen, NEVER - 1) + 1
+        after = np.minimum(steps.times, NEVER - 1) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
         for bad in of_accounts:
@@ -211,8 +232,19 @@ class History:
             valid_until[places] = np.minimum(
                 valid_until[places], np.maximum(after[places], bad.span[0])
             )
+        if self.is_changed is not None:
+            places = np.repeat(self.is_changed, np.diff(steps.bounds))
+            valid_until[places] = after[places]
         valid_until[valid_until >= steps.nexts] = NEVER
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
+
+    @property
+    def known_since_ever(self) -> Known:
+        """The known intervals, the first one from ever where nothing was held before it."""
+        known = self.known or ()
+        if known and says_nothing_before(self.attrs.get(ATTRS_KEY)):
+            return (ALWAYS, known[0][1]), *known[1:]
+        return known
 
     def _places_before(self, bad: SetAside) -> NDArray[np.int64]:
         """Return the balances of a bad row's account that the row may follow."""
@@ -247,28 +279,17 @@ class History:
             The edges of the periods, microseconds.
         """
         begins, stops = edges[:-1], edges[1:]
-        is_known = are_known(self.known, begins, stops)[period]
+        is_known = are_known(self.known, begins, stops)[period] & (begins >= self.start)[period]
+        if self.is_changed is not None:
+            is_known &= ~np.isin(of, groups[self.is_changed])
         for bad in self.set_aside:
             start, end = bad.span
             is_its = np.isin(of, groups[self._is_of(bad)])
             is_known &= ~(is_its & ((begins < end) & (stops > start))[period])
         return is_known
 
-    def _last_seen(self) -> NDArray[np.int64]:
-        """Return up to when each balance was seen: a row's at its time, an opening's before it."""
-        steps = self.steps
-        opened = np.flatnonzero(~steps.is_row & (steps.times < NEVER))
-        seen = steps.times.copy()
-        until = np.maximum(seen[opened], self.opened_at - 1)
-        seen[opened] = np.minimum(until, steps.nexts[opened] - 1)
-        return seen
 
-
-def open_history(
-    table: pd.DataFrame | History,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
-) -> History:
+def open_history(table: pd.DataFrame | History) -> History:
     """Return the history that a table tells.
 
     Parameters
@@ -276,33 +297,55 @@ def open_history(
     table
         A table of balance changes, its rows in any order; identical duplicates count once. Where it
         is a table already, that costs nothing. A history is returned as it is.
-    opening, known
-        See `balance_at`.
 
     Raises
     ------
     CheckError
-        If two rows of one account and timestamp differ in balance, or an opening balance
-        contradicts the rows.
+        If two rows of one account and timestamp differ in balance.
     TypeError, ValueError
-        If `table` is no table, `opening` no frame of opening balances, or `known` no pairs of
-        moments.
+        If it is no table.
     """
     if isinstance(table, History):
         return table
     rows, steps = _read_table(table)
-    spans, bad = _known_now(table, steps) if known is None else (to_known(known), ())
-    if opening is not None:
-        check_opening(opening)
-        gone = deselected(table.attrs.get(ATTRS_KEY), steps.accounts, opening[ACCOUNT_KEY])
-        opening = opening[~gone]
-        steps = with_opening(steps, opening)
-    opened_at, until = _opened_at(opening, spans), _nothing_until(table, opening, spans)
-    if opened_at <= until:
-        steps = from_nothing(steps)
+    metadata = table.attrs.get(ATTRS_KEY)
+    known, bad = known_by_account(metadata)
+    is_changed = are_changed(metadata, steps.accounts, steps.heads, steps.times)
+    if is_changed is not None:
+        logger.warning(
+            "%s lost or gained rows since the table was made: between the rows that are left, "
+            "their balances are unknown. To cut a table in time: table.balances.between(start, "
+            "end); to note that rows of your own are complete: to_table(table, known=...)",
+            count_text(int(is_changed.sum()), "account"),
+        )
+    start = start_of(metadata)
+    if start is not None:
+        steps = replace(steps, is_row=steps.times >= start)
+    if says_nothing_before(metadata):
+        steps = _from_nothing(steps)
     given = rows if {*COLUMNS} >= {*table} else table
+    rows = rows if start is None or steps.is_row.all() else rows[microseconds(rows) >= start]
     attrs = dict(table.attrs)
-    return History(rows, steps, spans, opened_at, until, attrs, given, steps.extent, bad)
+    return History(rows, steps, known, attrs, given, steps.extent, bad, is_changed)
+
+
+@lru_cache(maxsize=256)
+def _warn_once(said: str, _: str) -> None:
+    """Warn, unless the same was said of a table of the same evidence."""
+    logger.warning("%s", said)
+
+
+def _from_nothing(steps: Steps) -> Steps:
+    """Return steps of which each account without an opening held nothing before its first row."""
+    heads = steps.heads[steps.is_row[steps.heads]]
+    before = np.cumsum(np.append(0, steps.is_row[steps.heads]))
+    return Steps(
+        steps.accounts,
+        steps.bounds + before,
+        np.insert(steps.times, heads, ALWAYS),
+        np.insert(steps.words, heads, 0, axis=0),
+        np.insert(steps.is_row, heads, False),
+    )
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
@@ -330,20 +373,6 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         int128.words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
-
-
-def _known_now(table: pd.DataFrame, steps: Steps) -> tuple[Known | None, tuple[SetAside, ...]]:
-    """Return what a table knows, and its bad rows; nothing where rows were taken out of it."""
-    metadata = table.attrs.get(ATTRS_KEY)
-    lost = lost_rows(metadata, steps.accounts, np.diff(steps.bounds))
-    if lost is None:
-        return known_by_account(metadata)
-    logger.warning(
-        "the table lost %s since it was made, so only the rows that are left are known. To cut a "
-        "table in time, use: cut, opening = table.balances.between(start, end)",
-        lost,
-    )
-    return (), ()
 
 
 def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
@@ -381,28 +410,6 @@ def _is_ascending(accounts: pd.DataFrame) -> bool:
         is_less |= tied & (codes[:-1] < codes[1:])
         tied &= codes[:-1] == codes[1:]
     return bool(is_less.all())
-
-
-def _nothing_until(table: pd.DataFrame, opening: pd.DataFrame | None, known: Known | None) -> int:
-    """Return up to when an account without a row held nothing, as far as no gap is before.
-
-    A table says so of the time before its first known interval, an opening of that before its
-    moment.
-    """
-    if not has_nothing_before(table, opening):
-        return ALWAYS
-    since = _opened_at(opening if has_nothing_before(opening) else None, known)
-    gaps = [] if known is None else between(known, since, NEVER)
-    return gaps[0][0] if gaps else NEVER
-
-
-def _opened_at(opening: pd.DataFrame | None, known: Known | None) -> int:
-    """Return up to when opening balances hold, as their attrs tell; else up to what is known."""
-    metadata = None if opening is None else opening.attrs.get(ATTRS_KEY)
-    at = metadata.get("at") if isinstance(metadata, dict) else None
-    if at is not None:
-        return to_microseconds(at)
-    return known[0][0] if known else ALWAYS + 1
 
 
 def are_known(

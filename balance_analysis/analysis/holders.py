@@ -88,6 +88,7 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     names = group_names(by, history.columns)
     if {*names} == {*history.accounts}:
         return history
+    history.warn_of_quiet()
     steps, groups = history.known_steps(), make_groups(history, names)
     numbers, times, _, _ = events(steps)
     row_owners = groups.numbers[steps.numbers[steps.is_row]]

@@ -26,7 +26,6 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
 )
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text
 
@@ -40,8 +39,6 @@ def ohlc(
     start: Instant | None = None,
     end: Instant | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -61,10 +58,6 @@ def ohlc(
     by
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
         "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
     units
@@ -84,7 +77,7 @@ def ohlc(
     ValueError
         If `start` is not before `end`, or `freq` or `tz` is none.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -100,7 +93,7 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    history = merged(open_history(table, opening, known), by)
+    history = merged(open_history(table), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
@@ -138,8 +131,6 @@ def drawdown(
     table: pd.DataFrame | History,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Return how far each balance lies below the highest one of its account so far.
@@ -151,10 +142,6 @@ def drawdown(
     by
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
         "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
-    opening
-        What accounts held before the table's rows: see `balance_at`. It can be a peak too.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
@@ -163,7 +150,7 @@ def drawdown(
     pandas.DataFrame
         One row for each row of the table, sorted: `ACCOUNT_KEY` (category of str), `timestamp`,
         `balance`, `peak`, the highest balance up to then, `peak_at`, when it was first reached
-        (datetime64[us, UTC]; NaT where `opening` doesn't tell), and `depth`, peak - balance.
+        (datetime64[us, UTC]), and `depth`, peak - balance.
         Amounts are decimal128(38, 0), in the asset's smallest unit. Behind a stretch that is not
         known, `peak`, `peak_at` and `depth` are missing: in it, there may have been a higher one.
         The index is as of `deltas`.
@@ -173,7 +160,7 @@ def drawdown(
     OverflowError
         If a depth has more than 38 digits, which only negative balances can make.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -190,7 +177,7 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    history = merged(open_history(table, opening, known), by)
+    history = merged(open_history(table), by)
     found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
     is_known = found["is_known"]
     result = history.rows.assign(
@@ -224,8 +211,6 @@ def time_weighted_average(
     *,
     freq: Frequency | Grid | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     partial: bool = False,
     tz: Zone | None = None,
     units: Units | None = None,
@@ -249,10 +234,6 @@ def time_weighted_average(
     by
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
         "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     partial
         Whether a period of which a part is unknown has the average of its known part.
     tz
@@ -275,7 +256,7 @@ def time_weighted_average(
     ValueError
         If `start` is not before `end`, or `freq` or `tz` is none.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -296,7 +277,7 @@ def time_weighted_average(
     0       a1        6        1.000
     1       b2        1        0.875
     """
-    history = merged(open_history(table, opening, known), by)
+    history = merged(open_history(table), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
@@ -314,8 +295,8 @@ def time_weighted_average(
     if not partial and 2 * lacking > len(is_known):
         logger.warning(
             "%s of %s are unknown, because the balance is unknown in a part of the period: before "
-            "the account's first row, or where changes may be missing. opening= tells what was "
-            "before; partial=True averages the known part",
+            "the account's first row, or where changes may be missing. partial=True averages the "
+            "known part",
             f"{lacking:,}",
             count_text(len(is_known), "average"),
         )

@@ -31,7 +31,6 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import Stated
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 _COLUMNS: Final = (
@@ -47,8 +46,6 @@ def summarize_accounts(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Summarise what the balance of each account did in [start, end).
@@ -61,17 +58,13 @@ def summarize_accounts(
     start, end
         The interval, half-open; without a time zone UTC. By default from the table's first row to
         the end of what is known, else to just after its last row.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change: see `balance_at`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per account of the table and `opening`, also for one that is quiet in the interval,
+        One row per account of the table, also for one that is quiet in the interval,
         sorted by `ACCOUNT_KEY` (category of str), with
 
         - `first_seen`, `last_seen`: timestamps of the account's first and last row in the interval
@@ -95,7 +88,7 @@ def summarize_accounts(
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
         `opening` of an account that has no row before `start`, every amount of one that has no
-        row before `end`, unless `opening` tells; and what may have changed in a stretch that is
+        row before `end`; and what may have changed in a stretch that is
         not known.
 
     Raises
@@ -105,7 +98,7 @@ def summarize_accounts(
     OverflowError
         If a delta or a sum has more than 38 digits; the message names the account.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -119,7 +112,7 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    history = open_history(table, opening, known)
+    history = open_history(table)
     return in_units(summarize(history, ACCOUNT_KEY, start, end), units, history.attrs)
 
 
@@ -129,15 +122,13 @@ def summarize_parties(
     by: str | Sequence[str] = "party_id",
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
     """Summarise what the accounts of each party, together, did in [start, end).
 
     Parameters
     ----------
-    table, start, end, opening, known, units
+    table, start, end, units
         As for `summarize_accounts`.
     by
         The columns that make a party, within each asset: see `holders`.
@@ -175,7 +166,7 @@ def summarize_parties(
        accounts  closing  inflow  outflow  internal
     0         2        6       1        0         3
     """
-    history = open_history(table, opening, known)
+    history = open_history(table)
     return in_units(summarize(history, by, start, end), units, history.attrs)
 
 

@@ -34,7 +34,6 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.known import Stated
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import moment_text
@@ -62,8 +61,6 @@ def totals(
     start: Instant | None = None,
     end: Instant | None = None,
     share: bool = False,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -88,7 +85,7 @@ def totals(
         Without `freq`, there is a point at `start` as well, if it is given.
     share
         Whether to add which part of its asset each group holds.
-    opening, known, units
+    units
         As for `balance_at`.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
@@ -115,7 +112,7 @@ def totals(
         If `by` names other columns, `start` is not before `end`, `freq` or `tz` is none, or the
         result doesn't fit into memory.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -132,7 +129,8 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    history = open_history(table, opening, known)
+    history = open_history(table)
+    history.warn_of_quiet()
     grid = history.grid(freq, start=start, end=end, tz=tz)
     steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
     if freq is None:
@@ -220,7 +218,7 @@ def change_points(
     from_start
         Whether there is a point at the start as well, for each group.
     with_events
-        Whether there are points where opening balances begin and balances cease to be known, too.
+        Whether there are points where openings begin and balances cease to be known, too.
 
     Returns
     -------

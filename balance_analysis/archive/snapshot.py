@@ -53,8 +53,8 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, IncompleteError, SnapshotGoneError
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of, to_columns
-from balance_analysis.known import ROWS_KEY, Known, note_evidence
+from balance_analysis.frame import frame_of, to_arrow, to_columns
+from balance_analysis.known import ROWS_KEY, START_KEY, Known, note_evidence, note_rows
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
@@ -68,7 +68,7 @@ from balance_analysis.schema import (
     to_microseconds,
 )
 from balance_analysis.spans import EVER, Span, clipped
-from balance_analysis.text import moment_text, range_text, spans_text
+from balance_analysis.text import iso_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -496,10 +496,21 @@ class Snapshot:
         *,
         start: Instant | None = None,
         end: Instant | None = None,
+        opening: bool = False,
         partial: bool = False,
     ) -> pd.DataFrame:
         """Return balance changes as a table: see `Archive.read`."""
-        return read_frame(self.scan(filters, start, end, partial=partial), columns)
+        table = read_frame(self.scan(filters, start, end, partial=partial), columns)
+        if not opening or {*columns} != {*COLUMNS}:
+            return table
+        begin, stop = self.interval(start, end, partial=partial)
+        seen = combine_accounts(self._look(filters, self.files_since(begin, begin), COLUMNS))
+        rows = pa.concat_tables([canonical(seen.select(COLUMNS)), to_arrow(table)])
+        opened = frame_of(canonical(rows))
+        note_evidence(opened, self.evidence.narrow(filters).within(EVER[0], stop))
+        opened.attrs[ATTRS_KEY][START_KEY] = iso_text(begin)
+        note_rows(opened)
+        return opened
 
     def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
         """Return the balance of every account at an instant: see `Archive.balance_at`."""

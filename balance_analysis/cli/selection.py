@@ -163,7 +163,7 @@ class Selection(options.AccountOptions):
         from balance_analysis.analysis.history import open_history
         from balance_analysis.archive.snapshot import TAKE
 
-        how = {**self.bounds, **asdict(self.filters), **self.names.keywords()}
+        how = {**self.bounds, **asdict(self.filters), **self.names.keywords(), "opening": True}
         try:
             table = archive.read(**how)
         except IncompleteError as error:
@@ -172,11 +172,7 @@ class Selection(options.AccountOptions):
             said = str(error).removesuffix(f"; {TAKE}")
             messages.say(f"Incomplete, as --partial allows: {said}")
             table = archive.read(**how, partial=True)
-        if (start := self.bounds["start"]) is None:
-            return open_history(table)
-        before = start - dt.timedelta(microseconds=1)
-        opening = archive.balance_at(before, partial=True, **asdict(self.filters))
-        return open_history(table, opening)
+        return open_history(table)
 
     def _missing(self, found: pd.DataFrame) -> str:
         """Return which of the filters left no account, in words; nothing where none is so."""

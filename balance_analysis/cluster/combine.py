@@ -92,9 +92,7 @@ def _name(frame: pd.DataFrame, names: Sequence[str], what: str, row: int) -> str
     return f"the {what} of {name_of(frame[list(names)], row)} at {moment}"
 
 
-def total_changes(
-    table: pd.DataFrame, *, opening: pd.DataFrame | None, by: Sequence[str], grid: Grid
-) -> pd.DataFrame:
+def total_changes(table: pd.DataFrame, *, by: Sequence[str], grid: Grid) -> pd.DataFrame:
     """Return by how much the totals of groups change, and when, from nothing on.
 
     Returns
@@ -104,7 +102,7 @@ def total_changes(
         `total`, where what is not known is 0; `known`, of how many accounts the balance is known;
         `accounts`, which all come at the grid's start; and `rows`, 1 where the group has a row.
     """
-    history = open_history(table, opening)
+    history = open_history(table)
     groups, steps = make_groups(history, by), history.at_points(grid).known_steps()
     points = change_points(steps, groups, grid, from_start=True, with_events=True)
     sums = sum_at_changes(steps, groups, *points)

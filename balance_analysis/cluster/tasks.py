@@ -19,7 +19,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.analysis.checks import check_opening
 from balance_analysis.analysis.grid import check_cells, make_grid, memory
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.analysis.units import in_units
@@ -110,7 +109,7 @@ def _work(
     """Return how many rows a slice has, and what a function makes of them."""
     with in_one_thread():  # as many slices are worked on at once as there are threads to do it
         table = scan.read(share.part)
-        result = function(table, opening=share.opening)
+        result = function(table)
         return len(table), result
 
 
@@ -156,7 +155,7 @@ class Job:
         ValueError
             If they don't fit there, or the rows of a task not where it runs.
         """
-        texts = None if self.opening is None else check_opening(self.opening)[list(FILE_KEY)]
+        texts = None
         with running(self.client) as pool, reporting(self.progress) as show:
             found = pool.map(Scan.accounts, self.scan.split(_FILES))
             counts = combine_accounts(

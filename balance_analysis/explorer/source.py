@@ -23,7 +23,7 @@ from balance_analysis.archives import Archive
 from balance_analysis.assets import Assets, rank_assets
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of
+from balance_analysis.frame import frame_of, to_arrow
 from balance_analysis.known import Known, note_evidence
 from balance_analysis.labels import Labels, Names
 from balance_analysis.rows import account_heads, canonical
@@ -52,7 +52,7 @@ _GROUPS: Final = 8
 
 Edges = NDArray[np.int64] | None
 
-Opening = pd.DataFrame | None
+Also = pd.DataFrame | None
 
 Check = Callable[[], None]
 
@@ -92,10 +92,10 @@ class TableState:
         self._notes = notes or {}
 
     def rows(
-        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
+        self, filters: Filters, span: Span, *, edges: Edges, also: Also, check: Check
     ) -> History:
         """Return rows: see `ArchiveState`. Of accounts that are there before the end, all are."""
-        del edges, opening
+        del edges, also
         check()
         accounts, steps = self.history.accounts, self.history.steps
         begins = steps.times[steps.heads]
@@ -161,13 +161,13 @@ class ArchiveState:
         self.labels: Labels = names.labels
 
     def rows(
-        self, filters: Filters, span: Span, *, edges: Edges, opening: Opening, check: Check
+        self, filters: Filters, span: Span, *, edges: Edges, also: Also, check: Check
     ) -> History:
         """Return the balance changes of some accounts in a span, microseconds.
 
         Of each account the last one before it is among them; there may be others. With `edges`,
         ascending, there may be only those that tell the balances at these and just before the end,
-        and what they moved by in between. Accounts of `opening` are there in any case. `check` is
+        and what they moved by in between. The rows `also` are there in any case. `check` is
         called between files and parts; what it raises ends the reading.
         """
         files = self._snapshot.files_since(*span)
@@ -186,10 +186,11 @@ class ArchiveState:
                 raise ViewTooLargeError(
                     f"this view needs more than {MOST_ROWS:,} rows: choose a shorter range"
                 )
+        parts += [] if also is None else [to_arrow(also)]
         # An account's rows stand in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
         note_evidence(table, self._snapshot.evidence.narrow(filters))
-        return open_history(table, opening)
+        return open_history(table)
 
     def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:
         """Return rows of a file; where the ends of its days are enough, maybe only these."""

@@ -36,10 +36,10 @@ from balance_analysis.explorer.frames import (
     with_keys,
 )
 from balance_analysis.explorer.source import (
+    Also,
     ArchiveState,
     Check,
     Edges,
-    Opening,
     State,
     UnknownAssetError,
     completeness,
@@ -92,10 +92,10 @@ class Look:
     check: Check = go_on
     most: int = MOST_LISTED
 
-    def rows(self, span: Span, *, edges: Edges = None, opening: Opening = None) -> History:
+    def rows(self, span: Span, *, edges: Edges = None, also: Also = None) -> History:
         """Return what is told of all accounts of the asset, or of all: see `ArchiveState`."""
         filters, check = Filters(self.query.asset or None), self.check
-        return self.state.rows(filters, span, edges=edges, opening=opening, check=check)
+        return self.state.rows(filters, span, edges=edges, also=also, check=check)
 
     def of(self, accounts: Sequence[Key], start: int) -> History:
         """Return what is told from a moment on of some accounts; others may be there."""
@@ -103,7 +103,7 @@ class Look:
         asset = assets[0] if len({*assets}) == 1 else None
         filters = Filters(asset, *(tuple(set(ids)) for ids in (parties, markets, kinds)))
         span = start, self.query.end
-        return self.state.rows(filters, span, edges=None, opening=None, check=self.check)
+        return self.state.rows(filters, span, edges=None, also=None, check=self.check)
 
     def at(self, moment: int) -> History:
         """Return what tells what every account of the asset, or of all, held at a moment."""
@@ -281,11 +281,11 @@ def _totals(look: Look) -> dict[str, Any]:
 def _flows(look: Look) -> dict[str, Any]:
     query, found = look.query, []
     name, grid = fitting_grid(query.start, query.end, BARS)
-    accounts: pd.DataFrame | None = None
-    # The last part has every account, so that the asset is there in all of them.
+    also: Also = None
+    # A row of the last part, so that the asset is there in the parts before its first row.
     for edges in reversed(look.state.parts(grid.edges)):
-        history = look.rows((int(edges[0]), int(edges[-1])), opening=accounts)
-        accounts = history.accounts.iloc[:1].assign(balance=None)
+        history = look.rows((int(edges[0]), int(edges[-1])), also=also)
+        also = history.rows.iloc[:1]
         part = Grid(edges, edges[:-1], grid.zone)
         found.append(sum_flows(history, part, "asset_id", full=True))
     return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
@@ -319,7 +319,7 @@ def _account(look: Look) -> dict[str, Any]:
 def _party(look: Look) -> dict[str, Any]:
     query = look.query
     filters, span = Filters(party_ids=(query.party,)), (query.start, query.end)
-    history = look.state.rows(filters, span, edges=None, opening=None, check=look.check)
+    history = look.state.rows(filters, span, edges=None, also=None, check=look.check)
     return tell_parties(history, query, [query.party])[query.party]
 
 

@@ -31,7 +31,6 @@ from balance_analysis.figures.times import (
     shade_limits,
     show_interval,
 )
-from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, Names
 from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
 from balance_analysis.spans import Span, joined
@@ -59,7 +58,7 @@ class Chart:
         The table.
     given
         The Axes to draw into; `None` for that of a new figure, which is made when it is needed.
-    start, end, opening, known, assets, labels, title, limits
+    start, end, assets, labels, title, limits
         As for `plot_balances`.
     freq
         The periods of the history, if it has any.
@@ -75,8 +74,6 @@ class Chart:
     given: Axes | None
     start: Instant | None
     end: Instant | None
-    opening: pd.DataFrame | None
-    known: Stated | None
     assets: AssetsLike | None
     labels: LabelsLike | None
     title: str | None
@@ -93,7 +90,7 @@ class Chart:
     @cached_property
     def history(self) -> History:
         """What the table tells."""
-        return merged(open_history(self.data, self.opening, self.known), self.by)
+        return merged(open_history(self.data), self.by)
 
     @cached_property
     def over(self) -> tuple[Steps, Grid]:

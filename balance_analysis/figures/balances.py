@@ -19,7 +19,6 @@ from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge, to_dates
-from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, split_labels
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text, moment_text
@@ -37,8 +36,6 @@ def plot_balances(
     start: Instant | None = None,
     end: Instant | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     limits: pd.DataFrame | None = None,
     index: bool = False,
     title: str | None = None,
@@ -73,11 +70,6 @@ def plot_balances(
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
     by
         The columns that make a holder, such as "party_id" for a line a party: see `holders`.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
@@ -99,7 +91,7 @@ def plot_balances(
     ValueError
         If there is more than one asset, `assets` is malformed, or `start` is not before `end`.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -115,7 +107,7 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits, by=by)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, limits, by=by)
     (steps, _), interval = chart.over, chart.interval
     ax = chart.label("balance")
     if index:
@@ -211,8 +203,6 @@ def plot_drawdown(
     start: Instant | None = None,
     end: Instant | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
@@ -239,11 +229,6 @@ def plot_drawdown(
         What the account held when it began may be its peak; earlier peaks are none.
     by
         The columns that make a holder, such as "party_id", instead of an account: see `holders`.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style
@@ -277,7 +262,7 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, by=by)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, by=by)
     (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(

@@ -23,7 +23,6 @@ from balance_analysis.figures import axes
 from balance_analysis.figures.layout import points_of
 from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks, takes_style
 from balance_analysis.figures.times import Extent, incomplete_style, set_ticks, to_dates
-from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike
 from balance_analysis.schema import Instant
 from balance_analysis.text import count_text
@@ -65,8 +64,6 @@ def plot_flows(
     end: Instant | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     limits: pd.DataFrame | None = None,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
@@ -97,11 +94,6 @@ def plot_flows(
         decimals are not known.
     labels
         Own names, as other functions take them; nothing that they name is drawn here.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
@@ -139,7 +131,7 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits, freq)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, limits, freq)
     found, measure = sum_flows(chart.history, chart.over[1], "asset_id"), chart.each_period("flows")
     ax = chart.label(measure)
     if found.empty:
@@ -189,8 +181,6 @@ def plot_activity(
     kind: Literal["calendar", "week"] = "calendar",
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     title: str | None = None,
@@ -211,12 +201,6 @@ def plot_activity(
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row
         to the end of what is known, else to the last row.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. A day that is not known throughout is hatched; for hours of the week, the
-        legend says whether all are known.
     assets
         The names of assets, as `read_assets` takes them; by default those in the table's attrs. The
         title has the name where the table is of one asset.
@@ -237,7 +221,7 @@ def plot_activity(
     ValueError
         If `kind` is neither.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -257,7 +241,7 @@ def plot_activity(
     if kind not in kinds:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
     look: Any = {"size": (10, 3.2), "mixes_assets": True}
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **look)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, **look)
     interval, times = chart.interval, chart.over[0].row_times
     times = times[(interval.start <= times) & (times < interval.before)]
     if not len(times):

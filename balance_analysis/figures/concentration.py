@@ -25,7 +25,6 @@ from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.styles import BLUE, ink, looks, takes_style
 from balance_analysis.figures.times import date_text
 from balance_analysis.figures.totals import draw_stack, draw_sums, largest_groups, unknown_spans
-from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
@@ -51,8 +50,6 @@ def plot_concentration(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     title: str | None = None,
@@ -83,11 +80,6 @@ def plot_concentration(
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp to the end of what is known, else to the last timestamp, whose rows count.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     assets
         The names of assets, as `read_assets` takes them; by default those in the table's attrs.
     labels
@@ -108,7 +100,7 @@ def plot_concentration(
         If there is more than one asset, `kind` is neither, `n` is below 1, or `when` or `freq` is
         given for the other kind.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -126,7 +118,7 @@ def plot_concentration(
     """
     _check(kind, n, {"lorenz": ("freq", freq), "largest": ("when", when)})
     look: Any = {"size": (7 if kind == "lorenz" else 10, 4.5), "by": holders}
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **look)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, **look)
     if chart.interval.is_empty:
         return chart.explain("no balance changes")
     if kind == "largest":
@@ -162,8 +154,6 @@ def plot_averages(
     start: Instant | None = None,
     end: Instant | None = None,
     shares: bool = False,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     limits: pd.DataFrame | None = None,
@@ -196,11 +186,6 @@ def plot_averages(
     shares
         Whether to draw parts of the total of each period instead of amounts; a period in which one
         average is unknown has no bar then, but is hatched.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
@@ -226,7 +211,7 @@ def plot_averages(
         If there is more than one asset, `assets` is malformed, `n` is below 1, or the interval or
         `freq` is none.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -244,7 +229,7 @@ def plot_averages(
     """
     check_count(n)
     how: Any = {"limits": limits, "freq": freq, "by": by}
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, **how)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, **how)
     (steps, grid), ax = chart.over, chart.label("average balance")
     if chart.interval.is_empty:
         return chart.explain("no balance changes")

@@ -22,7 +22,6 @@ from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks, takes_style
 from balance_analysis.figures.times import Extent, draw_area, draw_line, last_edge
-from balance_analysis.known import Stated
 from balance_analysis.labels import LabelsLike, group_labels
 from balance_analysis.schema import Instant
 from balance_analysis.spans import Span
@@ -44,8 +43,6 @@ def plot_totals(
     start: Instant | None = None,
     end: Instant | None = None,
     shares: bool = False,
-    opening: pd.DataFrame | None = None,
-    known: Stated | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     limits: pd.DataFrame | None = None,
@@ -75,11 +72,6 @@ def plot_totals(
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
     shares
         Whether to draw parts of the known total instead of amounts.
-    opening
-        What accounts held before the table's rows: see `balance_at`.
-    known
-        Intervals [start, end) in which the table has every change, by default those in its attrs:
-        see `balance_at`. Stretches outside of them are hatched, and nothing is drawn there.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
@@ -107,7 +99,7 @@ def plot_totals(
     OverflowError
         If a total has more than 38 digits.
     CheckError
-        If rows contradict each other or `opening`: see `balance_at`.
+        If rows contradict each other: see `balance_at`.
 
     Examples
     --------
@@ -123,7 +115,7 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    chart = axes.Chart(data, ax, start, end, opening, known, assets, labels, title, limits)
+    chart = axes.Chart(data, ax, start, end, assets, labels, title, limits)
     names = group_names(by, chart.history.columns)
     chart.label("total")
     if chart.interval.is_empty:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.balances import held_at
+from balance_analysis.analysis.checks import to_table
 from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
 from balance_analysis.archive.snapshot import with_snapshot
@@ -20,9 +20,8 @@ from balance_analysis.archive.store import Store
 from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
-from balance_analysis.frame import empty_table, to_frame
-from balance_analysis.known import NOTHING_BEFORE_KEY
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, FIRST_MOMENT, from_microseconds
+from balance_analysis.frame import to_frame
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, from_microseconds
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
 from balance_analysis.spans import Span
@@ -71,21 +70,14 @@ def check_ledger(store: Store, evidence: Evidence, paths: PathLike | Iterable[Pa
     for gap in missing_blocks(stretches):
         ledger.skipped.append(f"blocks {heights_text([gap])}: no segment has them")
     for stretch in stretches:
-        opening = _nothing_before() if stretch.is_from_first else None
+        is_whole = stretch.is_from_first
         for span, flows in _periods(stretch, evidence.filters):
             if evidence.incomplete(*span):
                 ledger.skip(span, "the archive is not complete there")
-                opening = None
+                is_whole = False
             else:
-                opening = _compare(store, ledger, span, flows, opening)
+                _compare(store, ledger, span, flows, nothing_before=is_whole)
     return ledger
-
-
-def _nothing_before() -> pd.DataFrame:
-    """Return the opening of what begins with the network's first block."""
-    opening = held_at(empty_table(), from_microseconds(FIRST_MOMENT))
-    opening.attrs[ATTRS_KEY] = {NOTHING_BEFORE_KEY: True}
-    return opening
 
 
 def _periods(stretch: Stretch, filters: Filters) -> Iterator[tuple[Span, pd.DataFrame]]:
@@ -111,37 +103,31 @@ def _frame(flows: list[pa.RecordBatch]) -> pd.DataFrame:
 
 
 def _compare(
-    store: Store,
-    ledger: Ledger,
-    span: Span,
-    flows: pd.DataFrame,
-    opening: pd.DataFrame | None,
-) -> pd.DataFrame | None:
-    """Compare a stretch of time that begins where the one before ends.
+    store: Store, ledger: Ledger, span: Span, flows: pd.DataFrame, *, nothing_before: bool
+) -> None:
+    """Compare a stretch of time.
 
-    Returns
-    -------
-    pandas.DataFrame or None
-        The balances at its end, which open the next one; `None` where they aren't known.
+    `nothing_before` says that an account without an older row held nothing.
     """
     start, end = map(from_microseconds, span)
-    held = with_snapshot(store, lambda x: x.read(Filters(), start=start, end=end))
-    if opening is None:
-        before = from_microseconds(span[0] - 1)
-        opening = with_snapshot(store, lambda x: x.balance_at(Filters(), before, partial=True))
+    held = with_snapshot(
+        store, lambda x: x.read(Filters(), start=start, end=end, opening=True, partial=True)
+    )
+    if nothing_before:
+        held = to_table(held, nothing_before=True)
     try:
-        wrong = reconcile(held, flows, opening=opening)
+        wrong = reconcile(held, flows)
     except OverflowError as error:
         ledger.wrong.append((span, str(error)))
-        return None
-    ledger.changes += len(held)
+        return
+    changes = int((held["timestamp"] >= start).sum())
     if len(wrong):
         ledger.wrong.append((span, _text(wrong)))
     if count := wrong.attrs[ATTRS_KEY]["not_compared"]:
-        changes = count_text(count, "change")
-        ledger.changes -= count
-        ledger.skip(span, f"{changes} of accounts whose balance before is not known")
-    return held_at(held, from_microseconds(span[1] - 1), opening=opening)
+        ledger.skip(
+            span, f"{count_text(count, 'change')} of accounts whose balance before is not known"
+        )
+    ledger.changes += changes - count
 
 
 def _text(wrong: pd.DataFrame) -> str:

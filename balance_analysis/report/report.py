@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from balance_analysis.analysis.checks import check_table
-from balance_analysis.analysis.cuts import cut_between
 from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.selection import cut
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.assets import AssetsLike
@@ -157,18 +156,16 @@ class _Subject:
 
 
 def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: Names) -> _Subject:
-    coverage, extent, opening = archive.coverage(), None, None
+    coverage, extent = archive.coverage(), None
     if not coverage.empty:
         extent = to_microseconds(coverage["start"].min()), to_microseconds(coverage["end"].max())
     span = _interval(asked, extent)
     start, end = (None, None) if span is None else map(from_microseconds, span)
-    if span is not None and extent is not None and extent[0] < span[0]:
-        opening = archive.opening_balances(at=from_microseconds(span[0]), partial=True)
-    table = archive.read(start=start, end=end, partial=True)
+    table = archive.read(start=start, end=end, opening=True, partial=True)
     verified = archive.verify()
     return _Subject(
         TableState(
-            _named(open_history(table, opening), given),
+            _named(open_history(table), given),
             bounds=span or (0, 0),
             name=title_of(archive),
             notes=notes_of(archive),
@@ -214,7 +211,7 @@ def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: N
     if not isinstance(load, dict) or load.get("rows") != len(data):
         load = {}  # it is no longer the whole of that load
     span = _interval(asked, _extent(whole, load))
-    shown = whole if span is None else _within(whole, span)
+    shown = whole if span is None else _within(data, whole, span)
     problems = []
     if bad := load.get("quarantined"):
         problems = [f"the load put aside {count_text(len(bad), 'bad row')}"]
@@ -246,15 +243,11 @@ def _extent(history: History, load: dict[str, Any]) -> Span | None:
     return (min(bounds), max(bounds)) if bounds else None
 
 
-def _within(history: History, span: Span) -> History:
-    """Return the history in an interval of the accounts that have a row before its end."""
-    start, end = map(from_microseconds, span)
-    steps = history.steps
-    numbers = steps.numbers[steps.is_row & (steps.times < span[1])]
-    had_row = np.bincount(numbers, minlength=len(steps)) > 0
-    cut = open_history(*cut_between(history.select(had_row), start, end))
+def _within(data: pd.DataFrame, history: History, span: Span) -> History:
+    """Return the history of a table's accounts up to the end of an interval, from its start on."""
+    within = open_history(cut(data, history, *map(from_microseconds, span)))
     # What states nothing is taken at its word, and not as known.
-    return replace(cut, known=None) if history.known is None else cut
+    return replace(within, known=None) if history.known is None else within
 
 
 def _facts_of_load(load: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,9 @@
 """The analysis again, as loops over Python integers: slow, plain, and sharing no code with it.
 
 Rows are tuples of (asset, type, party, market, microseconds, balance), openings are
-{account: (balance or None, microseconds since then or None)}, known intervals are pairs of
-microseconds, None where nothing is stated, and a result is a list of tuples in the order of its
-columns, with None for what is unknown.
+{account: (balance, microseconds since then)}, where (0, None) stands for an account that held
+nothing before its rows, known intervals are pairs of microseconds, None where nothing is stated,
+and a result is a list of tuples in the order of its columns, with None for what is unknown.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Account:
         for time, balance in reversed(self.changes):
             if time <= when:
                 return balance if self.sees_all(time + 1, when) else None
-        begin = max((self.since or 0) + 1, min(self.intervals or (), default=(0,))[0])
+        first = min(self.intervals or (), default=(0,))[0]
+        begin = first if self.since is None else self.since + 1
         is_held = self.since is None or self.since <= when
         return self.held if is_held and self.sees_all(begin, when) else None
 

@@ -10,13 +10,15 @@ import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
+import balance_analysis as ba
 from balance_analysis import ACCOUNT_KEY
 from balance_analysis.frame import to_arrow, to_frame
 from tests.analysis.oracle import Calendar, Days, Fixed, Grid
-from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE
+from tests.columns import BALANCE_DTYPE, COLUMNS
 from tests.moments import from_microseconds
 
 START = 1_680_000_000_000_000
+BEGIN = START - 20
 LARGEST = 10**38 - 1
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -135,15 +137,13 @@ def outcome(function, *args):
         raise
 
 
-def opening_frame(opening):
-    """Return {account: (balance, since)} as a frame, without `since` where none has one."""
-    keys = pd.DataFrame(list(opening), columns=ACCOUNT_KEY, dtype="str")
-    held = pd.array([balance for balance, _ in opening.values()], dtype=BALANCE_DTYPE)
-    frame = keys.assign(balance=held)
-    moments = [since for _, since in opening.values()]
-    if all(since is None for since in moments):
-        return frame
-    return frame.assign(since=pd.array([instant(since) for since in moments], TIMESTAMP_DTYPE))
+def opened(rows, opening, known=None, **how):
+    """Return a table that begins at BEGIN, if it has openings, which are rows from before it."""
+    before = [(*account, since, balance) for account, (balance, since) in opening.items()]
+    spans = None if known is None else [tuple(map(instant, span)) for span in known]
+    return ba.to_table(
+        table_of([*rows, *before]), start=instant(BEGIN) if opening else None, known=spans, **how
+    )
 
 
 def many_rows(count=2000):
@@ -241,7 +241,7 @@ moderate = st.one_of(st.integers(0, 3), st.integers(-3, 3), odd)
 
 @st.composite
 def books(draw, amounts=moderate, times=times, most=25, openings=True):
-    """Draw rows and openings that agree with them."""
+    """Draw rows, and openings from before BEGIN."""
     keys = st.tuples(accounts, times)
     levels = draw(
         st.one_of(
@@ -249,18 +249,8 @@ def books(draw, amounts=moderate, times=times, most=25, openings=True):
         )
     )
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
-    held = draw(st.dictionaries(accounts, st.none() | amounts, max_size=5)) if openings else {}
-    return rows, {
-        account: draw(states_before(rows, account, balance)) for account, balance in held.items()
-    }
-
-
-def states_before(rows, account, balance):
-    """Return a strategy of what an account may have held before its rows, and since when."""
-    own = sorted(row[4:] for row in rows if row[:4] == account)
-    first = own[0][0] if own else START + 12
-    states = st.tuples(st.just(balance), st.none() | st.integers(START - 9, first - 1))
-    return states | st.sampled_from([(balance, time) for time, balance in own]) if own else states
+    before = st.tuples(amounts, st.integers(BEGIN - 9, BEGIN - 1))
+    return rows, draw(st.dictionaries(accounts, before, max_size=5)) if openings else {}
 
 
 @st.composite

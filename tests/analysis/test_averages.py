@@ -9,12 +9,13 @@ import pytest
 import balance_analysis as ba
 from tests.analysis.oracle import Account, half_even
 from tests.analysis.tables import (
+    BEGIN,
     GENERAL,
     LARGEST,
     START,
     expected_dtypes,
     instant,
-    opening_frame,
+    opened,
     recorded_table,
     records,
     table_of,
@@ -78,11 +79,10 @@ def test_a_peak_that_is_reached_again_keeps_its_first_time():
     assert [row[7] for row in records(ba.drawdown(table))] == [START] * 4
 
 
-@pytest.mark.parametrize("since", [None, START - 5])
-def test_an_opening_is_a_peak_and_has_the_time_that_it_knows(since):
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 9)])
-    found = records(ba.drawdown(table, opening=opening_frame({GENERAL: (7, since)})))
-    assert [row[6:] for row in found] == [(7, since, 2), (9, START + 1, 0)]
+def test_an_opening_is_a_peak_and_has_its_own_time():
+    rows = [(*GENERAL, START, 5), (*GENERAL, START + 1, 9)]
+    found = records(ba.drawdown(opened(rows, {GENERAL: (7, BEGIN - 5)})))
+    assert [row[6:] for row in found] == [(7, BEGIN - 5, 2), (9, START + 1, 0)]
 
 
 @pytest.mark.parametrize("other", [0, 5, 2**63, -1, -(2**64) - 7])
@@ -114,14 +114,8 @@ def test_recorded_averages_are_those_of_the_ledger(recorded_rows, recorded_ledge
                 net * (stop - max(time, begin)) for time, net in entries[account] if time < stop
             )
             expected[*account, begin, stop] = half_even(Fraction(held, stop - begin))
-    none_yet = {row.account: (0, None) for row in recorded_rows}
-    found = ba.time_weighted_average(
-        recorded_table(recorded_rows),
-        instant(start),
-        instant(end),
-        freq="50s",
-        opening=opening_frame(none_yet),
-    )
+    table = ba.to_table(recorded_table(recorded_rows), nothing_before=True)
+    found = ba.time_weighted_average(table, instant(start), instant(end), freq="50s")
     averages = {row[:6]: row[6] for row in records(found)}
     assert {key: average for key, average in averages.items() if key[1] != EXTERNAL} == {
         key: average for key, average in expected.items() if key[1] != EXTERNAL

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import balance_analysis as ba
 from balance_analysis import ACCOUNT_KEY, balance_at
-from tests.analysis import oracle, tables
+from tests.analysis import oracle
 from tests.analysis.tables import (
     DAY,
     GENERAL,
     MARGIN,
+    START,
     amount,
     books,
     dtypes_of,
@@ -21,6 +23,7 @@ from tests.analysis.tables import (
     instant,
     instants,
     moment,
+    opened,
     recorded_table,
     records,
     rows,
@@ -42,7 +45,7 @@ def states(frame):
 @given(books(signed), instants)
 def test_an_opening_holds_from_its_own_time_until_the_first_row(book, when):
     rows, opening = book
-    found = balance_at(table_of(rows), instant(when), opening=tables.opening_frame(opening))
+    found = balance_at(opened(rows, opening), instant(when))
     expected = oracle.balances_at(rows, opening, [when])
     assert records(found) == [(*row[:4], *row[5:]) for row in expected]
 
@@ -51,11 +54,7 @@ def test_an_opening_holds_from_its_own_time_until_the_first_row(book, when):
 @given(books(signed), st.lists(instants, max_size=5))
 def test_many_instants_stand_in_the_order_asked_for(book, whens):
     rows, opening = book
-    found = balance_at(
-        table_of(rows),
-        [instant(when) for when in whens],
-        opening=tables.opening_frame(opening),
-    )
+    found = balance_at(opened(rows, opening), [instant(when) for when in whens])
     assert records(found) == oracle.balances_at(rows, opening, whens)
 
 
@@ -93,40 +92,19 @@ def test_many_instants_have_the_same_columns_and_dtypes_for_any_rows(rows, whens
 def test_the_balances_at_a_split_open_the_rows_after_it(rows, one, other):
     split, when = sorted([one, other])
     table = table_of(rows)
-    later = table["timestamp"] > from_microseconds(split)
-    opening = balance_at(table[~later], from_microseconds(split))
-    resumed = balance_at(table[later], from_microseconds(when), opening=opening)
-    pd.testing.assert_frame_equal(resumed, balance_at(table, from_microseconds(when)))
+    resumed = balance_at(table.balances.between(instant(split), instant(START + 20)), instant(when))
+    whole = balance_at(table, instant(when))
+    pd.testing.assert_frame_equal(resumed, whole)
 
 
-def opening_frame(opening, since=None):
-    keys = pd.DataFrame(list(opening), columns=ACCOUNT_KEY, dtype="str")
-    frame = keys.assign(balance=pd.array(list(opening.values()), dtype=BALANCE_DTYPE))
-    return frame if since is None else frame.assign(since=since)
-
-
-def test_an_opening_with_an_account_twice_is_refused():
-    opening = pd.concat([opening_frame({GENERAL: 5})] * 2)
-    with pytest.raises(ValueError, match=r"more than one balance of the account.*'a1'"):
-        balance_at(empty_table(), "2024-01-01", opening=opening)
-
-
-def test_an_opening_of_floats_is_refused():
-    opening = opening_frame({GENERAL: 5}).astype({"balance": "float64"})
-    with pytest.raises(TypeError, match="float64"):
-        balance_at(empty_table(), "2024-01-01", opening=opening)
-
-
-def test_an_opening_with_a_missing_id_is_refused():
-    opening = opening_frame({GENERAL: 5}).assign(market_id=None)
-    with pytest.raises(ValueError, match="missing id"):
-        balance_at(empty_table(), "2024-01-01", opening=opening)
-
-
-def test_an_account_that_occurs_in_one_of_two_chunks_opens_them():
-    opening = pd.concat([opening_frame({GENERAL: 5}), opening_frame({MARGIN: 7})])
-    found = balance_at(empty_table(), "2024-01-01", opening=opening)
-    assert states(found) == {GENERAL: (5, None), MARGIN: (7, None)}
+@pytest.mark.parametrize(
+    "how", [{"nothing_before": True}, {"known": [("2023-04-01", "2023-05-01")]}]
+)
+def test_an_account_of_an_opening_alone_is_there(how):
+    rows = [(*GENERAL, 19448 * DAY, 5), (*MARGIN, 19448 * DAY + 1, 7)]
+    table = ba.to_table(table_of(rows), start="2023-04-02", **how)
+    found = states(balance_at(table, "2023-04-05"))
+    assert found == {GENERAL: (5, 19448 * DAY), MARGIN: (7, 19448 * DAY + 1)}
 
 
 def test_an_instant_without_a_time_zone_is_utc():
@@ -134,9 +112,8 @@ def test_an_instant_without_a_time_zone_is_utc():
     assert amount(balance_at(table, "2023-04-02")["balance"].iloc[0]) == 5
 
 
-@pytest.mark.parametrize("opening", [None, balance_at(empty_table(), "2023-04-01")])
-def test_no_rows_give_no_rows_with_all_dtypes(opening):
-    found = balance_at(empty_table(), "2023-04-01", opening=opening)
+def test_no_rows_give_no_rows_with_all_dtypes():
+    found = balance_at(empty_table(), "2023-04-01")
     assert found.empty
     assert [str(dtype) for dtype in found.dtypes] == [
         *["category"] * 4,

@@ -15,15 +15,15 @@ from tests.analysis.tables import (
     START,
     arrow_of,
     instant,
-    opening_frame,
     records,
     table_from,
+    table_of,
 )
 
 SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
 LENGTH = 4400
 BLOCK = 1 << 13
-BOUNDS = {"start": instant(START - 5), "end": instant(START + LENGTH + 5)}
+BOUNDS = {"start": instant(START), "end": instant(START + LENGTH + 5)}
 
 
 def long_table(*last):
@@ -51,10 +51,10 @@ def table():
 
 
 @pytest.fixture(scope="module")
-def opening():
-    return opening_frame(
-        {("VOTE", "T", party, ""): (7, None) for party in ("p0", "p3", "p7", "p8")}
-    )
+def opened_table(table):
+    """Return the table with openings of some of its accounts, and of others."""
+    before = [("VOTE", "T", party, "", START - 9, 7) for party in ("p0", "p3", "p7", "p8")]
+    return ba.to_table(pd.concat([table, table_of(before)]), start=instant(START))
 
 
 def test_the_table_has_several_blocks(table):
@@ -79,41 +79,33 @@ def test_rows_in_any_order_are_the_same_table(table):
 @pytest.mark.parametrize(
     "function",
     [
-        lambda table, opening: ba.balance_at(table, BOUNDS["end"], opening=opening),
-        lambda table, opening: ba.balance_series(
-            table, freq="300us", **BOUNDS, opening=opening, layout="long"
-        ),
-        lambda table, opening: ba.balance_series(
-            table, start=BOUNDS["start"], opening=opening, layout="long"
-        ),
-        lambda table, opening: ba.deltas(table, opening=opening),
-        lambda table, opening: ba.flows(table, freq="300us", **BOUNDS, opening=opening),
-        lambda table, opening: ba.time_weighted_average(
-            table, freq="300us", **BOUNDS, opening=opening
-        ),
-        lambda table, opening: ba.ohlc(table, "300us", **BOUNDS, opening=opening),
-        lambda table, opening: ba.drawdown(table, opening=opening),
-        lambda table, opening: ba.totals(
-            table, by=ba.ACCOUNT_KEY, freq="300us", **BOUNDS, opening=opening
-        ),
-        lambda table, opening: ba.summarize_accounts(table, **BOUNDS, opening=opening),
+        lambda table: ba.balance_at(table, BOUNDS["end"]),
+        lambda table: ba.balance_series(table, freq="300us", **BOUNDS, layout="long"),
+        lambda table: ba.balance_series(table, start=BOUNDS["start"], layout="long"),
+        ba.deltas,
+        lambda table: ba.flows(table, freq="300us", **BOUNDS),
+        lambda table: ba.time_weighted_average(table, freq="300us", **BOUNDS),
+        lambda table: ba.ohlc(table, "300us", **BOUNDS),
+        ba.drawdown,
+        lambda table: ba.totals(table, by=ba.ACCOUNT_KEY, freq="300us", **BOUNDS),
+        lambda table: ba.summarize_accounts(table, **BOUNDS),
     ],
 )
-def test_an_account_is_the_same_alone_and_among_many(table, opening, function):
-    whole = function(table, opening).astype(dict.fromkeys(ba.ACCOUNT_KEY, "str"))
+def test_an_account_is_the_same_alone_and_among_many(opened_table, function):
+    whole = function(opened_table).astype(dict.fromkeys(ba.ACCOUNT_KEY, "str"))
     alone = [
-        function(table[table["party_id"] == party], opening[opening["party_id"] == party])
-        for party in [*SIZES, "p7", "p8"]
+        function(opened_table[opened_table["party_id"] == party]) for party in [*SIZES, "p7", "p8"]
     ]
     parts = [part.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")) for part in alone]
+    whole = whole.reset_index(drop=True)
     pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
 
 
-def test_a_wide_series_has_each_account_as_it_is_alone(table, opening):
-    whole = ba.balance_series(table, freq="300us", **BOUNDS, opening=opening)
+def test_a_wide_series_has_each_account_as_it_is_alone(opened_table):
+    whole = ba.balance_series(opened_table, freq="300us", **BOUNDS)
     for party in SIZES:
-        own = table[table["party_id"] == party], opening[opening["party_id"] == party]
-        alone = ba.balance_series(own[0], freq="300us", **BOUNDS, opening=own[1])
+        own = opened_table[opened_table["party_id"] == party]
+        alone = ba.balance_series(own, freq="300us", **BOUNDS)
         pd.testing.assert_frame_equal(whole[list(alone.columns)], alone)
 
 
@@ -131,11 +123,11 @@ def test_blocks_of_many_points_are_those_of_few(table):
 
 
 @pytest.mark.parametrize("freq", [None, "300us"])
-def test_a_total_is_that_of_all_blocks(table, opening, freq):
-    points = records(ba.totals(table, by=["asset_id"], freq=freq, **BOUNDS, opening=opening))[::97]
+def test_a_total_is_that_of_all_blocks(opened_table, freq):
+    points = records(ba.totals(opened_table, by=["asset_id"], freq=freq, **BOUNDS))[::97]
     when = [instant(time) for _, time, *_ in points]
     sums = defaultdict(lambda: [0, 0, 0])
-    for *_, time, balance, _ in records(ba.balance_at(table, when, opening=opening)):
+    for *_, time, balance, _ in records(ba.balance_at(opened_table, when)):
         known = balance is not None
         for place, part in enumerate((balance or 0, known, not known)):
             sums[time][place] += part
@@ -143,14 +135,14 @@ def test_a_total_is_that_of_all_blocks(table, opening, freq):
 
 
 @pytest.mark.parametrize("by", [["asset_id"], ["account_type", "asset_id"]])
-def test_flows_of_a_group_are_those_of_all_blocks(table, opening, by):
-    arguments = {"freq": "300us", **BOUNDS, "opening": opening}
+def test_flows_of_a_group_are_those_of_all_blocks(opened_table, by):
+    arguments = {"freq": "300us", **BOUNDS}
     sums = defaultdict(lambda: np.zeros(6, object))
     for *_, start, _, inflow, outflow, net, changes, active, unknown in records(
-        ba.flows(table, **arguments)
+        ba.flows(opened_table, **arguments)
     ):
         sums[start] += np.array([inflow, outflow, net, changes, active, unknown], object)
-    found = records(ba.flows(table, by=by, **arguments))
+    found = records(ba.flows(opened_table, by=by, **arguments))
     assert {row[len(by)]: list(row[-6:]) for row in found} == {
         start: list(parts) for start, parts in sums.items()
     }

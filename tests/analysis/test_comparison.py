@@ -17,11 +17,11 @@ from tests.analysis.tables import (
     dtypes_of,
     expected_dtypes,
     instant,
-    opening_frame,
+    opened,
     records,
     table_of,
 )
-from tests.analysis.test_gaps import POINTS, cases, told
+from tests.analysis.test_gaps import POINTS, cases
 from tests.analysis.test_parties import groupings, with_asset
 from tests.columns import empty_table, note_known
 
@@ -52,14 +52,14 @@ def ranked(levels, names):
 @given(cases(), moments, moments, groupings)
 def test_two_moments_differ_as_a_loop_over_accounts_says(case, one, other, by):
     rows, opening, known = case
-    table, opening_balances = told(rows, known), opening_frame(opening)
+    table = opened(rows, opening, known)
     one, other = sorted([one, other])
     at = (instant(one), instant(other))
     if one == other:
         with pytest.raises(ValueError, match="the earlier one first"):
-            ba.compare(table, at, by=by, opening=opening_balances)
+            ba.compare(table, at, by=by)
         return
-    found = ba.compare(table, at, by=by, opening=opening_balances)
+    found = ba.compare(table, at, by=by)
     names = with_asset(by)
     levels = {
         key: (account.told(one)[0], account.told(other)[0])

@@ -21,7 +21,7 @@ from tests.analysis.tables import (
     instants,
     moderate,
     odd,
-    opening_frame,
+    opened,
     records,
     rows,
     table_of,
@@ -63,10 +63,9 @@ def measures_of(*balances, **options):
 def test_a_share_is_the_exact_quotient_rounded_once(book, by, whens):
     rows, opening = book
     found = share_records(
-        table_of(rows),
+        opened(rows, opening),
         [instant(when) for when in whens],
         by=by,
-        opening=opening_frame(opening),
     )
     assert found == oracle.shares(rows, opening, sorted(set(whens)), by)
 
@@ -89,11 +88,10 @@ def test_shares_are_of_the_asset_unless_told():
 def test_concentration_is_what_its_definitions_say(book, by, whens, n):
     rows, opening = book
     found = concentration_records(
-        table_of(rows),
+        opened(rows, opening),
         [instant(when) for when in whens],
         n=n,
         by=by,
-        opening=opening_frame(opening),
     )
     assert found == oracle.concentration(rows, opening, sorted(set(whens)), by, n)
 

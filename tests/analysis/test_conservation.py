@@ -19,7 +19,7 @@ from tests.analysis.tables import (
     dtypes_of,
     expected_dtypes,
     instant,
-    opening_frame,
+    opened,
     recorded_table,
     records,
     rows,
@@ -86,7 +86,7 @@ def ledger_entries(recorded_ledger):
 @given(books().map(with_outside))
 def test_the_blocks_whose_total_moves_are_shown_with_their_rows(book):
     rows, opening = book
-    moves, moved = report_records(table_of(rows), opening=opening_frame(opening))
+    moves, moved = report_records(opened(rows, opening))
     assert moves == oracle.moves(rows, opening)
     assert sorted(moved, key=str) == sorted(oracle.moved_rows(rows, opening), key=str)
 
@@ -154,8 +154,7 @@ def test_rows_and_flows_are_compared_for_each_account_and_block(data, book, othe
     rows, opening = book
     true = [(row[:4], row[4], row[6]) for row in oracle.deltas(rows, opening) if row[6]]
     kept = data.draw(st.lists(st.sampled_from(true), unique=True)) if true else []
-    table = table_of(rows)
-    found = difference_records(table, kept + others, opening=opening_frame(opening))
+    found = difference_records(opened(rows, opening), kept + others)
     sums = defaultdict(int)
     for key, time, net in kept + others:
         sums[key, time] += net
@@ -223,7 +222,7 @@ def test_a_row_dropped_from_the_recording_shows_as_a_jump_of_its_block(recorded_
         if not delta or len(block) == 1:
             continue
         left = [row for row in rows if row[:5] != (*key, time)]
-        moves, moved = report_records(table_of(left), opening=opening_frame(none_yet))
+        moves, moved = report_records(ba.to_table(table_of(left), nothing_before=True))
         found = {move[:2]: move[2] for move in moves}
         assert found.get((key[0], time), 0) == whole.get((key[0], time), 0) - delta
         if whole.get((key[0], time), 0) != delta:
@@ -236,23 +235,21 @@ def test_a_row_dropped_from_the_recording_shows_as_a_jump_of_its_block(recorded_
 
 def test_the_recording_agrees_with_its_ledger(recorded_rows, recorded_ledger):
     table, entries = recorded_table(recorded_rows), ledger_entries(recorded_ledger)
-    none_yet = opening_frame({row.account: (0, None) for row in recorded_rows})
     assert difference_records(table, entries) == []
-    assert difference_records(table, entries, opening=none_yet) == []
+    assert difference_records(ba.to_table(table, nothing_before=True), entries) == []
 
 
 def test_a_falsified_row_of_the_recording_is_found_with_its_reason(recorded_rows, recorded_ledger):
     entries = ledger_entries(recorded_ledger)
     rows = [(*row.account, row.timestamp_ns // 1000, row.balance) for row in recorded_rows]
-    none_yet = opening_frame({row[:4]: (0, None) for row in rows})
     nets = {(key, time): net for key, time, net in entries}
     last = {row[:4]: row for row in rows if row[1] != EXTERNAL}
     for key, row in list(last.items())[::6]:
         raised = [(*other[:5], other[5] + (other == row)) for other in rows]
-        found = difference_records(table_of(raised), entries, opening=none_yet)
+        found = difference_records(ba.to_table(table_of(raised), nothing_before=True), entries)
         net = nets.get((key, row[4]), 0)
         reason = "other amount" if net else "no flow"
         assert found == [(*row[:5], net + 1, net, 1, reason)]
         removed = [other for other in rows if other != row]
-        found = difference_records(table_of(removed), entries, opening=none_yet)
+        found = difference_records(ba.to_table(table_of(removed), nothing_before=True), entries)
         assert found == ([(*row[:5], 0, net, -net, "no row")] if net else [])

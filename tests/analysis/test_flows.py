@@ -16,7 +16,6 @@ from tests.analysis.tables import (
     START,
     instant,
     instants,
-    opening_frame,
     recorded_table,
     records,
     rows,
@@ -36,10 +35,10 @@ def flow_records(*args, **options):
 
 @settings(max_examples=12)
 @given(rows, instants)
-def test_the_balances_at_a_split_open_the_deltas_after_it(rows, when):
+def test_openings_at_a_split_open_the_deltas_after_it(rows, when):
     table = table_of(rows)
-    early, late = split(table, when)
-    resumed = ba.deltas(late, opening=ba.balance_at(early, instant(when)))
+    early, _ = split(table, when)
+    resumed = ba.deltas(table.balances.between(instant(when + 1), instant(START + 20)))
     assert sorted(delta_records(early) + records(resumed)) == delta_records(table)
 
 
@@ -64,8 +63,7 @@ def test_deltas_of_the_recording_are_the_ledger(recorded_rows, recorded_ledger):
     for entry in recorded_ledger:
         account = (entry.asset_id, entry.account_type, entry.party_id, entry.market_id)
         nets[*account, entry.timestamp_ns // 1000] += entry.net
-    none_yet = {row.account: (0, None) for row in recorded_rows}
-    found = ba.deltas(recorded_table(recorded_rows), opening=opening_frame(none_yet))
+    found = ba.deltas(ba.to_table(recorded_table(recorded_rows), nothing_before=True))
     compared = {row[:5]: row[6] for row in records(found) if row[1] != EXTERNAL}
     assert {key: delta for key, delta in compared.items() if delta} == {
         key: net for key, net in nets.items() if net and key[1] != EXTERNAL
@@ -107,8 +105,7 @@ def test_a_flow_of_a_group_beyond_38_digits_raises_and_names_the_group():
 
 
 def test_recorded_flows_of_each_ten_seconds_are_the_ledger(recorded_rows, recorded_ledger):
-    table = recorded_table(recorded_rows)
-    none_yet = {row.account: (0, None) for row in recorded_rows}
+    table = ba.to_table(recorded_table(recorded_rows), nothing_before=True)
     start, length = 1_678_443_430_000_000, 10_000_000
     nets = defaultdict(lambda: [0, 0])
     for entry in recorded_ledger:
@@ -120,7 +117,6 @@ def test_recorded_flows_of_each_ten_seconds_are_the_ledger(recorded_rows, record
         freq="10s",
         by=["asset_id", "account_type"],
         start=instant(start),
-        opening=opening_frame(none_yet),
     )
     assert {
         (asset, kind, (begin - start) // length): [inflow, outflow]
@@ -130,10 +126,11 @@ def test_recorded_flows_of_each_ten_seconds_are_the_ledger(recorded_rows, record
 
 
 def test_wide_flows_of_one_level_are_columns_by_their_id_and_zero_on_quiet_days():
-    table = table_of([(*GENERAL, START, 1), (*GENERAL, START + 3 * DAY, 4)])
-    opened = {"opening": opening_frame({GENERAL: (0, None)}), "by": "asset_id", "layout": "wide"}
-    assert ba.flows(table, **opened)["VOTE"].tolist() == [1, 0, 0, 3]
-    whole = ba.flows(table, value="inflow", units={"VOTE": 1}, **opened)
+    rows = [(*GENERAL, START, 1), (*GENERAL, START + 3 * DAY, 4)]
+    table = ba.to_table(table_of(rows), nothing_before=True)
+    how = {"by": "asset_id", "layout": "wide"}
+    assert ba.flows(table, **how)["VOTE"].tolist() == [1, 0, 0, 3]
+    whole = ba.flows(table, value="inflow", units={"VOTE": 1}, **how)
     assert whole["VOTE"].tolist() == [0.1, 0, 0, 0.3]
     assert ba.flows(table_of([]), layout="wide").shape == (0, 0)
 

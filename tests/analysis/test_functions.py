@@ -32,12 +32,11 @@ from tests.analysis.tables import (
     instants,
     many_rows,
     moderate,
-    opening_frame,
+    opened,
     outcome,
     records,
     rows,
     signed,
-    split,
     table_of,
 )
 from tests.columns import empty_table
@@ -64,12 +63,12 @@ class Case:
     grids: str = "points"
     by: list[str] = field(default_factory=lambda: ba.ACCOUNT_KEY)
 
-    def call(self, table, grid=None, opening=None):
+    def call(self, table, grid=None):
         options = {} if grid is None or self.grids == "none" else asked(grid)
-        return self.function(table, **options, opening=opening)
+        return self.function(table, **options)
 
     def found(self, rows, opening, grid):
-        return records(self.call(table_of(rows), grid, opening_frame(opening)))
+        return records(self.call(opened(rows, opening), grid))
 
 
 def long(table, **options):
@@ -232,22 +231,24 @@ def test_amounts_at_the_edges_of_words_are_exact(name):
 @settings(max_examples=4)
 @given(data=st.data(), book=books(), random=st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data, book, random):
-    table, opening = table_of(book[0]), opening_frame(book[1])
+    table = opened(*book)
     grid = () if name in OTHERS else (grid_for(data, CASES[name], book[0]),)
-    found = EVERY[name](disorder(table, random), *grid, opening=opening.iloc[::-1])
+    mixed = disorder(table, random)
+    mixed.attrs = table.attrs
+    found = EVERY[name](mixed, *grid)
     if name in ("deltas", "drawdowns"):  # which keep the index of rows that came sorted
         found = found.reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, EVERY[name](table, *grid, opening=opening))
+    pd.testing.assert_frame_equal(found, EVERY[name](table, *grid))
 
 
 @gridded
 @settings(max_examples=6)
 @given(rows=rows, when=instants, length=st.integers(1, 9))
-def test_the_balances_at_a_split_open_what_comes_after_it(name, rows, when, length):
+def test_openings_at_a_split_open_what_comes_after_it(name, rows, when, length):
     table = table_of(rows)
-    early, late = split(table, when)
     grid = Grid(Fixed(length), when + 1, START + 20)
-    resumed = CASES[name].call(late, grid, ba.balance_at(early, instant(when)))
+    part = table.balances.between(instant(when + 1), instant(START + 20))
+    resumed = CASES[name].call(part, grid)
     columns = [column for column in resumed if column != "state"]
     whole = CASES[name].call(table, grid)
     pd.testing.assert_frame_equal(resumed[columns], whole[columns])
@@ -282,35 +283,6 @@ def test_what_contradicts_itself_is_refused(name):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
     with pytest.raises(ba.CheckError, match="conflicting"):
         EVERY[name](pd.concat([table, table_of([(*GENERAL, START, 6)])]), *grid)
-    with pytest.raises(ba.CheckError, match=r"opening has 5 .*'a1'"):
-        EVERY[name](table, *grid, opening=opening_frame({GENERAL: (5, START + 2)}))
-
-
-@pytest.mark.parametrize(
-    "opening",
-    [
-        {GENERAL: (6, START + 8)},
-        {GENERAL: (5, START + 1)},
-        {GENERAL: (6, START)},
-        {OTHER: (6, START + 9)},
-    ],
-)
-def test_an_opening_that_no_row_confirms_is_refused(opening):
-    table = table_of([(*GENERAL, START, 5), (*OTHER, START + 8, 6)])
-    with pytest.raises(ba.CheckError):
-        ba.balance_series(table, opening=opening_frame(opening))
-
-
-def test_an_opening_that_repeats_a_row_changes_nothing():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
-    opening = opening_frame({GENERAL: (6, START + 5)})
-    pd.testing.assert_frame_equal(ba.deltas(table, opening=opening), ba.deltas(table))
-
-
-def test_an_opening_as_old_as_the_first_row_says_nothing_about_what_was_before():
-    opening = opening_frame({GENERAL: (5, START)})
-    found = ba.deltas(table_of([(*GENERAL, START, 5)]), opening=opening)
-    assert found["delta"].isna().tolist() == [True]
 
 
 @pytest.mark.parametrize("column", [*ba.ACCOUNT_KEY, "timestamp", "balance"])
@@ -414,7 +386,7 @@ def test_groups_are_those_of_the_columns_in_the_order_asked_for(name, data, book
     function, expected = GROUPED[name]
     rows, opening = book
     grid = data.draw(fixed_grids(rows))
-    found = function(table_of(rows), **asked(grid), by=by, opening=opening_frame(opening))
+    found = function(opened(rows, opening), **asked(grid), by=by)
     assert records(found) == expected(rows, opening, grid, by)
 
 
@@ -456,10 +428,11 @@ def test_a_column_of_ones_own_never_gives_way_to_one_of_a_result(name):
 def test_a_share_of_a_total_is_the_exact_quotient_rounded_once(by, data, book):
     rows, opening = book
     grid = data.draw(fixed_grids(rows, freqs=st.none() | st.builds(Fixed, st.integers(1, 9))))
-    how = {**asked(grid), "by": by, "opening": opening_frame(opening)}
-    found = ba.totals(table_of(rows), share=True, **how)
+    how = {**asked(grid), "by": by}
+    table = opened(rows, opening)
+    found = ba.totals(table, share=True, **how)
     shares = found.pop("share")
-    pd.testing.assert_frame_equal(found, ba.totals(table_of(rows), **how))
+    pd.testing.assert_frame_equal(found, ba.totals(table, **how))
     members_of = oracle.groups(oracle.book(rows, opening), ASSET)
     expected = []
     for asset, *_, time, total, _, _ in records(found):

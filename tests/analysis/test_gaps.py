@@ -13,6 +13,7 @@ from balance_analysis import demo
 from balance_analysis.spans import joined
 from tests.analysis import oracle
 from tests.analysis.tables import (
+    BEGIN,
     DAY,
     GENERAL,
     HOUR,
@@ -22,7 +23,7 @@ from tests.analysis.tables import (
     books,
     instant,
     moment,
-    opening_frame,
+    opened,
     records,
     table_of,
 )
@@ -33,19 +34,17 @@ EDGES = st.integers(START - 2, START + 15)
 BY = ["asset_id", "account_type"]
 FLOWS = ("inflow", "outflow", "net", "changes", "active", "unknown")
 
-intervals = st.lists(
-    st.tuples(EDGES, EDGES).filter(lambda pair: pair[0] < pair[1]), max_size=3
-).map(lambda pairs: tuple(joined(pairs)))
+FROM = st.integers(BEGIN - 10, BEGIN + 2) | EDGES
+intervals = st.lists(st.tuples(FROM, FROM).filter(lambda pair: pair[0] < pair[1]), max_size=3).map(
+    lambda pairs: tuple(joined(pairs))
+)
 
 
 @st.composite
 def cases(draw):
-    """Draw rows, openings from before what is known, and known intervals, maybe none."""
+    """Draw rows, openings, and known intervals, maybe none."""
     rows, opening = draw(books())
-    known = draw(intervals)
-    first = min(known, default=(START,))[0]
-    opening = {key: held for key, held in opening.items() if held[1] is None or held[1] < first}
-    return rows, opening, known
+    return rows, opening, draw(intervals)
 
 
 def told(rows, known):
@@ -53,6 +52,11 @@ def told(rows, known):
     table = table_of(rows)
     note_known(table, known)
     return table
+
+
+def since_start(known):
+    """Return the known intervals in which the table has every change."""
+    return tuple((max(begin, BEGIN), end) for begin, end in known if end > BEGIN)
 
 
 def moments(times):
@@ -63,7 +67,7 @@ def moments(times):
 @given(cases())
 def test_a_balance_is_known_as_long_as_every_change_would_be_seen(case):
     rows, opening, known = case
-    found = ba.balance_at(told(rows, known), moments(POINTS), opening=opening_frame(opening))
+    found = ba.balance_at(opened(rows, opening, known), moments(POINTS))
     expected = [
         (*key, when, *account.told(when))
         for key, account in oracle.book(rows, opening, known).items()
@@ -77,8 +81,8 @@ def test_a_balance_is_known_as_long_as_every_change_would_be_seen(case):
 def test_a_series_is_unknown_where_a_change_may_be_missing(case, step):
     rows, opening, known = case
     options = {"start": instant(POINTS[0]), "end": instant(POINTS[-1]), "freq": f"{step}us"}
-    opening_balances, table = opening_frame(opening), told(rows, known)
-    found = ba.balance_series(table, layout="long", opening=opening_balances, **options)
+    table = opened(rows, opening, known)
+    found = ba.balance_series(table, layout="long", **options)
     accounts = oracle.book(rows, opening, known).items()
     points = range(POINTS[0], POINTS[-1], step)
     assert records(found) == [
@@ -86,7 +90,7 @@ def test_a_series_is_unknown_where_a_change_may_be_missing(case, step):
         for key, account in accounts
         for when in points
     ]
-    wide = ba.balance_series(table, opening=opening_balances, **options)
+    wide = ba.balance_series(table, **options)
     for key, account in accounts:
         assert [amount(value) for value in wide[key]] == [account.told(when)[0] for when in points]
 
@@ -96,8 +100,7 @@ def test_a_series_is_unknown_where_a_change_may_be_missing(case, step):
 def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
     rows, opening, known = case
     options = {"start": instant(POINTS[0]), "end": instant(POINTS[-1]), "freq": f"{step}us"}
-    options["opening"] = opening_frame(opening)
-    table, accounts = told(rows, known), oracle.book(rows, opening, known)
+    table, accounts = opened(rows, opening, known), oracle.book(rows, opening, known)
     edges = [*range(POINTS[0], POINTS[-1], step), POINTS[-1]]
     periods = list(pairwise(edges))
     averages, parts, ranges = [], [], []
@@ -120,7 +123,7 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
     assert records(ba.ohlc(table, **options)) == ranges
 
     flows, cells = [], {}
-    anyone = oracle.Account((), intervals=known)
+    anyone = oracle.Account((), intervals=since_start(known))
     for group, members in oracle.groups(accounts, BY).items():
         for start, end in periods:
             inside = oracle._deltas_in(members, start, end)
@@ -152,27 +155,27 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
 @given(cases(), st.integers(1, 5))
 def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, step):
     rows, opening, known = case
-    table, opening_balances = told(rows, known), opening_frame(opening)
+    table = opened(rows, opening, known)
     members_of = oracle.groups(oracle.book(rows, opening, known), BY)
     points = range(POINTS[0], POINTS[-1], step)
     bounds = {"start": instant(POINTS[0]), "end": instant(POINTS[-1])}
-    found = ba.totals(table, by=BY, freq=f"{step}us", opening=opening_balances, **bounds)
+    found = ba.totals(table, by=BY, freq=f"{step}us", **bounds)
     assert records(found) == [
         (*group, when, *oracle.total_at(members, when))
         for group, members in members_of.items()
         for when in points
     ]
-    at_changes = ba.totals(table, by=BY, opening=opening_balances, **bounds)
+    at_changes = ba.totals(table, by=BY, **bounds)
     assert records(at_changes) == [
         (*group, when, *oracle.total_at(members, when))
         for group, members in members_of.items()
         for when in sorted({POINTS[0], *(t for each in members for t, _ in each.changes)})
     ]
-    measures = ba.concentration(table, moments(points), by=BY, opening=opening_balances)
+    measures = ba.concentration(table, moments(points), by=BY)
     assert measures["unknown"].tolist() == [
         oracle.total_at(members, when)[2] for members in members_of.values() for when in points
     ]
-    shares = ba.share(table, moments(points), opening=opening_balances)
+    shares = ba.share(table, moments(points))
     assert [amount(x) for x in shares["balance"]] == [
         account.told(when)[0]
         for account in oracle.book(rows, opening, known).values()
@@ -185,12 +188,11 @@ def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, s
 def test_summaries_tell_of_the_known_part(case, one, other):
     rows, opening, known = case
     start, end = min(one, other), max(one, other) + 1
-    found = ba.summarize_accounts(
-        told(rows, known), start=instant(start), end=instant(end), opening=opening_frame(opening)
-    )
+    bounds = {"start": instant(start), "end": instant(end)}
+    found = ba.summarize_accounts(opened(rows, opening, known), **bounds)
     accounts = oracle.book(rows, opening, known)
     assert len(found) == len(accounts)
-    is_whole = oracle.Account((), intervals=known).sees_all(start, end - 1)
+    is_whole = oracle.Account((), intervals=since_start(known)).sees_all(start, end - 1)
     for row, account in zip(found.to_dict("records"), accounts.values(), strict=True):
         expected = oracle._summary(account, start, end)
         if not is_whole:
@@ -211,7 +213,7 @@ def test_summaries_tell_of_the_known_part(case, one, other):
 @given(cases())
 def test_a_delta_over_a_gap_is_unknown(case):
     rows, opening, known = case
-    found = ba.deltas(told(rows, known), opening=opening_frame(opening))
+    found = ba.deltas(opened(rows, opening, known))
     assert records(found) == [
         (*key, *change)
         for key, account in oracle.book(rows, opening, known).items()
@@ -223,23 +225,17 @@ def test_a_delta_over_a_gap_is_unknown(case):
 @given(cases())
 def test_a_drawdown_behind_a_gap_is_unknown(case):
     rows, opening, known = case
-    table, opening_balances = told(rows, known), opening_frame(opening)
-    found = ba.drawdown(table, opening=opening_balances)
-    steady = ba.drawdown(table, opening=opening_balances, known=[(instant(0), instant(2 * START))])
+    found = ba.drawdown(opened(rows, opening, known))
+    steady = ba.drawdown(opened(rows, opening))
     expected = []
     for account in oracle.book(rows, opening, known).values():
         is_behind = False
         for n, (time, _) in enumerate(account.changes):
-            follows = n > 0 or (account.held is not None and opened(account, time))
+            follows = n > 0 or account.held is not None
             is_behind |= follows and account.level(time - 1) is None
             expected.append(not is_behind)
     assert found["peak"].notna().tolist() == expected
     assert found["depth"][expected].tolist() == steady["depth"][expected].tolist()
-
-
-def opened(account, time):
-    """Whether an opening balance held before a first row."""
-    return account.since is None or account.since < time
 
 
 A_MONTH = [(*GENERAL, START + HOUR, 5), (*GENERAL, START + DAY, 7), (*MARGIN, START + DAY, 1)]
@@ -251,7 +247,7 @@ def test_what_is_stated_comes_before_what_the_table_tells():
     when = instant(START + 5 * DAY)
     assert ba.balance_at(table, when)["balance"].tolist() == [7, 1]
     shorter = [(instant(START), instant(START + 3 * DAY))]
-    assert ba.balance_at(table, when, known=shorter)["balance"].isna().all()
+    assert ba.balance_at(ba.to_table(table, known=shorter), when)["balance"].isna().all()
     assert ba.balance_at(table_of(A_MONTH), when)["balance"].tolist() == [7, 1]
 
 
@@ -302,9 +298,8 @@ def test_a_gap_of_a_microsecond_is_not_bridged():
     gap = instant(START + 2 * DAY)
     found = ba.balance_at(told(A_MONTH, known), [gap, gap + pd.Timedelta("1us")])
     assert [amount(held) for held in found["balance"]] == [7, None, 1, None]
-    opening = ba.balance_at(told(A_MONTH, known), gap)
-    late = ba.balance_at(told([], known[1:]), instant(START + 5 * DAY), opening=opening)
-    assert late["balance"].isna().all()
+    late = told(A_MONTH, known).balances.between(instant(START + 3 * DAY), None)
+    assert ba.balance_at(late, instant(START + 5 * DAY))["balance"].isna().all()
 
 
 def test_selecting_rows_keeps_what_is_known():
@@ -351,18 +346,6 @@ def test_flows_of_a_period_that_is_not_known_are_missing():
     assert active["VOTE"].isna().tolist() == [True, False]
 
 
-def test_an_opening_holds_until_the_moment_that_it_was_asked_for():
-    opening = ba.balance_at(told(A_MONTH, KNOWN), instant(START + 2 * DAY))
-    later = ((START + 5 * DAY, START + 6 * DAY),)
-    table = told([], later)
-    at = instant(START + 5 * DAY)
-    assert ba.balance_at(table, at, opening=opening)["balance"].isna().all()
-    meets = ((START + 2 * DAY + 1, START + 6 * DAY),)
-    assert ba.balance_at(told([], meets), at, opening=opening)["balance"].tolist() == [7, 1]
-    opening.attrs.clear()
-    assert ba.balance_at(table, at, opening=opening)["balance"].tolist() == [7, 1]
-
-
 def test_conservation_and_reconciliation_leave_out_what_is_not_known():
     rows = [
         *((*GENERAL, START + n * DAY, 5 + n) for n in (0, 1, 4)),
@@ -385,7 +368,7 @@ def test_conservation_and_reconciliation_leave_out_what_is_not_known():
 )
 def test_known_intervals_that_are_none_are_refused(known):
     with pytest.raises(ValueError, match=r"known|start|ISO"):
-        ba.balance_at(table_of(A_MONTH), "2023-04-05", known=known)
+        ba.to_table(table_of(A_MONTH), known=known)
 
 
 def test_averages_most_of_which_are_unknown_say_once_why_and_what_helps(caplog):

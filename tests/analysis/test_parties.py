@@ -22,11 +22,11 @@ from tests.analysis.tables import (
     expected_dtypes,
     instant,
     moment,
-    opening_frame,
+    opened,
     records,
     table_of,
 )
-from tests.analysis.test_gaps import EDGES, POINTS, cases, told
+from tests.analysis.test_gaps import EDGES, POINTS, cases
 from tests.columns import empty_table
 
 groupings = st.sampled_from(
@@ -121,9 +121,9 @@ def with_asset(by):
 @given(cases(), groupings, st.integers(1, 5))
 def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, by, step):
     rows, opening, known = case
-    table, names = told(rows, known), with_asset(by)
+    table, names = opened(rows, opening, known), with_asset(by)
     how = {"start": instant(POINTS[0]), "end": instant(POINTS[-1]), "freq": f"{step}us"}
-    how |= {"opening": opening_frame(opening), "by": by}
+    how |= {"by": by}
     expected = parties(rows, opening, known, names)
     found = ba.balance_series(table, layout="long", **how)
     assert records(found.drop(columns="state")) == [
@@ -150,8 +150,8 @@ def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, 
 def test_a_party_is_summarised_as_a_loop_over_its_blocks_does_it(case, by, one, other):
     rows, opening, known = case
     start, end = min(one, other), max(one, other) + 1
-    how = {"start": instant(start), "end": instant(end), "opening": opening_frame(opening)}
-    found = ba.summarize_parties(told(rows, known), by=by, **how)
+    how = {"start": instant(start), "end": instant(end)}
+    found = ba.summarize_parties(opened(rows, opening, known), by=by, **how)
     expected = parties(rows, opening, known, with_asset(by))
     assert list(map(tuple, found[with_asset(by)].astype("str").to_numpy())) == [*expected]
     for row, party in zip(found.to_dict("records"), expected.values(), strict=True):
@@ -167,7 +167,7 @@ def test_a_party_is_summarised_as_a_loop_over_its_blocks_does_it(case, by, one, 
 @given(cases(), groupings, st.sampled_from([*POINTS]), st.none() | st.integers(1, 3))
 def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
     rows, opening, known = case
-    found = ba.holders(told(rows, known), instant(when), by=by, n=n, opening=opening_frame(opening))
+    found = ba.holders(opened(rows, opening, known), instant(when), by=by, n=n)
     book, names = oracle.book(rows, opening, known), with_asset(by)
     whole = {
         key: oracle.total_at(each, when)[0]
@@ -205,13 +205,12 @@ DESKS = {"a1": "east", "b2": "west"}
 @given(cases(), st.sampled_from(POINTS))
 def test_groups_are_made_by_a_column_that_the_table_has_besides(case, when):
     rows, opening, known = case
-    table = told(rows, known)
+    table = opened(rows, opening, known)
     table["desk"] = table["party_id"].map(DESKS)
-    seen = {row[:4] for row in rows}
     book = oracle.book(rows, opening, known)
     members_of = {}
     for key, account in book.items():
-        desk = DESKS.get(key[2]) if key in seen else None
+        desk = DESKS.get(key[2])
         members_of.setdefault((key[0], desk), []).append(account)
     ordered = sorted(members_of, key=lambda key: (key[0], key[1] is None, key[1] or ""))
     found = ba.totals(
@@ -220,7 +219,6 @@ def test_groups_are_made_by_a_column_that_the_table_has_besides(case, when):
         freq="1us",
         start=instant(when),
         end=instant(when + 1),
-        opening=opening_frame(opening),
     )
     assert [
         (asset, None if pd.isna(desk) else desk, *numbers)

@@ -9,6 +9,7 @@ import balance_analysis as ba
 from tests.analysis import oracle
 from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
+    BEGIN,
     DAY,
     GENERAL,
     MARGIN,
@@ -19,7 +20,7 @@ from tests.analysis.tables import (
     fixed_grids,
     instants,
     moment,
-    opening_frame,
+    opened,
     records,
     signed,
     table_of,
@@ -43,7 +44,7 @@ def cells(wide):
 def test_wide_has_the_balances_of_long(data, book):
     rows, opening = book
     grid = data.draw(fixed_grids(rows))
-    wide = ba.balance_series(table_of(rows), **asked(grid), opening=opening_frame(opening))
+    wide = ba.balance_series(opened(rows, opening), **asked(grid))
     expected = {row[:5]: row[5] for row in oracle.series(rows, opening, grid)}
     assert cells(wide) == expected
     assert list(wide.columns) == list(oracle.book(rows, opening))
@@ -60,9 +61,7 @@ bounds = st.tuples(st.none() | instants, st.none() | instants).map(
 def test_without_a_frequency_long_has_the_rows_and_the_start(book, ends):
     rows, opening = book
     grid = Grid(None, *ends)
-    found = ba.balance_series(
-        table_of(rows), **asked(grid), opening=opening_frame(opening), layout="long"
-    )
+    found = ba.balance_series(opened(rows, opening), **asked(grid), layout="long")
     assert records(found) == oracle.sparse_series(rows, opening, grid)
 
 
@@ -71,7 +70,7 @@ def test_without_a_frequency_long_has_the_rows_and_the_start(book, ends):
 def test_without_a_frequency_wide_has_every_change_of_any_account(book, ends):
     rows, opening = book
     grid = Grid(None, *ends)
-    wide = ba.balance_series(table_of(rows), **asked(grid), opening=opening_frame(opening))
+    wide = ba.balance_series(opened(rows, opening), **asked(grid))
     points = grid.own(row[4] for row in rows)
     assert [moment(time) for time in wide.index] == points
     assert cells(wide) == {
@@ -82,9 +81,9 @@ def test_without_a_frequency_wide_has_every_change_of_any_account(book, ends):
 
 
 def test_an_opening_alone_makes_no_grid():
-    opening = opening_frame({GENERAL: (5, None)})
+    table = opened([], {GENERAL: (5, BEGIN - 1)})
     for layout in ("long", "wide"):
-        assert len(ba.balance_series(empty_table(), freq="1D", opening=opening, layout=layout)) == 0
+        assert len(ba.balance_series(table, freq="1D", layout=layout)) == 0
 
 
 def test_cells_of_a_wide_series_are_decimals():

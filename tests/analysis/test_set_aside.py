@@ -220,20 +220,20 @@ def test_a_balance_is_known_where_no_bad_row_may_be_between_its_row_and_then(hel
 @pytest.mark.parametrize("bounds", [(2, 8), (4, 10), (0, 3)])
 def test_a_cut_has_the_evidence_of_its_interval_and_no_more(table, bounds):
     start, end = (START + days * DAY for days in bounds)
-    cut, opening = table.balances.between(from_microseconds(start), from_microseconds(end))
+    cut = table.balances.between(from_microseconds(start), from_microseconds(end))
     evidence = table_evidence(cut)
     whole = table_evidence(table)
     assert evidence == whole.within(start, end)
     for moment in (start, BAD, end - 1):
         if start <= moment < end:
-            found = ba.balance_at(cut, from_microseconds(moment), opening=opening)
+            found = ba.balance_at(cut, from_microseconds(moment))
             expected = ba.balance_at(table, from_microseconds(moment))
             merged = found.merge(expected, on=[*ba.ACCOUNT_KEY], suffixes=("", "_whole"))
             assert (
                 merged["balance"].astype(str).tolist()
                 == merged["balance_whole"].astype(str).tolist()
             )
-    late = ba.balance_at(cut, from_microseconds(end + DAY), opening=opening)
+    late = ba.balance_at(cut, from_microseconds(end + DAY))
     assert late["balance"].isna().all()
 
 

@@ -10,6 +10,7 @@ from balance_analysis import ACCOUNT_KEY, summarize_accounts
 from tests.analysis import oracle
 from tests.analysis.oracle import Grid
 from tests.analysis.tables import (
+    BEGIN,
     GENERAL,
     LARGEST,
     MARGIN,
@@ -22,7 +23,7 @@ from tests.analysis.tables import (
     instants,
     many_rows,
     moment,
-    opening_frame,
+    opened,
     outcome,
     recorded_table,
     rows,
@@ -58,10 +59,7 @@ def test_every_column_is_what_a_walk_through_the_interval_finds(data, book):
     found = outcome(
         lambda: summaries(
             summarize_accounts(
-                table_of(rows),
-                start=instant(grid.start),
-                end=instant(grid.end),
-                opening=opening_frame(opening),
+                opened(rows, opening), start=instant(grid.start), end=instant(grid.end)
             )
         )
     )
@@ -90,15 +88,12 @@ def test_the_share_of_time_at_zero_is_of_the_time_that_is_known():
 
 
 def test_an_account_that_only_the_opening_has_is_summarised():
-    opening = opening_frame({MARGIN: (0, START + 1), GENERAL: (7, None), OTHER: (None, None)})
-    found = summaries(
-        summarize_accounts(
-            empty_table(), start=instant(START), end=instant(START + 4), opening=opening
-        )
-    )
+    opening = {MARGIN: (0, BEGIN - 1), GENERAL: (7, BEGIN - 2), OTHER: (5, BEGIN - 9)}
+    table = opened([], opening, known=[(BEGIN - 3, START + 4)])
+    found = summaries(summarize_accounts(table, start=instant(START), end=instant(START + 4)))
     assert [(row["closing"], row["average"], row["zero_share"]) for row in found.values()] == [
         (7, 7, 0.0),
-        (0, None, 1.0),
+        (0, 0, 1.0),
         (None, None, None),
     ]
 
@@ -136,8 +131,8 @@ def test_a_negative_flow_beyond_38_digits_raises():
 
 
 def test_an_opening_without_rows_or_bounds_is_what_is_held():
-    opening = opening_frame({GENERAL: (7, None)})
-    [found] = summaries(summarize_accounts(empty_table(), opening=opening)).values()
+    table = opened([], {GENERAL: (7, BEGIN - 1)})
+    [found] = summaries(summarize_accounts(table)).values()
     assert (found["opening"], found["average"], found["closing"], found["rows"]) == (7, 7, 7, 0)
 
 

@@ -268,14 +268,14 @@ def test_cells_of_a_file_are_empty_where_a_change_may_be_missing(short):
 def test_what_an_archive_does_not_know_before_the_interval_is_empty(archive):
     bounds = {"start": moment(BEGIN + 9 * DAY // 4), "end": moment(END)}
     options = ("--since", bounds["start"], "--until", bounds["end"])
-    table = ba.Archive(archive).read(**bounds)
-    opening = ba.Archive(archive).opening_balances(at=bounds["start"], partial=True)
-    assert {pd.isna(balance) for balance in opening["balance"]} == {True, False}
+    table = ba.Archive(archive).read(**bounds, opening=True)
+    held = ba.balance_at(table, bounds["start"] - pd.Timedelta("1us"))
+    assert {pd.isna(balance) for balance in held["balance"]} == {True, False}
     said = read_back(run("summary", archive, *options, "--format", "csv").stdout)
-    expected = as_text(ba.summarize_accounts(table, opening=opening, **bounds))
+    expected = as_text(ba.summarize_accounts(table, **bounds))
     assert only_amounts(said) == only_amounts(expected)
     said = read_back(run("series", archive, *options, "--freq", "6h").stdout)
-    expected = ba.balance_series(table, opening=opening, freq="6h", layout="long", **bounds)
+    expected = ba.balance_series(table, freq="6h", layout="long", **bounds)
     assert said == as_text(expected)
 
 

@@ -52,13 +52,13 @@ def gapped(tmp_path_factory):
     return ba.Archive(folder)
 
 
-def state_of(table, *, opening=None, **options):
+def state_of(table, **options):
     """A table as a state, from its first row to its last, or what it knows."""
     times = [time.value // 1000 for time in table["timestamp"]]
     ends = [bound for span in known_of(table) or () for bound in span]
     ends += [min(times), max(times) + 1] if times else []
     bounds = (min(ends, default=0), max(ends, default=0))
-    return TableState(open_history(table, opening), **{"bounds": bounds, **options})
+    return TableState(open_history(table), **{"bounds": bounds, **options})
 
 
 def encode(source, view, query):
@@ -96,7 +96,7 @@ def check(sheet, frame):
 def check_asset(explorer, asset, rows, start, end):
     """What is told of an asset in a range is what the library makes of all rows up to its end."""
     query = {"asset": asset, "start": start, "end": end}
-    rows, _ = ba.cut_between(rows, end=from_microseconds(end))
+    rows = rows.balances.between(end=from_microseconds(end))
     totals = as_dicts(ask(explorer, "totals", **query)["totals"])
     moments = sorted({one["timestamp"] for one in totals})
     assert moments[0] == start
@@ -339,9 +339,9 @@ def test_a_line_ends_where_a_balance_ceases_to_be_known():
 
 
 def test_what_was_held_before_a_table_is_told_as_its_opening():
-    table = table_of([(*GENERAL, START + DAY, 7)])
-    opening = ba.balance_at(table_of([(*GENERAL, START, 5)]), from_microseconds(START + 1))
-    held = state_of(table, opening=opening, bounds=(START + HOUR, START + 2 * DAY))
+    rows = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 7)])
+    table = ba.to_table(rows, start=from_microseconds(START + 1))
+    held = state_of(table, bounds=(START + HOUR, START + 2 * DAY))
     (line,) = ask(held, "series", accounts=(GENERAL,))["series"]
     assert steps_of(line) == [(START + HOUR, "5"), (START + DAY, "7")]
     assert line["opening"]

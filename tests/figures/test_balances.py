@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import LARGEST, START, by_account, opening_frame, table_of
+from tests.analysis.tables import LARGEST, START, by_account, table_of
 from tests.figures.drawn import (
     DAY,
     GENERAL,
@@ -248,16 +248,18 @@ def test_the_time_before_the_first_row_is_hatched_from_the_start_on():
 
 
 def test_an_opening_balance_holds_until_the_first_row():
-    opening = opening_frame({GENERAL: (3, None)})
-    table = table_of([(*GENERAL, us("2023-04-05"), 6)])
-    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07", opening=opening)
+    rows = [(*GENERAL, us("2023-04-02"), 3), (*GENERAL, us("2023-04-05"), 6)]
+    table = ba.to_table(table_of(rows), start="2023-04-03")
+    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07")
     assert lines(ax)["general · a1"][:2] == [(us("2023-04-03"), 3.0), (us("2023-04-05"), 6.0)]
     assert not shaded(ax, "////")
 
 
 def test_balances_that_are_all_unknown_give_axes_that_say_so():
-    opening = opening_frame({GENERAL: (None, None)})
-    ax = ba.plot_balances(table_of([]), start="2023-04-03", end="2023-04-07", opening=opening)
+    rows = [(*GENERAL, us("2023-04-02"), 3)]
+    known = [("2023-04-02T12:00", "2023-04-09")]
+    table = ba.to_table(table_of(rows), start="2023-04-03", known=known)
+    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07")
     assert [text.get_text() for text in ax.texts] == [
         "no balance is known\nfrom 2023-04-03 to 2023-04-07"
     ]

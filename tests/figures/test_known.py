@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from tests.analysis.tables import opening_frame, table_of
-from tests.columns import note_known
+from tests.analysis.tables import table_of
 from tests.figures.drawn import (
     DAY,
     GENERAL,
@@ -42,11 +41,10 @@ def moment(microseconds):
     return pd.Timestamp(microseconds, unit="us", tz="UTC")
 
 
-def told(*days, rows=ROWS):
-    """Return a table that tells which stretches of days are known."""
-    table = table_of(rows)
-    note_known(table, [(START + int(a * DAY), START + int(b * DAY)) for a, b in days])
-    return table
+def told(*days, rows=ROWS, since=None):
+    """Return a table that knows some stretches of days, and has every change since a moment."""
+    known = [(moment(START + int(a * DAY)), moment(START + int(b * DAY))) for a, b in days]
+    return ba.to_table(table_of(rows), known=known, start=since and moment(since))
 
 
 def drawn(ax):
@@ -60,10 +58,8 @@ def unknown_from(steps):
 
 
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
-@pytest.mark.parametrize("by_argument", [False, True])
-def test_the_axis_reaches_to_the_end_of_what_is_known(plot, by_argument):
-    known = [(moment(START), moment(START + 30 * DAY))]
-    ax = plot(table_of(ROWS), known=known) if by_argument else plot(told((0, 30)))
+def test_the_axis_reaches_to_the_end_of_what_is_known(plot):
+    ax = plot(told((0, 30)))
     high = micros([ax.get_xlim()[1]])[0]
     assert START + 30 * DAY <= high < START + 32 * DAY
     assert not shaded(ax, HATCH)
@@ -138,9 +134,8 @@ def test_an_account_that_is_seen_for_a_moment_is_a_dot():
 
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 def test_an_opening_is_drawn_from_the_start_on(plot):
-    opening = opening_frame({GENERAL: (3, None)})
-    table = told((0, 8), rows=ROWS[1:])
-    ax = plot(table, opening=opening, start=moment(START))
+    table = told((-2, 8), rows=[(*GENERAL, START - DAY, 3), *ROWS[1:]], since=START)
+    ax = plot(table, start=moment(START))
     assert micros([ax.get_xlim()[0]])[0] < START + HOUR
     if plot is OF_TIME[2]:
         assert "inflow" in entries(ax)
@@ -152,16 +147,15 @@ def test_an_opening_is_drawn_from_the_start_on(plot):
 
 
 def test_an_opening_alone_is_drawn_as_far_as_is_known():
-    opening = opening_frame({GENERAL: (3, None)})
-    ax = ba.plot_balances(told((0, 8), rows=[]), opening=opening)
+    table = told((-2, 8), rows=[(*GENERAL, START - DAY, 3)], since=START)
+    ax = ba.plot_balances(table)
     assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
-    ax = ba.plot_totals(told((0, 8), rows=[]), opening=opening)
+    ax = ba.plot_totals(table)
     assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
 
 
 def test_a_group_that_only_an_opening_tells_is_in_the_totals():
-    opening = opening_frame({MARGIN: (3, None)})
-    ax = ba.plot_totals(told((0, 8)), opening=opening)
+    ax = ba.plot_totals(told((-2, 8), rows=[*ROWS, (*MARGIN, START - DAY, 3)], since=START))
     assert [*areas(ax)] == ["general 4", "margin 3"]
 
 
@@ -175,17 +169,6 @@ def test_an_interval_of_which_nothing_is_known_says_so():
     bounds = {n: moment(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):
         assert plot(told((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
-
-
-def test_the_lorenz_curve_is_of_the_last_moment_that_is_known():
-    table = told((0, 30))
-    title = ba.plot_concentration(table).get_title("left")
-    assert title == "How unevenly VOTE is held at 2023-05-01"
-    late = ba.plot_concentration(table, when=moment(START + 31 * DAY))
-    assert late.texts[0].get_text() == "nobody is known to hold anything\nat 2023-05-02"
-    held = opening_frame({MARGIN: (12, None)})
-    ax = ba.plot_concentration(told((0, 30), rows=ROWS[:1]), opening=held, n=1)
-    assert said(ax) == "the largest holds 71%"
 
 
 def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():

@@ -197,7 +197,7 @@ def test_a_selection_of_a_tables_rows_proves_nothing_in_whatever_file(tmp_path):
     pq.write_table(rows.slice(1), tmp_path / "arrow.parquet")
     again = ba.read_parquet(tmp_path / "arrow.parquet")
     ba.write_parquet(again, tmp_path / "again.parquet")
-    cut, _ = ba.cut_between(one)
+    cut = one.balances.between()
     names = ["ours", "pandas", "arrow", "again"]
     for side in [one, again, cut, *(tmp_path / f"{name}.parquet" for name in names)]:
         assert ba.diff(archive, side).shared == ()
@@ -207,7 +207,7 @@ def test_a_selection_of_a_tables_rows_proves_nothing_in_whatever_file(tmp_path):
 def test_a_cut_of_a_table_is_proven_for_its_interval_alone(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     middle = from_microseconds(at(5))
-    cut, _ = ba.cut_between(archive.read(), middle, None)
+    cut = archive.read().balances.between(middle)
     found = ba.diff(archive, cut)
     assert found.shared == ((middle, LAST),)
     assert found.not_shared == (((FIRST, middle), "complete", "missing"),)

@@ -59,36 +59,31 @@ def archive(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cut(archive):
-    """Return what follows the gap, and what accounts held before it."""
-    table = archive.read(start=at(3), end=at(3, 1), partial=True)
-    return table, archive.opening_balances(at=at(3), partial=True)
+    """Return what follows the gap, with openings from before it."""
+    return archive.read(start=at(3), end=at(3, 1), opening=True, partial=True)
 
 
 def test_of_a_change_behind_a_gap_nothing_is_known_of_before(cut):
-    table, opening = cut
-    assert cells(ba.deltas(table, opening=opening), "delta") == {"aa": None, "bb": None, "cc": None}
+    assert cells(ba.deltas(cut), "delta") == {"aa": None, "bb": None, "cc": None}
 
 
 def test_a_flow_behind_a_gap_is_not_known(cut):
-    table, opening = cut
-    found = ba.flows(table, freq="1h", opening=opening)
+    found = ba.flows(cut, freq="1h")
     assert (found["changes"].tolist(), found["unknown"].tolist()) == ([0, 0, 0], [1, 1, 1])
 
 
 def test_a_summary_behind_a_gap_knows_no_opening(cut):
-    table, opening = cut
-    found = ba.summarize_accounts(table, opening=opening)
+    found = ba.summarize_accounts(cut)
     assert cells(found, "opening") == {"aa": None, "bb": None, "cc": None, "dd": None}
 
 
 def test_balances_in_a_gap_and_behind_it_are_those_of_rows_alone(archive, cut):
-    table, opening = cut
     expected = {"aa": 9, "bb": 107, "cc": 3, "dd": None}
-    assert cells(ba.balance_at(table, at(3), opening=opening), "balance") == expected
-    assert cells(archive.balance_at(at(3), partial=True), "balance") == expected
-    held = archive.balance_at(at(2), partial=True)
+    assert cells(ba.balance_at(cut, at(3)), "balance") == expected
+    assert cells(ba.balance_at(archive, at(3)), "balance") == expected
+    held = ba.balance_at(archive, at(2))
     assert cells(held, "balance") == {"aa": None, "dd": None}
-    later = ba.balance_at(table, at(2, 1), opening=opening)
+    later = ba.balance_at(cut, at(2, 1))
     assert set(cells(later, "balance").values()) == {None}
 
 
@@ -139,9 +134,8 @@ def test_deltas_of_a_cut_are_those_of_all_blocks_where_these_are_known(data):
     since = data.draw(st.integers(1, blocks))
     with TemporaryDirectory() as folder:
         archive = imported(Path(folder), balances, sorted(held), blocks)
-        table = archive.read(**{**WIDE, "start": at(since)})
-        opening = archive.opening_balances(at=at(since), partial=True)
-        found = ba.deltas(table, opening=opening)
+        table = archive.read(**{**WIDE, "start": at(since)}, opening=True)
+        found = ba.deltas(table)
     expected = []
     for party, changes in sorted(balances.items()):
         for block in sorted(held & changes.keys()):

@@ -102,7 +102,7 @@ def test_from_the_first_block_on_nothing_is_unknown_before_an_accounts_first_row
     held = ba.balance_at(table, "2023-04-01T00:00:01")
     assert not held["balance"].isna().any()
     assert not ba.balance_series(table, freq="1h").isna().any().any()
-    part = ba.deltas(table, opening=ba.balance_at(table, "2023-04-01"))
+    part = ba.deltas(table.balances.between("2023-04-01"))
     assert part.equals(deltas)
 
 
