@@ -47,7 +47,7 @@ class Table(DataFrame):
         **kwargs: Any,  # noqa: ANN401 - pandas' own
     ) -> Table:
         super().__finalize__(other, method=method, **kwargs)  # type: ignore[misc]
-        if method == "concat" and {*COLUMNS} <= {*self.columns}:
+        if method == "concat" and self.columns.is_unique and {*COLUMNS} <= {*self.columns}:
             notes = [part.attrs.get(ATTRS_KEY) for part in other.input_objs]
             if any(note != notes[0] for note in notes):
                 join_notes(self, other.input_objs)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
 from balance_analysis.filters import Filters
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, Instant, to_microseconds
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, between, joined, overlap
 from balance_analysis.text import iso_text
 
@@ -343,9 +343,11 @@ def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
 
 
 def _has_its_rows(table: pd.DataFrame) -> bool:
-    """Whether a table notes rows, and each of its accounts has all of them."""
+    """Whether it is a table that notes rows, and each of its accounts has all of them."""
     noted = _noted(table.attrs.get(ATTRS_KEY))
-    return noted is not None and bool(np.isin(_words_of(_in_order(table))[0], noted).all())
+    if noted is None or not {*COLUMNS} <= {*getattr(table, "columns", ())}:
+        return False
+    return bool(np.isin(_words_of(_in_order(table))[0], noted).all())
 
 
 def note_rows_of(table: pd.DataFrame) -> None:

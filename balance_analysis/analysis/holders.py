@@ -112,7 +112,7 @@ def merged(history: History, by: str | Sequence[str]) -> History:
         times[is_known],
         words[is_known],
         has_row[is_known],
-        None if history.known is None else ends[is_known],
+        None if steps.valid_until is None else ends[is_known],
     )
     rows = pd.DataFrame(
         {
@@ -121,4 +121,6 @@ def merged(history: History, by: str | Sequence[str]) -> History:
             "balance": int128.to_balances(held.words[held.is_row]),
         }
     )
-    return replace(history, rows=rows, steps=held, given=rows)
+    lost = history.is_changed
+    changed = None if lost is None else np.bincount(groups.numbers, lost, len(groups)) > 0
+    return replace(history, rows=rows, steps=held, given=rows, is_changed=changed)

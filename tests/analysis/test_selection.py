@@ -483,3 +483,22 @@ def test_rows_that_a_part_had_lost_before_it_was_joined_stay_unknown():
         whole.balances.between(middle, instant(START + 7 * DAY)),
     ]
     assert ba.deltas(pd.concat(parts))["delta"].isna().any()
+
+
+def test_columns_put_beside_a_table_leave_what_it_knows():
+    whole = made()
+    other = pd.Series(range(len(whole)), name="place")
+    for beside in (other, other.to_frame()):
+        wide = pd.concat([whole, beside], axis=1)
+        assert records(ba.deltas(wide)) == records(ba.deltas(whole))
+        assert len(pd.concat([whole, whole.iloc[:, :2]], axis=1).columns) == 8
+
+
+@pytest.mark.parametrize("known", [A_WEEK, None])
+def test_a_party_of_an_account_that_lost_rows_is_unknown(known):
+    cut = made(known=known).drop(index=[1])
+    how = {"by": "party_id", "start": instant(START + HOUR)}
+    held = ba.balance_series(cut, freq="36h", layout="long", **how)
+    assert {row[1] for row in records(held) if row[3] is not None} == {"b2"}
+    candles = ba.ohlc(cut, "36h", **how)
+    assert {row[1] for row in records(candles) if row[7] is not None} == {"b2"}
