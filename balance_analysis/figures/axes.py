@@ -92,6 +92,13 @@ class Chart:
         """What the table tells."""
         return merged(open_history(self.data), self.by)
 
+    @property
+    def left_out(self) -> list[str]:
+        """What the legend says of accounts that the table can't have."""
+        if self.history.lacks_quiet is None:
+            return []
+        return [f"without accounts that were quiet since {date_text(self.history.start)}"]
+
     @cached_property
     def over(self) -> tuple[Steps, Grid]:
         """The accounts, as far as they are known, and the periods."""

@@ -236,6 +236,7 @@ def draw_stack(
     ]
     words = "shares at the end" if shares else "amounts at the end"
     says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(steps, interval)]
+    says += stack.chart.left_out
     if stack.is_stacked and not shares:
         amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
     drawn = draw_sums(stack, edges, amounts, labels, style)

@@ -502,3 +502,35 @@ def test_a_party_of_an_account_that_lost_rows_is_unknown(known):
     assert {row[1] for row in records(held) if row[3] is not None} == {"b2"}
     candles = ba.ohlc(cut, "36h", **how)
     assert {row[1] for row in records(candles) if row[7] is not None} == {"b2"}
+
+
+SUMS = {
+    "totals": lambda table: ba.totals(table, by="asset_id"),
+    "holders": lambda table: ba.holders(table, instant(START + DAY)),
+    "comparison": lambda table: ba.compare(table, at=(instant(START), instant(START + DAY))),
+    "parties": ba.summarize_parties,
+    "series of parties": lambda table: ba.balance_series(table, by="party_id"),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_a_table_that_begins_in_the_middle_say_once_that_quiet_accounts_are_left_out(
+    name, caplog
+):
+    moment = START + DAY + 1_000_000 * [*SUMS].index(name)  # another table for each function
+    whole = made(known=[(START - DAY, moment + DAY)])
+    middle = [(instant(moment), instant(moment + DAY))]
+    rows = whole[whole["timestamp"] >= instant(moment)]
+    table = ba.to_table(rows, known=middle, start=instant(moment))
+    for _ in range(2):
+        SUMS[name](table)
+    said = [text for text in caplog.messages if "opening=True" in text]
+    assert len(said) == 1
+    assert "accounts without a change since 2023-03-29" in said[0]
+    caplog.clear()
+    SUMS[name](whole.balances.between(instant(moment), instant(moment + DAY)))
+    SUMS[name](made(nothing_before=True))
+    SUMS[name](table_of(ROWS))
+    ba.deltas(table)
+    ba.balance_at(table, instant(moment))
+    assert not [text for text in caplog.messages if "opening=True" in text]

@@ -159,6 +159,13 @@ def test_a_group_that_only_an_opening_tells_is_in_the_totals():
     assert [*areas(ax)] == ["general 4", "margin 3"]
 
 
+def test_totals_of_a_table_without_openings_say_what_they_lack():
+    lacks = "without accounts that were quiet since 2023-04-01"
+    assert lacks in said(ba.plot_totals(told((0, 8), since=START)))
+    assert lacks not in said(ba.plot_totals(told((-2, 8), since=START)))
+    assert lacks not in said(ba.plot_totals(told((0, 8))))
+
+
 def test_totals_say_of_what_is_unknown_at_the_end():
     ax = ba.plot_totals(told((0, 3)), end=moment(START + 5 * DAY))
     assert "general unknown" in entries(ax)
