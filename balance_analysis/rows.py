@@ -80,14 +80,19 @@ def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def inside(times: Any, start: int, end: int) -> Any:  # noqa: ANN401 - an array or chunks of one
-    """Return which microseconds are in [start, end)."""
-    return pc.and_(pc.greater_equal(times, start), pc.less(times, end))
-
-
 def within(rows: Any, start: int, end: int) -> Any:  # noqa: ANN401 - a table or a batch
-    """Return the rows of a table, or of a batch, in [start, end), microseconds."""
-    return rows.filter(inside(rows["timestamp"].cast(pa.int64()), start, end))
+    """Return the rows of a table, or of a batch, in [start, end), microseconds.
+
+    Rows that stand together are a slice, not a copy.
+    """
+    times = _times(rows["timestamp"])
+    is_inside = (times >= start) & (times < end)
+    places = np.flatnonzero(is_inside)
+    first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
+    if last - first + 1 == len(places):
+        return rows.slice(first, len(places))
+    bits = pa.py_buffer(np.packbits(is_inside, bitorder="little"))
+    return rows.filter(pa.Array.from_buffers(pa.bool_(), len(times), [None, bits]))
 
 
 def last_block(rows: pa.Table) -> tuple[int, pa.Table]:
@@ -159,7 +164,8 @@ def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
         return ranks, len(distinct)
     is_used = np.zeros(most + 1, bool)
     is_used[numbers] = True
-    return (np.cumsum(is_used) - 1)[numbers], int(is_used.sum())
+    places = np.cumsum(is_used, dtype=np.int32)
+    return places[numbers].astype(np.int64) - 1, int(places[-1])
 
 
 def account_heads(rows: pa.Table) -> NDArray[np.int64]:
@@ -224,13 +230,14 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
 
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the order of some rows by account, then time; equal ones stay."""
-    ranks, count = _ranks(accounts)
     since = times.min(initial=np.iinfo(np.int64).max)
     room = int(times.max(initial=since)) - int(since) + 1
-    if count * room <= _ROOM:
-        return stable_order(ranks * room + (times - since))
-    order = stable_order(times)
-    return order.take(stable_order(ranks.take(order)))
+    if (int(accounts.max(initial=0)) + 1) * room > _ROOM:
+        accounts, count = _ranks(accounts)
+        if count * room > _ROOM:
+            order = stable_order(times)
+            return order.take(stable_order(accounts.take(order)))
+    return stable_order(accounts * room + (times - since))
 
 
 def stable_order(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -264,8 +271,9 @@ def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringA
     return rank[indices], distinct.take(from_numbers(order, pa.uint64()))
 
 
-def _times(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    return to_numbers(_one_chunk(column.cast(pa.int64())))
+def _times(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    numbers = column.cast(pa.int64())
+    return to_numbers(_one_chunk(numbers) if isinstance(numbers, pa.ChunkedArray) else numbers)
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY
-from balance_analysis.rows import account_numbers, canonical, has_repeats, stable_order
+from balance_analysis.rows import (
+    account_numbers,
+    by_account_and_time,
+    canonical,
+    has_repeats,
+    stable_order,
+    within,
+)
 from tests.analysis.tables import arrow_of, rows
 from tests.columns import ARROW_SCHEMA, COLUMNS
 
 
 def tuples(table):
     return list(zip(*(table[name].to_pylist() for name in COLUMNS), strict=True))
+
+
+def microseconds(moment):
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 def arrow(rows):
@@ -53,6 +66,32 @@ def test_a_repeat_is_an_account_that_has_two_rows_at_one_time(rows, again):
     batch = arrow(rows).cast(ARROW_SCHEMA).combine_chunks().to_batches()
     keys = [row[:5] for row in rows]
     assert any(map(has_repeats, batch)) == (len(set(keys)) < len(keys))
+
+
+@given(rows, st.booleans(), st.integers(0, 40), st.data())
+def test_rows_within_an_interval_keep_their_order_in_tables_and_batches(rows, in_order, cut, data):
+    rows = sorted(rows, key=lambda row: row[4]) if in_order else rows
+    moments = st.sampled_from(sorted({row[4] for row in rows}) or [0])
+    start, end = (data.draw(moments) + data.draw(st.integers(0, 1)) for _ in range(2))
+    whole = arrow(rows).cast(ARROW_SCHEMA)
+    table = pa.concat_tables([whole[:cut], whole[cut:]])
+    kept = [within(table, start, end)]
+    batches = [within(batch, start, end) for batch in table.combine_chunks().to_batches()]
+    kept.append(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    expected = [row for row in tuples(arrow(rows)) if start <= microseconds(row[4]) < end]
+    assert [tuples(each) for each in kept] == [expected] * 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**61), st.integers(0, 2**61)), max_size=40),
+    st.integers(0, 61),
+    st.integers(0, 61),
+)
+def test_rows_are_ordered_by_account_and_time_however_wide_these_are(pairs, wide, long):
+    pairs = [(account >> wide, time >> long) for account, time in pairs]
+    accounts, times = np.array(pairs, np.int64).reshape(-1, 2).T
+    expected = sorted(range(len(pairs)), key=pairs.__getitem__)
+    assert by_account_and_time(accounts, times).tolist() == expected
 
 
 @given(st.sampled_from([1, 8, 16, 17, 31, 32, 40, 63]), st.integers(0, 300), st.integers(0, 99))

@@ -128,7 +128,7 @@ class DecodedPage:
     """
 
     rows: pa.RecordBatch
-    times: pa.Int64Array
+    times: NDArray[np.int64]
     bad_rows: tuple[BadRow, ...]
     info: PageInfo
 
@@ -148,7 +148,8 @@ def decode_page(body: bytes) -> DecodedPage:
         page = decode(_page_decoder, body).balances
         rows = _columns([edge.node for edge in page.edges])
         if rows is not None:
-            return DecodedPage(rows, rows["timestamp"].cast(pa.int64()), (), page.page_info)
+            times = to_numbers(rows["timestamp"].cast(pa.int64()))
+            return DecodedPage(rows, times, (), page.page_info)
     return _decode_row_by_row(body)
 
 
@@ -222,8 +223,7 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
     rows = _columns(good)
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
-    numbers = from_numbers(np.array(times, np.int64), pa.int64())
-    return DecodedPage(rows, numbers, tuple(bad), page.page_info)
+    return DecodedPage(rows, np.array(times, np.int64), tuple(bad), page.page_info)
 
 
 def _read_row(raw: bytes) -> tuple[Row | None, int | None, str]:

@@ -263,7 +263,7 @@ _CHECKS: Final[dict[str, Check]] = dict(reach=_reach, cursors=_cursors, timestam
 
 def _times(sample: walk.Listing) -> list[int]:
     """Return the rows' microseconds, newest first; there is at least one."""
-    times: list[int] = sample.times.to_pylist()
+    times: list[int] = sample.times.tolist()
     if not times:
         raise BalanceAnalysisError("the node sent no row since 2020 whose time can be read")
     return times

@@ -20,16 +20,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.evidence import Reach, SetAside
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
-from balance_analysis.rows import BadRow, accounts_in, inside, within
-from balance_analysis.schema import ARROW_SCHEMA, to_microseconds
+from balance_analysis.rows import BadRow, accounts_in, within
+from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text, range_text
 
@@ -122,21 +123,21 @@ class Listing:
     """
 
     rows: pa.RecordBatch
-    times: pa.Int64Array
+    times: NDArray[np.int64]
     bad_rows: tuple[BadRow, ...]
     more: bool
 
     @property
     def span(self) -> tuple[int, int]:
         """The first and the last row's time."""
-        return self.times[0].as_py(), self.times[-1].as_py()
+        return int(self.times[0]), int(self.times[-1])
 
     def between(self, start: int, end: int, *, more: bool = False) -> Listing:
         """Return what stands in [start, end); a bad row without a time may, so it is kept."""
         if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
             return replace(self, more=more)
         rows = within(self.rows, start, end)
-        times = self.times.filter(inside(self.times, start, end))
+        times = self.times[(self.times >= start) & (self.times < end)]
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
         return Listing(rows, times, bad, more)
 
@@ -172,22 +173,21 @@ def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
     if len(times):
         # Times are in order, so a row beyond the window's far side proves that its rows are all
         # here.
-        last = times[-1].as_py()
-        more &= last >= window.start if request.newest_first else last < window.end
+        more &= bool(times[-1] >= window.start if request.newest_first else times[-1] < window.end)
     listing = Listing(page.rows, times, page.bad_rows, more)
     return listing.between(window.start, window.end, more=more)
 
 
-def _check_order(times: pa.Int64Array, request: PageRequest) -> None:
+def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
     if not len(times):
         return
-    older, newer = (times[1:], times[:-1]) if request.newest_first else (times[:-1], times[1:])
-    if not pc.all(pc.less_equal(older, newer), min_count=0).as_py():
+    times = times[::-1] if request.newest_first else times
+    if np.any(times[1:] < times[:-1]):
         raise IncompleteError(
             f"rows came out of order in {range_text(request.start, request.end)}, so nobody can "
             "tell whether all were sent"
         )
-    oldest, newest = sorted((times[0].as_py(), times[-1].as_py()))
+    oldest, newest = int(times[0]), int(times[-1])
     if oldest < request.start or newest > request.end:
         raise IncompleteError(
             f"the node was asked for {range_text(request.start, request.end)} and sent rows from "
@@ -273,12 +273,12 @@ class Step:
         start, end = max(start, self.start), min(end, self.end)
         if (start, end) == (self.start, self.end):
             return self
-        kept = within(pa.Table.from_batches(self.batches, ARROW_SCHEMA), start, end)
+        kept = [within(batch, start, end) for batch in self.batches]
         return replace(
             self,
             start=start,
             end=end,
-            batches=tuple(kept.to_batches()),
+            batches=tuple(batch for batch in kept if batch.num_rows),
             bad_rows=tuple(x for x in self.bad_rows if x.time is None or start <= x.time < end),
             rest=None,
             incomplete=tuple(clipped(self.incomplete, start, end)),
@@ -465,6 +465,6 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
 def _joined(listings: list[Listing]) -> Listing:
     """Return the rows of one block's listings; what came twice stays, for the table's check."""
     rows = pa.concat_batches([listing.rows for listing in listings])
-    times = pa.concat_arrays([listing.times for listing in listings])
+    times = np.concatenate([listing.times for listing in listings])
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
     return Listing(rows, times, tuple(bad), more=False)

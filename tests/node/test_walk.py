@@ -267,7 +267,7 @@ def test_between_keeps_what_stands_there(times, start, width):
     listing = fetch(scripted((times, bool(times))), Filters(), Window(T, T + 100, 50))
     inside = listing.between(T + start, T + start + width)
     expected = [T + time for time in times if start <= time < start + width]
-    assert inside.times.to_pylist() == expected
+    assert inside.times.tolist() == expected
     assert [line[4] for line in lines_of_batch(inside.rows)] == expected
     assert not inside.more
 
@@ -279,7 +279,7 @@ def test_between_keeps_bad_rows_that_may_stand_there():
 
     listing = fetch(ask, Filters(), Window(T, T + 100, 50)).between(T + 5, T + 9)
     assert [bad.time for bad in listing.bad_rows] == [T + 5, None]
-    assert listing.times.to_pylist() == [T + 5]
+    assert listing.times.tolist() == [T + 5]
 
 
 @pytest.mark.parametrize("year", [2020, 2021, 2023, 2026])
