@@ -12,14 +12,12 @@ held it before it was asked, and still does when all rows have come.
 from __future__ import annotations
 
 import heapq
-import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -83,6 +81,8 @@ class NodeSource:
     ----------
     client, filters, stats
         What is asked, and what that cost.
+    taken
+        The steps that were yielded, without their rows.
     """
 
     def __init__(
@@ -103,7 +103,8 @@ class NodeSource:
         self._page_size, self._workers = page_size, workers
         self._is_strict = on_bad_rows == "raise"
         self._parts = filters.parts()
-        self._runs: list[list[Step]] = []
+        self.taken: list[Step] = []
+        self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
         self._order = list(client.base_urls)
         self._origins: dict[str, frozenset[str]] = {}
         self._reaches: dict[str, Reach] = {}
@@ -114,11 +115,6 @@ class NodeSource:
         self._failed: set[str] = set()
         self._lagging: set[str] = set()
         self._lock, self._looking = threading.Lock(), threading.RLock()
-
-    @property
-    def taken(self) -> list[Step]:
-        """The steps that were yielded, without their rows."""
-        return [*itertools.chain(*self._runs)]
 
     @property
     def height(self) -> int | None:
@@ -176,31 +172,64 @@ class NodeSource:
         DecodeError, CheckError
             If an answer or a row is not what the interface describes, or two rows differ.
         """
-        self._runs.append([])
+        if start >= end:
+            return
         stopped = threading.Event()
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="balance_analysis")
+        running: dict[Future[Step], Window] = {}
+        queued = QUEUED * self._workers if self._workers > 1 else 1
+        failure: BaseException | None = None
         try:
-            first = None
-            if start < end and len(self._order) == 1 and self._looked is None:
-                first = self._first_step(start, end, stopped)
-            if start < end and first is None:
-                first = self._forgotten(start, end)
-            if first is not None:
-                self._take(first)
-                yield first
-                start = first.end
-            restarts = bool(first and first.rest and first.rest.begins_with_row)
-            windows = [Window(start, end, self._page_size, restarts)] if start < end else []
-            waiting: dict[int, Step] = {}
-            settle = partial(self._settle, stopped=stopped)
-            for step in settle_windows(settle, windows, self._workers):
-                waiting[step.start] = step
-                while start in waiting:
-                    ready = _without_repeats(waiting.pop(start))
-                    self._take(ready)
-                    yield ready
-                    start = ready.end
+            ready, todo = self._first(Window(start, end, self._page_size), pool, stopped)
+            while todo or running or ready or failure:
+                while failure is None and len(running) < queued:
+                    if not (window := self._next(todo, running.values(), ready)):
+                        break
+                    running[pool.submit(self._settle, window, stopped)] = window
+                while start in ready:  # now that the next ones are asked for
+                    yield self._taken(ready[start])
+                    start = ready.pop(start).end
+                if failure is not None:
+                    raise failure
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    del running[future]
+                    if (error := future.exception()) is not None:
+                        failure = error
+                        continue
+                    step = future.result()
+                    ready[step.start] = step
+                    if step.rest is not None:
+                        heapq.heappush(todo, step.rest)
+                    self._page_size = min(self._page_size, step.page_size)
+                    self._recent.append((step.end - step.start, step.num_rows))
         finally:
             stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _next(
+        self, todo: list[Window], running: Iterable[Window], ready: Iterable[int]
+    ) -> Window | None:
+        """Take the next window to ask for; `None` while enough steps are ready before their turn.
+
+        Parameters
+        ----------
+        todo
+            Windows that are left, as a heap.
+        running
+            Those that are asked for.
+        ready
+            Where the steps begin that are settled and not yet yielded.
+        """
+        if not todo:
+            return None
+        front = min([todo[0].start, *(window.start for window in running)])
+        if todo[0].start > front and sum(at > front for at in ready) >= AHEAD * self._workers:
+            return None
+        width = LONGEST_WINDOW if self._workers == 1 else _width(self._recent, self._page_size)
+        window, rest = heapq.heappop(todo).cut(width, self._page_size)
+        if rest is not None:
+            heapq.heappush(todo, rest)
+        return window
 
     def last_block(self, before: int, settle: float) -> Step | None:
         """Return the last block as a step if the chain rests, else `None`.
@@ -227,10 +256,7 @@ class NodeSource:
             return None
         if step.head != head or step.incomplete or step.end != head + 1:
             return None
-        step = _without_repeats(replace(step, head=head + 1))
-        self._runs.append([])
-        self._take(step)
-        return step
+        return self._taken(replace(step, head=head + 1))
 
     def evidence(self) -> Evidence:
         """Return the evidence for all steps that were yielded.
@@ -265,44 +291,45 @@ class NodeSource:
         self, after: Mapping[str, Reach], start: int = EVER[0], end: int = EVER[1]
     ) -> Evidence:
         """Return the evidence for the steps that [start, end) touches."""
-        found = Evidence(self.filters)
-        for run in self._runs:
-            steps = [step for step in run if step.start < end and step.end > start]
-            answers = (answer for step in steps for answer in _answers_of(step, after))
-            bad = (each for step in steps for each in step.set_aside)
-            found |= Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
-        return found
+        steps = [step for step in self.taken if step.start < end and step.end > start]
+        answers = (answer for step in steps for answer in _answers_of(step, after))
+        bad = (each for step in steps for each in step.set_aside)
+        found = Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
+        return Evidence(self.filters) | found
 
-    def _take(self, step: Step) -> None:
-        self._runs[-1].append(replace(step, batches=(), rest=None))
-        if step.page_size:
-            self._page_size = min(self._page_size, step.page_size)
+    def _taken(self, step: Step) -> Step:
+        """Return a step, each row once, after it is noted among those that were taken."""
+        step = _without_repeats(step)
+        self.taken.append(replace(step, batches=(), rest=None))
+        return step
 
-    def _first_step(self, start: int, end: int, stopped: threading.Event) -> Step | None:
-        """Return the first step of a single node that names its last block with each answer.
+    def _first(
+        self, window: Window, pool: ThreadPoolExecutor, stopped: threading.Event
+    ) -> tuple[dict[int, Step], list[Window]]:
+        """Return the first step, if it isn't settled like the others, and what is left to ask for.
 
-        It isn't asked for its reach before: what it has forgotten shows when all rows have come.
-        A node that names no block has to be asked for its newest row first: then `None`.
+        A single node that names its last block with each answer isn't asked for its reach before:
+        what it has forgotten shows when all rows have come. All others are asked, and what lies
+        before all their rows is a step without a request.
         """
-        url, window = self._order[0], Window(start, end, self._page_size)
-        step = self._step(url, window.cut(LONGEST_WINDOW, self._page_size)[0], stopped)
-        if step.head is None or step.reach is None:
-            return None
-        # An answer without a last block, of another node behind the address, knows no more.
-        self._reaches[url] = Reach(step.reach.node, EVER[0], step.head, step.block_height)
-        return _without_repeats(replace(step, reach=self._reaches[url]))
-
-    def _forgotten(self, start: int, end: int) -> Step | None:
-        """Return the part of [start, end) that lies before all rows, as a step without a request.
-
-        All addresses are asked for their reach before.
-        """
-        reaches = self.reaches(start, end)
-        if self._oldest is None or self._oldest <= start or not reaches:
-            return None
+        if len(self._order) == 1 and self._looked is None:
+            near, rest = window.cut(LONGEST_WINDOW, window.page_size)
+            step = pool.submit(self._step, self._order[0], near, stopped).result()
+            if step.head is not None and step.reach is not None:
+                self._page_size = min(self._page_size, step.page_size)
+                # An answer without a last block, of another node behind the address, knows no more.
+                reach = Reach(step.reach.node, EVER[0], step.head, step.block_height)
+                self._reaches[step.source] = reach
+                rest = rest if step.rest is None else replace(step.rest, end=window.end)
+                return {step.start: replace(step, reach=reach)}, [rest] if rest else []
+        reaches = self.reaches(window.start, window.end)
+        if self._oldest is None or self._oldest <= window.start or not reaches:
+            return {}, [window]
         url, reach = next(iter(reaches.items()))
-        step = Step(start, min(self._oldest, end), source=url, reach=reach, asked=_now())
-        return replace(step, block_height=reach.height)
+        step = Step(window.start, min(self._oldest, window.end), source=url, reach=reach)
+        step = replace(step, asked=_now(), block_height=reach.height)
+        left = [replace(window, start=step.end)] if step.end < window.end else []
+        return {step.start: step}, left
 
     def _look_at_all(self, start: int, end: int) -> None:
         """Ask all addresses for their reach, and put them in order: best reach first, then speed.
@@ -506,58 +533,9 @@ def _merged(batch: pa.RecordBatch) -> pa.RecordBatch:
     return merged.sort_by("timestamp").combine_chunks().to_batches()[0]
 
 
-def settle_windows(
-    settle: Callable[[Window], Step], windows: Iterable[Window], workers: int
-) -> Iterator[Step]:
-    """Yield the steps that settle windows, as they come.
-
-    `settle` settles the first part of a window. When it raises, what others have under way is
-    given up.
-    """
-    todo = sorted(windows)
-    running: dict[Future[Step], Window] = {}
-    ahead: set[int] = set()
-    settled: list[Step] = []
-    recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
-    width, page_size = LONGEST_WINDOW, max((window.page_size for window in todo), default=1)
-    queued = workers if workers == 1 else QUEUED * workers
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="balance_analysis")
-    try:
-        while todo or running or settled:
-            while todo and len(running) < queued:
-                front = min([todo[0].start, *(window.start for window in running.values())])
-                ahead = {start for start in ahead if start > front}
-                if todo[0].start != front and len(ahead) >= AHEAD * workers:
-                    break
-                window, rest = heapq.heappop(todo).cut(width, page_size)
-                if rest is not None:
-                    heapq.heappush(todo, rest)
-                running[pool.submit(settle, window)] = window
-            yield from settled  # now that the next ones are asked for
-            done = wait(running, return_when=FIRST_COMPLETED).done
-            failed = [future for future in done if future.exception() is not None]
-            settled = []
-            for future in done.difference(failed):
-                settled.append(step := future.result())
-                ahead.add(step.start)
-                page_size = min(page_size, step.page_size)
-                if step.rest is not None:
-                    heapq.heappush(todo, step.rest)
-                recent.append((step.end - step.start, step.num_rows))
-                if workers > 1:
-                    width = _width(recent, page_size)
-            if failed:
-                yield from settled
-                failed[0].result()
-            for future in done:
-                del running[future]
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
 def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:
     """Return how wide a window is that fills a page, by steps of (microseconds, rows)."""
-    span, rows = map(sum, zip(*recent, strict=True))
+    span, rows = (sum(numbers) for numbers in zip((0, 0), *recent, strict=True))
     if not rows:  # quiet: one request shows where it ends
         return LONGEST_WINDOW
     wanted = span * page_size * FILL / rows

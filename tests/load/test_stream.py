@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
-import threading
 import time
 from dataclasses import replace
-from itertools import pairwise
 
 import pandas as pd
 import pyarrow as pa
@@ -17,9 +16,8 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import merge
-from balance_analysis.load.source import AHEAD, QUEUED, settle_windows
+from balance_analysis.load.source import AHEAD, QUEUED, NodeSource
 from balance_analysis.node.client import Throttle
-from balance_analysis.node.walk import Step, Window
 from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA
 from tests.loopback import Fault, LoopbackNode, histories, random_history
@@ -28,6 +26,8 @@ from tests.waits import sleeping
 pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = random_history(5, rows=1200, accounts=150, largest_block=40)
+FIRST, LATE = ROWS[0].timestamp_ns // 1000, ROWS[-1].timestamp_ns + 1000
+HELD = 10
 INTERVAL = {"start": "2023-04-01", "end": "2023-05-01"}
 
 
@@ -47,7 +47,10 @@ def test_the_batches_are_in_time_order_and_make_the_table(rows, page_size, worke
     assert all(batch.schema == ARROW_SCHEMA and batch.num_rows for batch in batches)
     times = pa.chunked_array([b["timestamp"] for b in batches], ARROW_SCHEMA.field(4).type)
     assert times.to_pylist() == sorted(times.to_pylist())
-    assert all(a["timestamp"][-1].as_py() < b["timestamp"][0].as_py() for a, b in pairwise(batches))
+    assert all(
+        a["timestamp"][-1].as_py() < b["timestamp"][0].as_py()
+        for a, b in itertools.pairwise(batches)
+    )
     table = table_from(pa.Table.from_batches(batches, ARROW_SCHEMA))
     pd.testing.assert_frame_equal(table, expected)
 
@@ -190,55 +193,58 @@ def test_a_lagging_node_is_left_though_nothing_is_known_of_the_other():
     assert len(table) == len(ROWS)
 
 
+def rows_after(gaps):
+    """Return rows of one account, a block each, by the microseconds between them."""
+    times = itertools.accumulate(gaps, initial=FIRST)
+    return [replace(ROWS[0], timestamp_ns=time * 1000, balance=1) for time in times]
+
+
+def steps_of(node, **how):
+    with ba.Client(node.url) as client:
+        return list(NodeSource(client, **how).rows(FIRST, LATE // 1000))
+
+
 def test_few_steps_are_settled_ahead_of_one_that_is_slow():
-    go = threading.Event()
+    """One answer is held back until no further request has come for a while."""
+    workers, ahead = 2, []
 
-    def settle(window):
-        if window.start == 0:
-            go.wait(60)
-        if window.start == 1:
-            threading.Timer(0.5, go.set).start()
-        return Step(window.start, window.end, page_size=1)
+    def wait(index, _):
+        while index == HELD and ahead[-2:] != [len(node.requests)] * 2:
+            ahead.append(len(node.requests))
+            time.sleep(0.3)
 
-    windows = [Window(start, start + 1, 1) for start in range(500)]
-    order = [step.start for step in settle_windows(settle, windows, workers=2)]
-    assert sorted(order) == list(range(500))
-    assert 0 < order.index(0) <= (AHEAD + QUEUED) * 2
+    with LoopbackNode(ROWS, block_timestamp=LATE, faults=wait) as node:
+        steps = steps_of(node, page_size=10, workers=workers)
+        assert 2 * workers < ahead[-1] - HELD <= (AHEAD + QUEUED) * workers + 1
+    assert [step.start for step in steps] == sorted(step.start for step in steps)
+    assert sum(step.num_rows for step in steps) == len(ROWS)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
-def test_pages_stay_at_what_a_slow_node_answers_in_time(workers):
-    asked = []
-
-    def settle(window):
-        asked.append(size := window.page_size)
-        while size > 600:
-            size //= 2
-        return Step(window.start, window.end, page_size=size)
-
-    windows = [Window(start, start + 1, 4000) for start in range(2000)]
-    assert len(list(settle_windows(settle, windows, workers=workers))) == len(windows)
-    assert set(asked[100:]) == {500}
+def test_pages_stay_at_what_a_node_answers(workers):
+    rows = rows_after([1] * 1200)
+    with LoopbackNode(rows, block_timestamp=LATE, max_page_size=50) as node:
+        steps_of(node, page_size=800, workers=workers)
+        asked = [int(each.get("pagination.first")) for each in node.requests]
+    sizes = [size for size in asked if size != 1]
+    assert len(sizes) > 24
+    assert {*sizes[8 * workers :]} == {50}
 
 
 @pytest.mark.parametrize("workers", [2, 8])
 def test_a_second_run_asks_for_nearly_the_same_windows_whatever_the_latencies(workers):
-    """Rows stand at every moment, ten times as dense in each second stretch."""
+    """Rows stand ten times as dense in each second stretch."""
+    rows = rows_after(([1] * 1000 + [10] * 100) * 3)
 
     def run(seed):
-        latency, asked, dense = random.Random(seed), [], 40_000
+        latency = random.Random(seed)
 
-        def settle(window):
-            time.sleep(latency.choice([0, 0.0005, 0.002]))
-            each = 1 if window.start // dense % 2 else 10
-            end = min(window.end, window.start + window.page_size * each)
-            asked.append(window)
-            rows = pa.RecordBatch.from_arrays([pa.nulls((end - window.start) // each)], ["row"])
-            rest = replace(window, start=end) if end < window.end else None
-            return Step(window.start, end, (rows,), (), window.page_size, rest)
+        def wait(*_):
+            time.sleep(latency.choice([0, 0.002, 0.008]))
 
-        list(settle_windows(settle, [Window(0, 6 * dense, 500)], workers=workers))
-        return len(asked)
+        with LoopbackNode(rows, block_timestamp=LATE, faults=wait) as node:
+            steps_of(node, page_size=25, workers=workers)
+            return len(node.requests)
 
     first, second = run(1), run(2)
     assert abs(first - second) <= 0.1 * first
