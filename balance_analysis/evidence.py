@@ -67,9 +67,8 @@ class Reach:
 
     def __and__(self, other: Reach) -> Reach:
         """Return the reach that two looks at one node have in common."""
-        heights = [each.height for each in (self, other) if each.height is not None]
         start, end = max(self.start, other.start), min(self.end, other.end)
-        return Reach(self.node, start, end, min(heights, default=None))
+        return Reach(self.node, start, end, least(self.height, other.height))
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +347,11 @@ class Evidence:
 
 def _holds(span: Span, moment: int) -> bool:
     return span[0] <= moment < span[1]
+
+
+def least(*numbers: int | None) -> int | None:
+    """Return the least of the numbers that are known."""
+    return min((number for number in numbers if number is not None), default=None)
 
 
 def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:

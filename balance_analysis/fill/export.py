@@ -29,7 +29,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.labels import Names
-from balance_analysis.load.request import OnBadRows, make_request
+from balance_analysis.load.request import OnBadRows, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
 from balance_analysis.node.exchange import Response
@@ -126,11 +126,9 @@ def export(
     names = take_names(options)
     old = dt.datetime.now(dt.UTC) - to_duration(lag)
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    request = make_request(start, old if end is None else end, **sizes)
     asked = _Asked(
         names,
-        request.start,
-        request.end,
+        *make_bounds(start, old if end is None else end),
         to_microseconds(old),
         to_duration(settle).total_seconds(),
         to_duration(overlap) // dt.timedelta(microseconds=1),

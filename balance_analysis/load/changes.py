@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 import pyarrow as pa
 
+from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, logger
-from balance_analysis.evidence import Evidence, between_all
+from balance_analysis.evidence import Evidence, between_all, least
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
@@ -21,17 +22,15 @@ from balance_analysis.known import evidence_json
 from balance_analysis.labels import note_names
 from balance_analysis.load.request import (
     LoadKeywords,
-    LoadRequest,
+    OnBadRows,
     Report,
     check_positive,
-    make_request,
+    make_bounds,
     reporting,
 )
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
-from balance_analysis.node.reach import least
-from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters
 from balance_analysis.presentation import facts_html, rows_html
 from balance_analysis.rows import BadRow, account_heads, canonical
@@ -53,7 +52,7 @@ ROW_GROUP: Final = 1 << 17
 """Rows of a file that are sorted and written together, at least."""
 
 
-@takes(LoadKeywords, make_request, make_filters)
+@takes(LoadKeywords, make_bounds, NodeSource, make_filters)
 def load_balance_changes(
     client: Client,
     *,
@@ -135,7 +134,7 @@ def load_balance_changes(
     undetectable behind one address, see `Client`.
     """
     names = take_names(options)
-    load = _Load(client, make_request(**options), opening=opening)
+    load = _Load(client, opening=opening, **options)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
     batches = (batch for step in load.steps(progress) for batch in step.batches)
@@ -144,7 +143,7 @@ def load_balance_changes(
     return table
 
 
-@takes(LoadKeywords, make_request, make_filters)
+@takes(LoadKeywords, make_bounds, NodeSource, make_filters)
 def load_to_parquet(
     client: Client,
     path: PathLike,
@@ -181,8 +180,8 @@ def load_to_parquet(
         If the file can't be written.
     """
     names = take_names(options)
-    request, target = make_request(**options), check_output(path)
-    load, batches = _Load(client, request, opening=opening), list[pa.RecordBatch]()
+    load, target = _Load(client, opening=opening, **options), check_output(path)
+    batches: list[pa.RecordBatch] = []
     with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
         for step in load.steps(progress):
             batches += step.batches
@@ -200,7 +199,7 @@ def _group(batches: list[pa.RecordBatch]) -> pa.Table:
     return canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
 
 
-@takes(LoadKeywords, make_request, make_filters)
+@takes(LoadKeywords, make_bounds, NodeSource, make_filters)
 def iter_balance_changes(
     client: Client,
     *,
@@ -234,7 +233,7 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    return _batches(_Load(client, make_request(**options)), progress)
+    return _batches(_Load(client, **options), progress)
 
 
 def _batches(load: _Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
@@ -249,32 +248,52 @@ class _Load:
 
     Attributes
     ----------
-    request, source, stats
-        What is loaded, from where, and what that cost.
+    source
+        From where it is loaded.
+    start, end
+        What is loaded, microseconds; no start for all from the oldest row on.
+    is_until_now
+        Whether the caller gave no end: what the node doesn't know yet isn't missing.
     opening
-        Whether the first step has the last row of each account before the interval.
+        Whether the first step has the last row of each account before the start.
     interval
-        What is loaded, microseconds. When all steps have come, a bound that the caller left open
-        lies where the evidence does.
+        The same when all steps have come: an open bound lies where the evidence does.
     rows, seconds, bad_rows
         How many rows have come and in what time, and the bad ones.
     evidence
         What is proven of the rows, when all have come.
     """
 
-    def __init__(self, client: Client, request: LoadRequest, *, opening: bool = False) -> None:
-        self.request, self.stats, self.opening = request, RequestStats(), opening
-        self.interval: Span = (request.end, request.end)
+    def __init__(
+        self,
+        client: Client,
+        *,
+        opening: bool = False,
+        start: Instant | None = None,
+        end: Instant | None = None,
+        page_size: int = defaults.PAGE_SIZE,
+        workers: int = defaults.WORKERS,
+        on_bad_rows: OnBadRows = "raise",
+        **filters: Unpack[FilterKeywords],
+    ) -> None:
+        self.start, self.end = make_bounds(start, end)
+        self.is_until_now, self.opening = end is None, opening and start is not None
+        self.interval: Span = (self.end, self.end)
         self.rows, self.seconds, self.bad_rows = 0, 0.0, list[BadRow]()
-        self.evidence = Evidence(request.filters)
-        self.source = NodeSource(client, request.filters, stats=self.stats, **request.how)
+        self.source = NodeSource(
+            client,
+            make_filters(**filters),
+            page_size=page_size,
+            workers=workers,
+            on_bad_rows=on_bad_rows,
+        )
+        self.evidence = Evidence(self.source.filters)
 
     def steps(self, progress: bool | Report | None) -> Iterator[Step]:
         """Yield all steps in time order; then ask what they prove, and warn of the rest."""
         began = time.monotonic()
-        start, end = self.interval = self.source.interval(self.request.start, self.request.end)
-        is_opened = self.opening and self.request.start is not None
-        since = self.source.interval(None, start)[0] if is_opened else start
+        start, end = self.interval = self.source.interval(self.start, self.end)
+        since = self.source.interval(None, start)[0] if self.opening else start
         with reporting(progress) as report:
             openings = [self._openings(since, start)] if since < start else []
             for step in chain(openings, self.source.rows(start, end)):
@@ -284,10 +303,10 @@ class _Load:
                 report((step.end - since) / (end - since), self.rows)
         self.evidence = self.source.evidence()
         self.seconds += time.monotonic() - began
-        logger.info("%d rows in %d requests", self.rows, self.stats.requests)
+        logger.info("%d rows in %d requests", self.rows, self.source.stats.requests)
         reached = next((first for first, _ in self.evidence.reached), start)
-        start = reached if self.request.start is None else start
-        if self.request.is_until_now and self.evidence.answers:
+        start = reached if self.start is None else start
+        if self.is_until_now and self.evidence.answers:
             end = max(start, self.evidence.bounds[1])
         self.interval = start, end
         since = min(start, reached)
@@ -318,9 +337,9 @@ class _Load:
             "steps_by_node": dict(steps),
             "start": iso_text(self.interval[0]),
             "end": iso_text(self.interval[1]),
-            "filters": [list(pair) for pair in filter_parameters(self.request.filters)],
+            "filters": [list(pair) for pair in filter_parameters(self.source.filters)],
             "rows": self.rows,
-            **self.stats.as_json(),
+            **self.source.stats.as_json(),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / self.seconds, 1) if self.seconds else 0.0,
             "block_height": self.source.height,
@@ -457,12 +476,12 @@ def iter_pages(
         raise ValueError("before goes with last, after with first")
     size = next((number for number in (first, last) if number is not None), 1000)
     check_positive("last" if backward else "first", size)
-    request = make_request(start, end, page_size=size, **filters)
+    (since, until), chosen = make_bounds(start, end), make_filters(**filters)
 
     def pages() -> Iterator[Page]:
-        bounds = NodeSource(client).interval(request.start, request.end)
+        bounds = NodeSource(client).interval(since, until)
         cursor = before if backward else after
-        first_page = PageRequest(request.filters, *bounds, size, newest_first, cursor, backward)
+        first_page = PageRequest(chosen, *bounds, size, newest_first, cursor, backward)
         yield from _follow(client, first_page)
 
     return pages()

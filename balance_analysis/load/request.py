@@ -7,11 +7,9 @@ import datetime as dt
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Literal
 
-from balance_analysis import defaults
-from balance_analysis.filters import FilterKeywords, Filters, make_filters
+from balance_analysis.filters import FilterKeywords
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
 
@@ -23,29 +21,8 @@ Report = Callable[[float, int], None]
 _FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """One load, in canonical form; bounds in microseconds, no start for the oldest row there is.
-
-    Where it `is_until_now`, the caller gave no end: what the node doesn't know yet isn't asked for.
-    """
-
-    start: int | None
-    end: int
-    filters: Filters
-    page_size: int
-    workers: int
-    on_bad_rows: OnBadRows
-    is_until_now: bool = False
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """How to ask: the keywords of `NodeSource`."""
-        return {name: getattr(self, name) for name in ("page_size", "workers", "on_bad_rows")}
-
-
 class LoadKeywords(FilterKeywords, total=False):
-    """What loads take, and hand to `make_request`."""
+    """What loads take: the bounds, the filters, and how to ask."""
 
     start: Instant | None
     end: Instant | None
@@ -54,26 +31,14 @@ class LoadKeywords(FilterKeywords, total=False):
     on_bad_rows: OnBadRows
 
 
-def make_request(
-    start: Instant | None = None,
-    end: Instant | None = None,
-    *,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
-    on_bad_rows: OnBadRows = "raise",
-    filters: Filters | None = None,
-    **given: Unpack[FilterKeywords],
-) -> LoadRequest:
-    """Check the arguments of a load; `end=None` becomes now. `filters` are checked already.
+def make_bounds(start: Instant | None = None, end: Instant | None = None) -> tuple[int | None, int]:
+    """Return the bounds of a load in microseconds; `end=None` becomes now.
 
     Raises
     ------
     ValueError, TypeError
-        If one of them is malformed.
+        If one is malformed, or the start isn't before the end.
     """
-    check_positive("page_size", page_size)
-    check_positive("workers", workers)
-    check_on_bad_rows(on_bad_rows)
     now = dt.datetime.now(dt.UTC)
     last = to_microseconds(now if end is None else end, now=now)
     first = None if start is None else to_microseconds(start, now=now)
@@ -81,8 +46,7 @@ def make_request(
         raise ValueError(
             f"start must be before end, but {moment_text(first)} is not before {moment_text(last)}"
         )
-    chosen = filters or make_filters(**given)
-    return LoadRequest(first, last, chosen, page_size, workers, on_bad_rows, end is None)
+    return first, last
 
 
 def check_on_bad_rows(on_bad_rows: str) -> None:

@@ -24,11 +24,11 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, RequestError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all
+from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all, least
 from balance_analysis.filters import Filters
-from balance_analysis.load.request import OnBadRows
+from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node.client import ONCE, Client, Retry, check_client
-from balance_analysis.node.reach import Asker, ask_reach, least, origin_of, started
+from balance_analysis.node.reach import Asker, ask_reach, origin_of, started
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     LONGEST_WINDOW,
@@ -96,6 +96,9 @@ class NodeSource:
         stats: RequestStats | None = None,
     ) -> None:
         check_client(client)
+        check_positive("page_size", page_size)
+        check_positive("workers", workers)
+        check_on_bad_rows(on_bad_rows)
         client.dead.clear()
         self.client: Client = client
         self.filters: Filters = filters

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import requests
 
 from balance_analysis.errors import RequestError
-from balance_analysis.evidence import Node, Reach
+from balance_analysis.evidence import Node, Reach, least
 from balance_analysis.filters import Filters
 from balance_analysis.node.client import BALANCE_CHANGES, Client, Retry
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
@@ -106,11 +106,6 @@ class Asker:
             found = {origin.strip() for origin in named.split(",")} - {""}
             self.origins = (self.origins or frozenset()) | found
         return answer.value
-
-
-def least(*numbers: int | None) -> int | None:
-    """Return the least of the numbers that are known."""
-    return min((number for number in numbers if number is not None), default=None)
 
 
 def _decode(body: bytes) -> DecodedPage:

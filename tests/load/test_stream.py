@@ -222,9 +222,11 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_pages_stay_at_what_a_node_answers(workers):
-    rows = rows_after([1] * 1200)
-    with LoopbackNode(rows, block_timestamp=LATE, max_page_size=50) as node:
-        steps_of(node, page_size=800, workers=workers)
+    def shrink(index, _):
+        node.max_page_size = 50 if index >= 3 else 5000
+
+    with LoopbackNode(rows_after([1] * 4000), block_timestamp=LATE, faults=shrink) as node:
+        steps_of(node, page_size=200, workers=workers)
         asked = [int(each.get("pagination.first")) for each in node.requests]
     sizes = [size for size in asked if size != 1]
     assert len(sizes) > 24
