@@ -217,7 +217,7 @@ class _Lease:
         self._client, self._object = client, {"Bucket": bucket, "Key": key}
         self._uri, self._seconds = store.uri, SECONDS
         self._note = {**_myself(), "seconds": SECONDS, "token": secrets.token_hex(8), "renewed": -1}
-        self._etag, self._since = "", (0.0, 0.0)
+        self._since = (0.0, 0.0)
         self._lost: ArchiveLockedError | None = None
         self._busy, self._ended = threading.Lock(), threading.Event()
 
@@ -234,28 +234,17 @@ class _Lease:
             If the store can't be asked, or refuses.
         """
         try:
-            self._take()
+            holder = self._put_unless_taken(is_new=True)
+            if holder is not None:
+                lasts = f"; if it was killed, in {holder.get('seconds', SECONDS):.0f} s"
+                raise _locked(self._uri, holder, lasts)
             if self._put(IfNoneMatch="*") or self._put(IfMatch=_NO_ETAG):
                 raise NoLockError("the store ignores the conditions of a write")
         except OSError:
-            if self._etag:
+            if any(self._since):
                 with contextlib.suppress(OSError):
                     self._ask("delete_object")
             raise
-
-    def _take(self) -> None:
-        for _ in range(_TRIES):
-            found = self._find()
-            if found is None:
-                condition = {"IfNoneMatch": "*"}
-            elif found.is_mine or found.is_over:
-                condition = {"IfMatch": found.etag}
-            else:
-                lasts = f"; if it was killed, in {found.holder.get('seconds', SECONDS):.0f} s"
-                raise _locked(self._uri, found.holder, lasts)
-            if self._put(**condition):
-                return
-        raise _locked(self._uri, {})
 
     def check(self) -> None:
         """Raise ArchiveLockedError if the lease may be another's; OSError if that can't be told."""
@@ -287,26 +276,30 @@ class _Lease:
             logger.warning("the lock is not removed: %s", error)
 
     def _renew(self) -> None:
+        if self._lost is None and (holder := self._put_unless_taken(is_new=False)) is not None:
+            self._lost = ArchiveLockedError(
+                f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "
+                f"and {_name_of(holder)} took it over; this run stops, and what it has committed "
+                "stays",
+                holder=holder,
+            )
         if self._lost is not None:
             raise self._lost
-        # Some stores let through a put with the ETag of what is gone: then a look must tell.
-        is_known = self._age() < self._seconds
+
+    def _put_unless_taken(self, *, is_new: bool) -> dict[str, Any] | None:
+        """Put the lease; return the holder where it is another's, or gone unless it is new."""
         for _ in range(_TRIES):
-            if is_known and self._put(IfMatch=self._etag):
-                return
+            # Some stores let through a put with the ETag of what is gone: a look must tell.
             found = self._find()
-            if found is None or not found.is_mine:
-                holder = {} if found is None else found.holder
-                self._lost = ArchiveLockedError(
-                    f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "
-                    f"and {_name_of(holder)} took it over; this run stops, and what it has "
-                    "committed stays",
-                    holder=holder,
-                )
-                raise self._lost
-            # The store did what an answer that got lost would have told.
-            self._etag, is_known = found.etag, True
-        raise OSError(f"{self._uri}: the lock can't be renewed: the store reports conflicts")
+            if found is None and is_new:
+                condition = {"IfNoneMatch": "*"}
+            elif found is not None and (found.is_mine or (is_new and found.is_over)):
+                condition = {"IfMatch": found.etag}
+            else:
+                return {} if found is None else found.holder
+            if self._put(**condition):
+                return None
+        raise OSError(f"{self._uri}: the lock can't be put: the store reports conflicts")
 
     def _age(self) -> float:
         """Return for how many seconds the lease has not been renewed, rather more than less."""
@@ -320,10 +313,9 @@ class _Lease:
         since = (time.monotonic(), time.time())
         body = json.dumps(self._note).encode() + b"\n"
         answer = self._ask("put_object", Body=body, ContentType="application/json", **condition)
-        if answer is None:
-            return False
-        self._etag, self._since = answer["ETag"], since
-        return True
+        if answer is not None:
+            self._since = since
+        return answer is not None
 
     def _find(self) -> _Found | None:
         answer = self._ask("get_object")

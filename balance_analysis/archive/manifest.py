@@ -20,7 +20,7 @@ import msgspec
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
-from balance_analysis.evidence import Evidence, from_json, to_json
+from balance_analysis.evidence import Evidence, from_json
 from balance_analysis.filters import Filters
 from balance_analysis.text import without_credentials
 
@@ -150,11 +150,7 @@ class Manifest:
 
 def to_bytes(manifest: Manifest) -> bytes:
     """Return a state as the content of its file."""
-    builtin: dict[str, Any] = msgspec.to_builtins(manifest, str_keys=True)
-    pending = manifest.pending
-    builtin["evidence"] = to_json(manifest.evidence)
-    if pending is not None:
-        builtin["pending"]["evidence"] = to_json(pending.evidence)
+    builtin: dict[str, Any] = msgspec.to_builtins(manifest, str_keys=True, order="deterministic")
     return sign({"format": FORMAT, **builtin})
 
 
@@ -209,11 +205,9 @@ def _manifest(version: int, found: dict[str, Any]) -> Manifest:
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     manifest = msgspec.convert(found, Manifest, str_keys=True)
     pending = manifest.pending
-    from_json(found["evidence"])
-    if pending is not None and from_json(found["pending"]["evidence"]).filters != (
-        manifest.evidence.filters
-    ):
-        raise ValueError("its pending evidence is of other accounts")
+    for each in (found, *([found["pending"]] if pending else [])):
+        if from_json(each["evidence"]).filters != manifest.evidence.filters:
+            raise ValueError("its pending evidence is of other accounts")
     for period in [*manifest.files, *([pending.period] if pending else [])]:
         if layout.period_named(manifest.changes_file(period), manifest.partition) is None:
             raise ValueError(f"it names {period!r} as a {manifest.partition}")
@@ -308,15 +302,6 @@ def _last_source(store: Store) -> str:
     return "URL"
 
 
-def check_seen(store: Store, name: str) -> None:
-    """Raise ArchiveError if this machine doesn't see a file that the archive has."""
-    if store.read(name) is None:
-        raise ArchiveError(
-            f"{platform.node()} does not find {store.uri}/{name}: every machine that works on an "
-            "archive must reach it, in an object store or in a folder with the same path on all"
-        )
-
-
 def noted_files(manifest: Manifest) -> dict[str, tuple[FileEntry, ...]]:
     """Return the notes of each file by its name: the committed and the pending one."""
     periods = [*manifest.files, *([manifest.pending.period] if manifest.pending else [])]
@@ -327,8 +312,14 @@ def noted_files(manifest: Manifest) -> dict[str, tuple[FileEntry, ...]]:
 
 def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
     """Return what a file may be now; ArchiveError if this machine doesn't see the archive."""
-    check_seen(store, layout.MANIFEST)
-    return noted_files(read_manifest(store)).get(name, ())
+    content = store.read(layout.MANIFEST)
+    if content is None:
+        raise ArchiveError(
+            f"{platform.node()} does not find {store.uri}/{layout.MANIFEST}: every machine that "
+            "works on an archive must reach it, in an object store or in a folder with the same "
+            "path on all"
+        )
+    return noted_files(parse(store, content)).get(name, ())
 
 
 def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) -> None:

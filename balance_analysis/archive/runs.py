@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -21,15 +20,14 @@ import pyarrow as pa
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, Manifest
-from balance_analysis.archive.sidecars import limits_row
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
 from balance_analysis.node.stats import RequestStats
-from balance_analysis.presentation import facts_html
+from balance_analysis.presentation import Record
 from balance_analysis.rows import BadRow
 from balance_analysis.schema import NetworkLimits, from_microseconds, to_moments
 from balance_analysis.spans import Moments, joined
-from balance_analysis.text import exact_text, range_text, without_credentials
+from balance_analysis.text import exact_text, list_text, spans_text, without_credentials
 
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
@@ -53,7 +51,7 @@ def _new_id() -> str:
 
 
 @dataclass(slots=True)
-class Run:
+class Run(Record):
     """The record of one run: what it did to an archive.
 
     Attributes
@@ -90,9 +88,6 @@ class Run:
         Number of requests, and duration.
     source, block_height
         The node, and the last block that it held.
-    limits
-        The network's limits then, as a row of the archive's file of limits; `None` where the node
-        has none.
     coverage_end
         The end of the archive, UTC; `None` while it is empty.
     lagging
@@ -118,7 +113,6 @@ class Run:
     seconds: float = 0.0
     source: str = ""
     block_height: int | None = None
-    limits: dict[str, Any] | None = None
     coverage_end: dt.datetime | None = None
     lagging: bool = False
     query: BoundQuery | None = None
@@ -128,27 +122,22 @@ class Run:
         """Whether the run did all of what it was asked to."""
         return self.outcome in {"complete", "nothing new"}
 
-    def _repr_html_(self) -> str:
-        facts = {
-            "run": self.id,
-            "outcome": self.outcome,
-            "asked for": _lines(self.spans),
-            "committed": _lines(self.committed),
-            "new rows": self.rows,
-            "conflicts": self.conflicts,
-            "bad rows": self.bad_rows,
-            "damaged files": ", ".join(self.damaged) or "none",
-            "requests": self.requests,
-            "node": self.source or "unknown",
-            "block height": "unknown" if self.block_height is None else self.block_height,
-            "started": self.started,
-        }
-        return facts_html(f"An {self.kind}" if self.kind != "repair" else "A repair", facts.items())
+    def _title(self) -> str:
+        return "A repair" if self.kind == "repair" else f"An {self.kind}"
 
-
-def _lines(spans: Iterable[Moments]) -> str:
-    """Return intervals for a person, one a line."""
-    return "\n".join(range_text(*span) for span in spans) or "nothing"
+    def _facts(self) -> Iterator[tuple[str, object]]:
+        yield "run", self.id
+        yield "outcome", self.outcome
+        yield "asked for", spans_text(self.spans) or "nothing"
+        yield "committed", spans_text(self.committed) or "nothing"
+        yield "new rows", self.rows
+        yield "conflicts", self.conflicts
+        yield "bad rows", self.bad_rows
+        yield "damaged files", list_text(self.damaged) or "none"
+        yield "requests", self.requests
+        yield "node", self.source or "unknown"
+        yield "block height", "unknown" if self.block_height is None else self.block_height
+        yield "started", self.started
 
 
 @dataclass(slots=True)
@@ -206,11 +195,6 @@ class RunWriter:
     def result(self) -> Run:
         """Return the record as of now."""
         self.record.requests = self.stats.requests
-        if self.limits is not None:
-            self.record.limits = {
-                name: value.isoformat() if isinstance(value, dt.datetime) else value
-                for name, value in limits_row(self.limits).items()
-            }
         return self.record
 
 
@@ -274,12 +258,16 @@ def keep_bad_rows(store: Store, filling: RunWriter) -> None:
     """Keep a run's bad rows so far, raw and with reasons: one JSON object a line."""
     if not filling.bad_rows:
         return
-    content = ""
-    for bad in filling.bad_rows:
-        moment = None if bad.time is None else exact_text(bad.time)
-        line = {"row": bad.raw, "reason": bad.reason, "timestamp": moment}
-        content += json.dumps(line) + "\n"
-    store.write(f"{layout.QUARANTINE}{filling.record.id}.jsonl", content.encode())
+    lines = [
+        {
+            "row": bad.raw,
+            "reason": bad.reason,
+            "timestamp": None if bad.time is None else exact_text(bad.time),
+        }
+        for bad in filling.bad_rows
+    ]
+    name = f"{layout.QUARANTINE}{filling.record.id}.jsonl"
+    store.write(name, msgspec.json.Encoder().encode_lines(lines))
 
 
 def iter_reports(store: Store) -> Iterator[Run]:
@@ -313,8 +301,7 @@ def _forget_reports(store: Store) -> None:
 
 
 def _write(store: Store, run: Run) -> None:
-    content = json.dumps(asdict(run), indent=1, default=dt.datetime.isoformat) + "\n"
-    store.write(f"{layout.RUNS}{run.id}.json", content.encode())
+    store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
 
 
 def _end_of(manifest: Manifest) -> dt.datetime | None:

@@ -42,7 +42,6 @@ _COVERAGE: Final[dict[str, Any]] = {
     "first_asked_at": _MOMENT,
     "confirmed_by": "str",
 }
-_UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class ArchiveStatus(Record):
         yield "rows", f"{self.rows:,}{accounts}"
         checkpoints = count_text(self.checkpoints, "checkpoint")
         files = f"{count_text(self.files, 'file')} ({self.query.partition}s with rows)"
-        yield "files", f"{files}, {checkpoints}, {_bytes(self.size)}"
+        yield "files", f"{files}, {checkpoints}, {self.size / 1000:,.1f} kB"
         yield "last asked", _last_asked(self)
         yield "limits", count_text(self.limits, "distinct snapshot")
         yield "last run", _last_run(self)
@@ -228,10 +227,3 @@ def _last_asked(status: ArchiveStatus) -> str:
         return "never"
     height = "" if status.block_height is None else f" at block {status.block_height:,}"
     return f"{moment_text(status.asked_at)}, {status.source}{height}"
-
-
-def _bytes(size: int) -> str:
-    power = 0
-    while size >= 1000 ** (power + 1) and power + 1 < len(_UNITS):
-        power += 1
-    return f"{size / 1000**power:.{min(power, 1)}f} {_UNITS[power]}"

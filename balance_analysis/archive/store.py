@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -126,15 +126,17 @@ class Store:
             with self._files.open_output_stream(self._path(name)) as file:
                 file.write(content)
             return
-        with replacing_file(_made_room(Path(self._path(name)))) as temporary:
+        target = Path(self._path(name))
+        if not target.parent.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            flush(target.parent.parent)
+        with replacing_file(target) as temporary:
             temporary.write_bytes(content)
 
     def delete(self, name: str) -> None:
         """Delete a file, if it is there."""
         self._ask_guard()
-        if self.folder is not None:
-            Path(self._path(name)).unlink(missing_ok=True)
-        elif self.has(name):
+        with contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self._path(name))
 
     def has(self, name: str) -> bool:
@@ -146,29 +148,21 @@ class Store:
 
         Files behind a link in a folder's place are no files of the archive.
         """
-        return sorted(self.sizes(folder) if self.folder is None else self._walk(folder))
+        return sorted(self.sizes(folder))
 
     def sizes(self, folder: str = "") -> dict[str, int]:
         """Return the bytes of each file of `names` by its name."""
+        root, inside = self._path(folder.rstrip("/")).rstrip("/"), len(self._path("").rstrip("/"))
+        if self.folder is None:
+            selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
+            found = self._files.get_file_info(selector)
+            return {info.path[inside + 1 :]: info.size for info in found if info.is_file}
         sizes = {}
-        if self.folder is not None:
-            for name in self._walk(folder):
+        for here, _, files in os.walk(root, onerror=_raise_unless_gone):
+            for path in (f"{here}/{file}" for file in files):
                 with contextlib.suppress(FileNotFoundError):  # a run has replaced it just now
-                    sizes[name] = (self.folder / name).stat().st_size
-            return sizes
-        root = self._path(folder.rstrip("/")).rstrip("/")
-        selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
-        for info in self._files.get_file_info(selector):
-            if info.is_file:
-                sizes[info.path.removeprefix(self._root).lstrip("/")] = info.size
+                    sizes[path[inside + 1 :]] = Path(path).lstat().st_size
         return sizes
-
-    def _walk(self, folder: str) -> Iterator[str]:
-        """Yield the names of a local folder's files, without their sizes, which are slow."""
-        root = f"{str(self.folder).rstrip('/')}/"
-        for here, _, files in os.walk(self._path(folder.rstrip("/")), onerror=_raise_unless_gone):
-            inside = here.removeprefix(root)
-            yield from (f"{inside}/{file}" if inside else file for file in files)
 
     def sweep(self) -> None:
         """Delete the leftovers of interrupted writes."""
@@ -199,14 +193,6 @@ class Store:
 def _raise_unless_gone(error: OSError) -> None:
     if not isinstance(error, FileNotFoundError):
         raise error
-
-
-def _made_room(target: Path) -> Path:
-    """Make the folder of a path, and return the path."""
-    if not target.parent.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        flush(target.parent.parent)
-    return target
 
 
 def is_leftover(name: str) -> bool:
