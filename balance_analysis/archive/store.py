@@ -161,7 +161,7 @@ class Store:
         for here, _, files in os.walk(root, onerror=_raise_unless_gone):
             for path in (f"{here}/{file}" for file in files):
                 with contextlib.suppress(FileNotFoundError):  # a run has replaced it just now
-                    sizes[path[inside + 1 :]] = Path(path).lstat().st_size
+                    sizes[path[inside + 1 :]] = os.lstat(path).st_size
         return sizes
 
     def sweep(self) -> None:

@@ -11,7 +11,6 @@ import importlib
 import io
 import json
 import math
-import os
 import re
 from collections.abc import Callable
 from decimal import Context, Decimal
@@ -25,7 +24,7 @@ from pandas.api.types import infer_dtype, is_integer_dtype, is_string_dtype
 from pyarrow import csv
 
 from balance_analysis.errors import check_type
-from balance_analysis.files.atomic import PathLike, replacing
+from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
 from balance_analysis.labels import carried
@@ -116,11 +115,8 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     >>> table = ba.read_parquet(sample_data() / "changes.parquet")
     >>> write_table(ba.balance_at(table, "2023-04-12"), getfixture("tmp_path") / "held.csv")
     """
-    form = Path(path).suffix[1:].lower()
-    if form not in WRITERS:
-        endings = " or ".join(f".{each}" for each in WRITERS)
-        raise ValueError(f"{os.fspath(path)}: name a {endings} file")
-    write_as(frame, form, path)
+    check_output(path, suffixes=[f".{form}" for form in WRITERS])
+    write_as(frame, Path(path).suffix[1:].lower(), path)
 
 
 def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) -> None:
