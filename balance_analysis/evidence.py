@@ -16,13 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from balance_analysis.filters import Filters
+from balance_analysis.rows import Account, BadRow
 from balance_analysis.spans import Span, between, joined, overlap
 
 STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""
-
-Account = tuple[str, ...]
-"""The four ids of an account, in the order of `ACCOUNT_KEY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +122,14 @@ class SetAside:
 
     span: Span
     account: Account | None = None
+
+
+def set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
+    """Return bad rows as evidence names them; one without a readable time may be of all of it."""
+    return tuple(
+        SetAside(whole if bad.time is None else (bad.time, bad.time + 1), bad.account)
+        for bad in bad_rows
+    )
 
 
 Words = tuple[tuple[Span, Node], ...]

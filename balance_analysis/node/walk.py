@@ -25,7 +25,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
-from balance_analysis.evidence import Reach, SetAside
+from balance_analysis.evidence import Reach, SetAside, set_aside
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
@@ -262,11 +262,7 @@ class Step:
     @property
     def set_aside(self) -> tuple[SetAside, ...]:
         """The bad rows as evidence names them."""
-        whole = self.start, self.end
-        return tuple(
-            SetAside(whole if bad.time is None else (bad.time, bad.time + 1), bad.account)
-            for bad in self.bad_rows
-        )
+        return set_aside(self.bad_rows, (self.start, self.end))
 
     def between(self, start: int, end: int) -> Step:
         """Return what this step settled in [start, end), of its bounds at most."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, islice, pairwise
 from typing import Any, Final, Literal, Unpack
 
 import numpy as np
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError, DecodeError, IncompleteError, logger
+from balance_analysis.evidence import Answer, Evidence, set_aside
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import (
     FilterKeywords,
@@ -33,7 +35,7 @@ from balance_analysis.filters import (
     takes_filters,
 )
 from balance_analysis.frame import to_frame
-from balance_analysis.known import note_known, note_rows
+from balance_analysis.known import note_evidence, note_rows
 from balance_analysis.labels import Names, note_names
 from balance_analysis.rows import BadRow, are_balances, balance_fault, has_repeats
 from balance_analysis.schema import (
@@ -57,11 +59,12 @@ from balance_analysis.segments.segment import (
     LEDGER,
     LIMITS,
     Segment,
+    Stretch,
     find_stretches,
     heights_text,
     missing_blocks,
 )
-from balance_analysis.spans import Span
+from balance_analysis.spans import EVER, Span
 from balance_analysis.text import iso_text, list_text
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
@@ -107,7 +110,8 @@ def read_segments(
     pandas.DataFrame
         The table, with the rows that a node lists for these blocks. Its attrs have, as JSON:
         `source`, `start`, `end`, `rows`, `block_height` (the last one), `known` (from the first
-        block of each stretch of segments through its last), the assets, and quarantined rows. Where
+        block of each stretch of segments through its last, but for the moments of quarantined
+        rows), the evidence for it, the assets, and quarantined rows. Where
         segments begin with the network's first block, no account held anything before, and
         functions go by that: a balance before an account's first row is 0 then, not unknown.
 
@@ -131,27 +135,27 @@ def read_segments(
     names = Names(read_segment_assets(last)).updated(take_names(filters))
     filters["assets"] = names.assets
     wanted = make_filters(**filters)
-    batches, known, bad_rows = [], [], []
-    for stretch in stretches:
-        parts = [part for _, part in iter_rows(stretch.segments, wanted, on_bad_rows)]
-        known.append((int(parts[0].blocks.times[0]), int(parts[-1].blocks.times[-1]) + 1))
-        batches += [part.rows for part in parts]
-        bad_rows += [bad for part in parts for bad in part.bad_rows]
+    found = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
+    parts = [part for _, part in chain.from_iterable(found)]
+    bad = [each for part in parts for each in set_aside(part.bad_rows, part.blocks.span)]
+    evidence = replace(evidence_of(stretches, wanted), set_aside=tuple(bad))
     if gaps := missing_blocks(stretches):
         logger.warning(
             "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
         )
-    table = to_frame(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    table = to_frame(pa.Table.from_batches([part.rows for part in parts], ARROW_SCHEMA))
     metadata: dict[str, Any] = {
         "source": ", ".join(stretch.source for stretch in stretches),
-        "start": iso_text(known[0][0]),
-        "end": iso_text(known[-1][1]),
+        "start": iso_text(evidence.bounds[0]),
+        "end": iso_text(evidence.bounds[1]),
         "rows": len(table),
         "block_height": last.last,
-        "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in bad_rows],
+        "quarantined": [
+            {"row": bad.raw, "reason": bad.reason} for part in parts for bad in part.bad_rows
+        ],
     }
     table.attrs[ATTRS_KEY] = note_names(metadata, names)
-    note_known(table, known, nothing_before=stretches[0].is_from_first)
+    note_evidence(table, evidence)
     note_rows(table)
     return table
 
@@ -171,7 +175,7 @@ def iter_rows(
     """
     # Those of the last one are of all: accounts are never taken away.
     accounts = read_accounts(segments[-1], filters)
-    before: int | None = None
+    end = EVER[0]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="balance_analysis") as pool:
         todo = (pool.submit(read_rows, each, accounts) for each in segments)
         waiting: deque[Future[SegmentRows]] = deque()
@@ -179,9 +183,9 @@ def iter_rows(
             for segment in segments:
                 waiting.extend(islice(todo, 2 * _THREADS - len(waiting)))
                 part = waiting.popleft().result()
-                if before is not None and part.blocks.times[0] <= before:
+                if part.blocks.span[0] < end:
                     raise IncompleteError(f"{segment} begins before the segment before it ends")
-                before = int(part.blocks.times[-1])
+                end = part.blocks.span[1]
                 for bad in part.bad_rows if on_bad_rows == "raise" else ():
                     raise DecodeError(
                         f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw
@@ -271,6 +275,11 @@ class Blocks:
     times: NDArray[np.int64]
     texts: pa.StringArray
 
+    @property
+    def span(self) -> Span:
+        """Their time: [first block, behind the last one)."""
+        return int(self.times[0]), int(self.times[-1]) + 1
+
 
 def read_blocks(segment: Segment) -> Blocks:
     """Return all blocks of a segment.
@@ -305,8 +314,21 @@ def span_of(segments: Sequence[Segment]) -> Span:
     IncompleteError, DecodeError
         As `read_blocks`.
     """
-    first, last = (read_blocks(segments[place]).times for place in (0, -1))
-    return int(first[0]), int(last[-1]) + 1
+    return read_blocks(segments[0]).span[0], read_blocks(segments[-1]).span[1]
+
+
+def evidence_of(stretches: Sequence[Stretch], filters: Filters = Filters()) -> Evidence:  # noqa: B008 - frozen
+    """Return the evidence for all rows of some accounts in segments; IncompleteError as `span_of`.
+
+    Segments forget nothing.
+    """
+    now = time.time_ns() // 1000
+    answers = (
+        Answer(span_of(x.segments), x.segments[0].node, (now, now), (x.first, x.last))
+        for x in stretches
+    )
+    is_first = stretches[0].is_from_first
+    return Evidence(filters.sorted(), tuple(answers), from_first_block=is_first)
 
 
 def _check_heights(segment: Segment, found: NDArray[np.int64], texts: pa.StringArray) -> None:
@@ -482,7 +504,7 @@ def read_segment_limits(segment: Segment, source: str) -> list[NetworkLimits]:
     try:
         return [
             NetworkLimits(
-                **_fields(row),
+                **{name: _limit(name, text) for name, text in row.items()},
                 fetched_at=pd.Timestamp(time, unit="us", tz="UTC"),
                 source=source,
             )
@@ -502,14 +524,10 @@ def _versions(
     return sorted(zip(times, rows, strict=True), key=lambda version: version[0])
 
 
-def _fields(row: dict[str, str]) -> dict[str, Any]:
-    """Return the fields of limits that a row has."""
-    flags = {name: _FLAGS[row[name]] for name in LIMIT_FLAGS}
-    return flags | {name: _moment(row[name]) for name in LIMIT_MOMENTS}
-
-
-def _moment(text: str) -> pd.Timestamp | None:
-    """Return a moment; `None` where it is not set."""
+def _limit(name: str, text: str) -> Any:  # noqa: ANN401 - a flag, or a moment
+    """Return a field of limits; `None` for a moment that is not set."""
+    if name in LIMIT_FLAGS:
+        return _FLAGS[text]
     try:
         moment = pd.to_datetime(text, utc=True, format="ISO8601").as_unit("ns") if text else None
     except ValueError as error:

@@ -160,13 +160,8 @@ class Stretch:
 
     @property
     def source(self) -> str:
-        """The name of its source in a coverage."""
-        return source_text(self.segments[0].chain, self.first, self.last)
-
-
-def source_text(chain: str, first: int, last: int) -> str:
-    """Return the source that a coverage names for blocks from segments."""
-    return f"segments {chain} {first}-{last}"
+        """Its name as a source of rows."""
+        return f"{self.segments[0].node.name} {self.first}-{self.last}"
 
 
 def heights_text(heights: Iterable[tuple[int, int]]) -> str:

@@ -18,7 +18,6 @@ import balance_analysis as ba
 from balance_analysis import Archive
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.wire import PARTS, VIEWS
-from balance_analysis.segments.segment import source_text
 from tests.archive.writing import writer_of
 from tests.explorer.test_views import check, check_headline, moved_in, told, with_relative
 from tests.moments import from_microseconds
@@ -50,7 +49,7 @@ def make_archive(folder, seed):
         if (kind := rng.choice(kinds)) != "gap"
     ] or [Stretch(begin, begin + length)]
     if rng.random() < 0.3:
-        stretches[0] = stretches[0]._replace(proven=True, source=source_text("chain", 1, 99))
+        stretches[0] = stretches[0]._replace(proven=True, source="segments chain 1-99")
     accounts = [
         (ASSETS[rng.random() < 0.3], rng.choice(TYPES), rng.choice(PARTIES), "") for _ in range(6)
     ]
