@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any, ClassVar, Final
 
@@ -38,11 +38,13 @@ class Record:
     """What a record tells of itself once, for all ways to look at it.
 
     A record has a title and either facts, which are names with values, or findings: rows that
-    `_header` names, of which the first says where and the second what.
+    `_header` names, of which the first says where and the second what. JSON has its fields, and the
+    properties that `_also` names.
     """
 
     __slots__ = ()
     _header: ClassVar[Sequence[str]] = ()
+    _also: ClassVar[Sequence[str]] = ()
 
     def _title(self) -> str:
         raise NotImplementedError
@@ -54,11 +56,12 @@ class Record:
         return ()
 
     def _content(self) -> dict[str, Any]:
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        names = (*self._also, *(each.name for each in fields(self)))  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
 
     def to_json(self) -> str:
         """Return it as JSON; moments are ISO 8601 in UTC, `null` where not known."""
-        return json.dumps(self._content(), indent=2, default=dt.datetime.isoformat)
+        return json.dumps(self._content(), indent=2, default=_json_of)
 
     def __str__(self) -> str:
         if facts := list(self._facts()):
@@ -74,6 +77,12 @@ class Record:
         if facts := list(self._facts()):
             return facts_html(self._title(), facts)
         return rows_html(self._title(), self._header, self._findings())
+
+
+def _json_of(value: Any) -> object:  # noqa: ANN401 - of many kinds
+    if isinstance(value, Record):
+        return value._content()  # noqa: SLF001 - a record's own
+    return value.isoformat() if isinstance(value, dt.datetime) else asdict(value)
 
 
 def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:

@@ -23,7 +23,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from balance_analysis import defaults
 from balance_analysis.analysis.int128 import to_decimals, words_of
@@ -35,7 +34,7 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
-from balance_analysis.evidence import Answer, Evidence, Node, between_all
+from balance_analysis.evidence import Evidence, Node, between_all
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, stream_parquet
 from balance_analysis.filters import Filters
@@ -54,11 +53,13 @@ from balance_analysis.schema import (
     to_bounds,
     to_microseconds,
 )
-from balance_analysis.segments.rows import iter_rows, span_of
+from balance_analysis.segments.rows import evidence_of, iter_rows
 from balance_analysis.segments.segment import are_segments, find_stretches
 from balance_analysis.spans import EVER, Moments, Span, between, joined, overlap
 from balance_analysis.text import (
     count_text,
+    list_text,
+    moment_text,
     range_text,
     spans_text,
     to_duration,
@@ -123,9 +124,6 @@ class Difference(Record):
         `balance` of the first side and `other_balance` (decimal128(38, 0); NA where there is no
         row), and `change` (category): "removed" where only the first has a row of the account at
         that time, "added" where only the other has one, "changed".
-    days
-        How many of each kind a day has: the index `date` (datetime64[us, UTC]), and `removed`,
-        `added` and `changed` (int64).
     not_shared
         What was asked for and not compared: an interval, and its state in the first and in the
         other: "complete", "unproven" or "missing".
@@ -140,7 +138,6 @@ class Difference(Record):
     shared: tuple[Moments, ...]
     compared: tuple[int, int]
     rows: pd.DataFrame
-    days: pd.DataFrame
     not_shared: tuple[tuple[Moments, str, str], ...]
     notes: tuple[str, ...]
 
@@ -160,6 +157,7 @@ class Difference(Record):
         return self.compared[0] - int(self.rows["change"].isin(["removed", "changed"]).sum())
 
     _header = ("where", "what")
+    _also = ("is_same",)
 
     def _title(self) -> str:
         said = "nothing was compared"
@@ -174,9 +172,9 @@ class Difference(Record):
         if self.shared:
             yield "compared", spans_text(self.shared)
         yield from (("not compared", what) for what in self.left_out())
-        for row in self.days.reset_index().to_dict("records"):
-            counts = (f"{row[kind]:,} {kind}" for kind in _KINDS if row[kind])
-            yield f"{row['date']:%Y-%m-%d}", ", ".join(counts)
+        for day, rows in self.rows.groupby(self.rows["timestamp"].dt.date):
+            counts = rows["change"].value_counts(sort=False).items()
+            yield str(day), ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
 
     def left_out(self) -> Iterator[str]:
         """Yield what one side has and was not compared, in words."""
@@ -188,16 +186,9 @@ class Difference(Record):
         for span, *states in self.not_shared:
             yield f"{range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
 
-    def content(self) -> dict[str, Any]:
-        """Return it as what JSON has, without each row."""
-        names = ("is_same", "one", "other", "shared", "compared", "not_shared", "notes")
-        said = {name: getattr(self, name) for name in names}
-        filters = None if self.filters is None else self.filters.allowed()
-        accounts = [each.allowed() for each in self.accounts]
-        days = self.days.reset_index().to_dict("records")
-        return {**said, "accounts": accounts, "filters": filters, "days": days}
-
-    _content = content
+    def _content(self) -> dict[str, Any]:
+        counts = self.rows["change"].value_counts(sort=False).to_dict()
+        return {**super(Difference, self)._content(), "rows": counts}
 
 
 def diff(
@@ -256,13 +247,12 @@ def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) ->
     shared, filters = (ours & theirs).complete, ours.filters.intersection(theirs.filters)
     parts, counts = [NO_DIFFERENCE], [0, 0]
     if shared and filters is not None:
-        streams = [_in_parts(side.rows(shared, filters)) for side in sides]
+        streams = [iter(side.rows(shared, filters)) for side in sides]
         for pair in _side_by_side(streams):
             counts = [count + rows.num_rows for count, rows in zip(counts, pair, strict=True)]
             parts.append(differing(*pair))
     rows = to_columns(pa.concat_tables(parts))
     rows["change"] = rows["change"].cat.set_categories(_KINDS)
-    days = rows.groupby([rows["timestamp"].dt.floor("D").rename("date"), "change"], observed=False)
     return Difference(
         one.name,
         other.name,
@@ -271,7 +261,6 @@ def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) ->
         tuple(map(_moments, shared)),
         (counts[0], counts[1]),
         rows,
-        days.size().unstack(fill_value=0).rename_axis(columns=None),
         tuple(_not_shared(ours, theirs, shared)),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
@@ -300,38 +289,23 @@ def _not_shared(
     yield from ((_moments(span), state, its) for span, state, its in sorted(found))
 
 
-def _in_parts(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield rows many at once, and no part without rows."""
-    waiting, size = list[pa.Table](), 0
-    for rows in tables:
-        waiting.append(rows)
-        size += rows.num_rows
-        if size >= _PART:
-            yield pa.concat_tables(waiting)
-            waiting, size = [], 0
-    if size:
-        yield pa.concat_tables(waiting)
-
-
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
     """Yield the rows of two streams, each time those of one stretch of time, in time order."""
     held, reached = [NO_ROWS, NO_ROWS], [EVER[0], EVER[0]]
     while min(reached) < EVER[1]:
         at = reached.index(min(reached))
-        part = next(streams[at], None)
-        # More rows of a part's last moment may come with the next part.
-        reached[at] = EVER[1] if part is None else int(times_of(part).max())
-        held[at] = held[at] if part is None else pa.concat_tables([held[at], part])
+        parts, size, reached[at] = [held[at]], 0, EVER[1]
+        for part in streams[at]:
+            parts.append(part)
+            size += part.num_rows
+            if size >= _PART:
+                # More rows of the last moment may come with the next part.
+                reached[at] = int(times_of(part).max(initial=EVER[0]))
+                break
+        held[at] = pa.concat_tables(parts)
         is_due = [times_of(rows) < min(reached) for rows in held]
-        due, held = (
-            [_where(rows, mask == wanted) for rows, mask in zip(held, is_due, strict=True)]
-            for wanted in (True, False)
-        )
-        yield due
-
-
-def _where(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
-    return rows if mask.all() else rows.filter(pa.array(mask))
+        yield [rows.filter(pa.array(mask)) for rows, mask in zip(held, is_due, strict=True)]
+        held = [rows.filter(pa.array(~mask)) for rows, mask in zip(held, is_due, strict=True)]
 
 
 def differing(one: pa.Table, other: pa.Table) -> pa.Table:
@@ -363,6 +337,17 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
 NO_DIFFERENCE: Final = differing(NO_ROWS, NO_ROWS)
 
 
+def rows_text(rows: pd.DataFrame, form: str) -> str:
+    """Return the first rows of a frame in words: a form that names its columns, and `account`."""
+    said = []
+    for row in rows.sort_values("timestamp").astype(object).to_dict("records"):
+        account = ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
+        texts = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
+        texts |= {"timestamp": moment_text(row["timestamp"]), "account": account}
+        said.append(form.format_map(texts))
+    return list_text(said, sep="; ", rest="{} rows more differ")
+
+
 @contextlib.contextmanager
 def opened(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, Side]]:  # noqa: ANN401 - of many kinds
     """Give both sides of what `diff` takes; nodes are asked for [start, end), microseconds."""
@@ -387,11 +372,15 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
         rows = to_arrow(source)
         table = to_frame(rows)
         table.attrs = source.attrs
-        order = pa.array(stable_order(times_of(rows)))
-        parts = (rows.take(order[at : at + _PART]) for at in range(0, len(order), _PART))
-        return _rows_side("table", table_evidence(table, is_sorted=True), parts)
+        evidence = table_evidence(table, is_sorted=True)
+        rows = rows.take(pa.array(stable_order(times_of(rows))))
+        return _rows_side("table", evidence, _parts_of(rows))
     snapshot = getattr(source, "snapshot", None)
     return segments_side(source) if snapshot is None else archive_side(snapshot())
+
+
+def _parts_of(rows: pa.Table) -> Iterator[pa.Table]:
+    return (rows.slice(at, _PART) for at in range(0, rows.num_rows, _PART))
 
 
 def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
@@ -435,10 +424,7 @@ def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table])
 
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
     """Return network history segments as a side of a comparison."""
-    stretches, now = find_stretches(paths), time.time_ns() // 1000
-    node = stretches[0].segments[0].node
-    answers = (Answer(span_of(x.segments), node, (now, now), (x.first, x.last)) for x in stretches)
-    evidence = Evidence(answers=tuple(answers), from_first_block=stretches[0].is_from_first)
+    stretches = find_stretches(paths)
 
     def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
         in_spans = Predicate({}, tuple(spans))
@@ -446,7 +432,7 @@ def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
             for _, part in iter_rows(stretch.segments, filters, "raise"):
                 yield in_spans.select(pa.Table.from_batches([part.rows]))
 
-    return Side(", ".join(each.source for each in stretches), evidence, rows)
+    return Side(", ".join(each.source for each in stretches), evidence_of(stretches), rows)
 
 
 def _node(

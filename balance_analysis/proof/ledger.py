@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import pandas as pd
 import pyarrow as pa
@@ -21,11 +22,14 @@ from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_frame
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, from_microseconds
+from balance_analysis.proof.compare import rows_text
+from balance_analysis.schema import ATTRS_KEY, from_microseconds
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
 from balance_analysis.spans import Span
-from balance_analysis.text import count_text, list_text, moment_text, range_text
+from balance_analysis.text import count_text, range_text
+
+_DIFFERS = "at {timestamp} the balance changes by {delta}, but the ledger moved {net}, of {account}"
 
 
 @dataclass(slots=True)
@@ -45,10 +49,6 @@ class Ledger:
     wrong: list[tuple[Span, str]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     changes: int = 0
-
-    def skip(self, span: Span, why: str) -> None:
-        """Note what could not be compared."""
-        self.skipped.append(f"{range_text(*span)}: {why}")
 
 
 def check_ledger(store: Store, evidence: Evidence, paths: PathLike | Iterable[PathLike]) -> Ledger:
@@ -71,35 +71,28 @@ def check_ledger(store: Store, evidence: Evidence, paths: PathLike | Iterable[Pa
         ledger.skipped.append(f"blocks {heights_text([gap])}: no segment has them")
     for stretch in stretches:
         is_whole = stretch.is_from_first
-        for span, flows in _periods(stretch, evidence.filters):
+        for span, flows in _days(stretch, evidence.filters):
             if evidence.incomplete(*span):
-                ledger.skip(span, "the archive is not complete there")
+                ledger.skipped.append(f"{range_text(*span)}: the archive is not complete there")
                 is_whole = False
             else:
                 _compare(store, ledger, span, flows, nothing_before=is_whole)
     return ledger
 
 
-def _periods(stretch: Stretch, filters: Filters) -> Iterator[tuple[Span, pd.DataFrame]]:
-    """Yield the segments of about a day together: their time, and the ledger's flows."""
-    accounts, flows = read_accounts(stretch.segments[-1], filters), list[pa.RecordBatch]()
-    start, end, day = 0, 0, ""
-    for segment in stretch.segments:
-        times = read_blocks(segment).times
-        begins = layout.period_of(int(times[0]), "day")
-        if flows and begins != day:
-            yield (start, end), _frame(flows)
-            flows = []
-        if not flows:
-            start, day = end or int(times[0]), begins
-        end = int(times[-1]) + 1
-        flows.append(read_flows(segment, accounts))
-    yield (start, end), _frame(flows)
+def _days(stretch: Stretch, filters: Filters) -> Iterator[tuple[Span, pd.DataFrame]]:
+    """Yield the time of the segments that begin on a day, and their ledger's flows.
 
-
-def _frame(flows: list[pa.RecordBatch]) -> pd.DataFrame:
-    moved = to_frame(pa.Table.from_batches(flows), sort=False)
-    return moved.rename(columns={"balance": "net"})
+    The time of one begins where that of the one before ends.
+    """
+    accounts, start = read_accounts(stretch.segments[-1], filters), 0
+    spans = ((segment, read_blocks(segment).span) for segment in stretch.segments)
+    for _, some in groupby(spans, lambda x: layout.period_of(x[1][0], "day")):
+        segments, times = zip(*some, strict=True)
+        start, end = start or times[0][0], times[-1][1]
+        flows = pa.Table.from_batches([read_flows(each, accounts) for each in segments])
+        yield (start, end), to_frame(flows, sort=False).rename(columns={"balance": "net"})
+        start = end
 
 
 def _compare(
@@ -122,21 +115,8 @@ def _compare(
         return
     changes = int((held["timestamp"] >= start).sum())
     if len(wrong):
-        ledger.wrong.append((span, _text(wrong)))
+        ledger.wrong.append((span, rows_text(wrong, _DIFFERS)))
     if count := wrong.attrs[ATTRS_KEY]["not_compared"]:
-        ledger.skip(
-            span, f"{count_text(count, 'change')} of accounts whose balance before is not known"
-        )
+        what = f"{count_text(count, 'change')} of accounts whose balance before is not known"
+        ledger.skipped.append(f"{range_text(*span)}: {what}")
     ledger.changes += changes - count
-
-
-def _text(wrong: pd.DataFrame) -> str:
-    """Return the first changes that the ledger has otherwise, in words."""
-    said = []
-    for row in wrong.astype(dict.fromkeys(ACCOUNT_KEY, "str")).to_dict("records"):
-        account = ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
-        said.append(
-            f"at {moment_text(row['timestamp'])} the balance changes by {row['delta']}, but the "
-            f"ledger moved {row['net']}, of {account}"
-        )
-    return list_text(said, sep="; ", rest="{} changes more differ")

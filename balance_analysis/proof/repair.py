@@ -17,16 +17,10 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout
-from balance_analysis.archive.commit import Writer, merge_rows, moments_of
-from balance_analysis.archive.datafile import Footer, decode_rows, encode_rows, read_footer
+from balance_analysis.archive.commit import Writer, merge_rows
+from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, encode_rows, read_footer
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import (
-    FileEntry,
-    Manifest,
-    parse,
-    read_manifest,
-    to_bytes,
-)
+from balance_analysis.archive.manifest import FileEntry, Manifest, parse, read_manifest, to_bytes
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, keep_bad_rows, reported
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
@@ -39,8 +33,8 @@ from balance_analysis.proof.compare import interval_of, steps_of
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
-from balance_analysis.spans import EVER, Span, clipped, joined, overlap
-from balance_analysis.text import moment_text
+from balance_analysis.spans import Span, clipped, joined, overlap
+from balance_analysis.text import spans_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,125 +115,95 @@ def repair(
     """
     check_client(client)
     wanted = [] if start is None and end is None else [interval_of(start, end)]
-    store, run = to_store(archive), RunWriter(Run(kind="repair"))
+    store, run, changed = to_store(archive), RunWriter(Run(kind="repair")), list[str]()
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
         read_manifest(store)  # what is no archive gets no lock
     with one_writer(store):
-        is_rebuilt, writer, changed = _rebuild(store), Writer(store), list[str]()
+        is_rebuilt, writer = _rebuild(store), Writer(store)
         with reported(store, writer, run, on_report):
             writer.recover()
-            left = verify_store(store, is_writer=True)
+            left = verify_store(store)
             damaged = {period for problem in left.problems for period in problem.periods}
-            manifest = writer.manifest
-            spans = overlap(manifest.evidence.answered, wanted)
-            names = (layout.periods_between(*span, manifest.partition) for span in spans)
+            evidence, partition = writer.manifest.evidence, writer.manifest.partition
+            names = (
+                layout.periods_between(*span, partition)
+                for span in overlap(evidence.answered, wanted)
+            )
             periods = sorted(damaged.union(*names))
             for period in periods:
-                source = NodeSource(client, manifest.evidence.filters, stats=run.stats, **sizes)
-                if _Repair(source, writer, run, damaged, period).mend():
+                source = NodeSource(client, evidence.filters, stats=run.stats, **sizes)
+                if _mend(period, source, writer, run, damaged):
                     changed.append(period)
             if periods or left.problems:
                 # All files up to the first gap are sound by now.
                 writer.amend(replace(writer.manifest, checkpoints={}))
                 writer.checkpoint()
-                left = verify_store(store, is_writer=True)
+                left = verify_store(store)
     return Repaired(tuple(periods), tuple(changed), run.record.bad_rows, is_rebuilt, left)
 
 
-@dataclass(slots=True)
-class _Repair:
-    """One period that is asked for again.
+def _mend(
+    period: str, source: NodeSource, writer: Writer, run: RunWriter, damaged: set[str]
+) -> bool:
+    """Ask for all that was answered of a period, and put it in place; return whether it is other.
 
-    Attributes
-    ----------
-    source
-        The rows of the node.
-    damaged
-        All periods whose files are wrong.
+    Raises
+    ------
+    ArchiveError
+        If the node can't know all that the period had.
+    NetworkMismatchError
+        If it isn't of the archive's network.
     """
-
-    source: NodeSource
-    writer: Writer
-    run: RunWriter
-    damaged: set[str]
-    period: str
-
-    def mend(self) -> bool:
-        """Ask for all that was answered, and put it in place; return whether rows are others."""
-        manifest, period = self.writer.manifest, self.period
-        note, bounds = manifest.files.get(period), layout.period_bounds(period, manifest.partition)
-        spans = overlap(manifest.evidence.answered, [bounds])
-        batches: list[pa.RecordBatch] = []
-        for span in spans:
-            self.run.asks(*span)
-            for step in steps_of(self.source, *span):
-                batches += step.batches
-                self.run.sets_aside(step.bad_rows)
-        record = self.run.record
-        record.source, record.block_height = self.source.client.base_url, self.source.height
-        rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
-        content, new = encode_rows(rows) if rows.num_rows else (b"", None)
-        is_other = note != new
-        if is_other:
-            proof = self.source.evidence()
-            self._check(note, new, spans, proof)
-        if self.run.bad_rows:
-            keep_bad_rows(self.writer.store, self.run)
-        if new is not None and is_other:
-            evidence = (manifest.evidence | proof).without_agreement(self._changed(rows, bounds))
-            logger.warning("%s now has other rows than before", manifest.changes_file(period))
-            self.writer.put(period, (content, new), evidence)
-        elif new is not None and period in self.damaged:
-            self.writer.store.write(manifest.changes_file(period), content)
-        for span in spans:
-            self.run.commits(*span)
-        return is_other
-
-    def _changed(self, rows: pa.Table, bounds: Span) -> list[Span]:
-        """Return the moments at which a period has other rows now; all of it if it was damaged."""
-        if self.period in self.damaged:
-            return [bounds]
-        merged = merge_rows(self.writer.rows_of(self.period), rows, *bounds)
-        if merged.conflicts.num_rows:
-            self.run.replaces(canonical(merged.conflicts))
-        return moments_of(pa.concat_tables([merged.added, merged.conflicts]))
-
-    def _check(
-        self, note: FileEntry | None, new: FileEntry | None, spans: list[Span], proof: Evidence
-    ) -> None:
-        """Raise if the node can't know all that a period had, or isn't of the archive's network."""
-        held = [] if note is None else [(note.first, note.last + 1)]
-        needed = [*overlap(self.writer.manifest.evidence.complete, spans), *overlap(held, spans)]
-        lost = between_all(needed, replace(proof, set_aside=()).complete)
-        kind, why = ArchiveError, ""
-        if lost and lost[0][0] >= max((end for _, end in proof.answered), default=EVER[0]):
-            why = "doesn't hold all of it yet"
-        elif overlap(self.source.incomplete, lost):
-            why = "says itself that it may lack rows of it"
-        elif lost:
-            before = moment_text(lost[-1][1])
-            why = (
-                f"may have forgotten rows before {before}; ask a node that remembers more, or put "
+    manifest, bounds = writer.manifest, layout.period_bounds(period, writer.manifest.partition)
+    spans, note = overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
+    for span in spans:
+        run.asks(*span)
+    steps = [step for span in spans for step in steps_of(source, *span)]
+    run.sets_aside(bad for step in steps for bad in step.bad_rows)
+    run.record.source, run.record.block_height = source.client.base_url, source.height
+    batches = [batch for step in steps for batch in step.batches]
+    rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    content, new = encode_rows(rows) if rows.num_rows else (b"", None)
+    if new == note:
+        keep_bad_rows(writer.store, run)
+        if new is not None:
+            writer.store.write(manifest.changes_file(period), content)
+    else:
+        held = NO_ROWS if period in damaged else writer.rows_of(period)
+        conflicts = merge_rows(held, rows, *bounds).conflicts
+        proof, url = source.evidence(), source.client.base_url
+        stays = f"{writer.store.uri}: {period} stays as it is: {url}"
+        had = [] if note is None else [(note.first, note.last + 1)]
+        needed = overlap([*manifest.evidence.complete, *had], spans)
+        if lost := between_all(needed, proof.reached):
+            raise ArchiveError(
+                f"{stays} doesn't vouch for {spans_text(lost)}: it may have forgotten rows, "
+                "doesn't hold all of it yet, or says itself that it may lack rows; ask a node that "
+                "reaches over it, or put back a copy of the file"
             )
-            why += "back a copy of the file"
-        elif note is not None and new is None:
-            why = f"sends none of its {note.rows} rows; it is of another network, or has lost them"
-            kind = NetworkMismatchError
-        elif _extent(new) != _extent(note) and not self._knows_another():
-            why = "sends no row that the archive holds; it may be of another network"
-            kind = NetworkMismatchError
-        if why:
-            url = self.source.client.base_url
-            raise kind(f"{self.writer.store.uri}: {self.period} stays as it is: {url} {why}")
+        is_known = _extent(new) == _extent(note) or conflicts.num_rows < held.num_rows
+        if not (new and (is_known or _knows_another(source, writer, {*damaged, period}))):
+            raise NetworkMismatchError(
+                f"{stays} sends no row that the archive holds: it is of another network, or has "
+                "lost rows"
+            )
+        keep_bad_rows(writer.store, run)
+        run.replaces(canonical(conflicts))
+        logger.warning("%s now has other rows than before", manifest.changes_file(period))
+        evidence = (manifest.evidence | proof).without_agreement([bounds])
+        writer.put(period, (content, new), evidence)
+    for span in spans:
+        run.commits(*span)
+    return new != note
 
-    def _knows_another(self) -> bool:
-        """Return whether the node has a row of the archive's sound files; see `has_rows`."""
-        sound, manifest = Writer(self.writer.store), self.writer.manifest
-        wrong = {*self.damaged, self.period}
-        others = {period: note for period, note in manifest.files.items() if period not in wrong}
-        sound.manifest = replace(manifest, files=others)
-        return bool(others) and has_rows(self.source, sound, self.source.client.order[0])
+
+def _knows_another(source: NodeSource, writer: Writer, wrong: set[str]) -> bool:
+    """Return whether the node has a row of the archive's sound files; see `has_rows`."""
+    sound, files = Writer(writer.store), writer.manifest.files.items()
+    others = {period: note for period, note in files if period not in wrong}
+    sound.manifest = replace(writer.manifest, files=others)
+    return bool(others) and has_rows(source, sound, source.client.order[0])
 
 
 def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:
@@ -266,8 +230,7 @@ def _rebuild(store: Store) -> bool:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
     logger.warning("%s is damaged; it is made again, and nothing is proven", where)
-    files: dict[str, FileEntry] = {}
-    spans: list[Span] = []
+    files, spans = dict[str, FileEntry](), list[Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
             bounds = layout.period_bounds(period, query.partition)
@@ -292,16 +255,15 @@ def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
     try:
         rows = decode_rows(content)
         again, note = encode_rows(rows)
-        footer = read_footer(pa.BufferReader(content))
+        footers = [read_footer(pa.BufferReader(each)) for each in (content, again)]
         # The same rows give the same bytes, unless another release wrote them, of pyarrow or of
         # this package. Its checksums alone don't show all: they leave out headers and indexes.
-        its = read_footer(pa.BufferReader(again))
-        if again != content and _writer_of(its) == _writer_of(footer):
+        if again != content and len({*map(_writer_of, footers)}) == 1:
             return "is not what was written"
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         return f"can't be read: {error}"
-    digest, other = (hashlib.sha256(part).hexdigest() for part in (content, footer))
-    note = replace(note, size=len(content), sha256=digest, footer=other)
+    digest, footer = (hashlib.sha256(part).hexdigest() for part in (content, footers[0]))
+    note = replace(note, size=len(content), sha256=digest, footer=footer)
     return find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds]) or note
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +26,6 @@ from balance_analysis.archive.accounts import (
 )
 from balance_analysis.archive.datafile import NO_ROWS, OtherFileError, decode_rows
 from balance_analysis.archive.layout import period_bounds
-from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
@@ -49,15 +47,15 @@ from balance_analysis.proof.compare import (
     compare,
     interval_of,
     opened,
+    rows_text,
     segments_side,
 )
-from balance_analysis.proof.ledger import check_ledger
+from balance_analysis.proof.ledger import Ledger, check_ledger
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant, to_microseconds
+from balance_analysis.schema import COLUMNS, Instant
 from balance_analysis.spans import EVER, Span, between, overlap
 from balance_analysis.text import (
     count_text,
-    list_text,
     moment_text,
     range_text,
     spans_text,
@@ -67,13 +65,15 @@ from balance_analysis.text import (
 _WAITING: Final = 1 << 20
 """How many rows wait to be reduced to each account's last one."""
 
-_BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES)
-"""Folders of an archive whose files the manifest doesn't name."""
+_BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES, layout.CHECKPOINTS)
+"""Folders of an archive with files that the manifest needn't name."""
 
-_PLAIN: Final = (layout.LIMITS, layout.ASSETS, layout.LABELS)
-"""Files of an archive that have no rows."""
-
-_AWAY: Final = "move it out of the archive"
+_PLAIN: Final[dict[str, Callable[[Store], object]]] = {
+    layout.LIMITS: read_limits,
+    layout.ASSETS: partial(read_names_file, file=layout.ASSETS),
+    layout.LABELS: partial(read_names_file, file=layout.LABELS),
+}
+"""Files of an archive that have no rows, and how each is read."""
 
 _CONTRADICTION: Final = "the segments contradict themselves or the archive: find out what is right"
 
@@ -87,14 +87,14 @@ class Problem:
     kind
         "rows" (a file of balance changes), "manifest", "checkpoint", "limits", "assets", "labels",
         "difference" (from another source), "ledger" (a change that segments' ledger has otherwise),
-        "interrupted" (a run that was cut off, or is under way), "leftover" (of an interrupted
-        write), "stranger" (a file that is no part of an archive).
+        "stranger" (a file that is no part of an archive). What an interrupted run leaves is none:
+        the next one recovers it.
     what
         What is wrong, in words.
     where
         The file, or the time that was compared.
     mend
-        What to do about it.
+        What to do about it; by default a repair.
     periods
         The periods that are to be asked for again.
     """
@@ -102,7 +102,7 @@ class Problem:
     kind: str
     what: str
     where: str
-    mend: str
+    mend: str = ""
     periods: tuple[str, ...] = ()
 
 
@@ -150,10 +150,7 @@ class VerifyReport(Record):
         return any(not each.shared for each in self.compared)
 
     _header = ("where", "what", "what to do")
-
-    def _content(self) -> dict[str, Any]:
-        own = asdict(replace(self, compared=()))
-        return {"is_whole": self.is_whole, **own, "compared": [x.content() for x in self.compared]}
+    _also = ("is_whole",)
 
     def _title(self) -> str:
         names, count = ("file", "row", "checkpoint"), len(self.problems)
@@ -192,20 +189,24 @@ def verify(
     span, report = interval_of(start, end), verify_store(store, progress=progress)
     if any(problem.kind == "manifest" for problem in report.problems):
         return report
-    if against is not None:
-        report = _compared(report, store, against, span)
+    snapshot, ledger = _sound(read_snapshot(store), report), Ledger()
+    others: list[Any] = [] if against is None else [against]
     if segments is not None:
-        report = _compared(report, store, segments_side(segments), span)
-        manifest = _sound(read_snapshot(store), report).manifest
-        ledger = check_ledger(store, manifest.evidence.within(*span), segments)
-        wrong = (Problem("ledger", x, range_text(*at), _CONTRADICTION) for at, x in ledger.wrong)
-        report = replace(
-            report,
-            problems=(*report.problems, *wrong),
-            changes=ledger.changes,
-            not_compared=tuple(ledger.skipped),
-        )
-    return report
+        others.append(segments_side(segments))
+        ledger = check_ledger(store, snapshot.evidence.within(*span), segments)
+    problems, compared = [*report.problems], list[Difference]()
+    for other in others:
+        with opened(archive_side(snapshot), other, *span) as sides:
+            compared.append(compare(*sides, *span))
+        problems += _differences(store, compared[-1])
+    problems += [Problem("ledger", x, range_text(*at), _CONTRADICTION) for at, x in ledger.wrong]
+    return replace(
+        report,
+        problems=tuple(problems),
+        compared=tuple(compared),
+        changes=ledger.changes,
+        not_compared=tuple(ledger.skipped),
+    )
 
 
 def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
@@ -217,67 +218,51 @@ def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
     return replace(snapshot, manifest=replace(snapshot.manifest, evidence=evidence))
 
 
-def _compared(report: VerifyReport, store: Store, other: Any, span: Span) -> VerifyReport:  # noqa: ANN401 - Comparable
-    """Return a report with a comparison, and a problem for each period that differs."""
-    snapshot = _sound(read_snapshot(store), report)
-    with opened(archive_side(snapshot), other, *span) as sides:
-        found = compare(*sides, *span)
-    partition, problems = snapshot.manifest.partition, []
-    times = found.rows["timestamp"].map(to_microseconds)
-    periods = times.map(lambda time: layout.period_of(time, partition))
-    for period, rows in found.rows.groupby(periods):
-        begin, stop = period_bounds(str(period), partition)
-        options = ("--repair", "--since", moment_text(begin), "--until", moment_text(stop))
-        url = other.base_url if hasattr(other, "base_url") else None
-        mend, what = export_command(store, *options, url=url), _difference_text(rows, found.other)
-        where = range_text(begin, stop)
-        problems.append(Problem("difference", without_credentials(what), where, mend))
-    return replace(
-        report, problems=(*report.problems, *problems), compared=(*report.compared, found)
-    )
+def _differences(store: Store, found: Difference) -> Iterator[Problem]:
+    """Yield a problem for each day that differs, with its first rows in words."""
+    form = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
+    rows = found.rows.assign(other=found.other)
+    for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
+        begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
+        mend = export_command(store, "--repair", "--since", begin, "--until", stop)
+        what = without_credentials(rows_text(differing, form))
+        yield Problem("difference", what, f"{begin} to {stop}", mend)
 
 
-def _difference_text(rows: pd.DataFrame, other: str) -> str:
-    """Return the first rows that differ, in words."""
-    said = []
-    for row in rows.sort_values("timestamp").astype(object).to_dict("records"):
-        ours, theirs = (
-            "no row" if pd.isna(row[name]) else str(row[name])
-            for name in ("balance", "other_balance")
-        )
-        account = ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
-        at = moment_text(row["timestamp"])
-        said.append(f"at {at} the archive has {ours}, {other} {theirs} of {account}")
-    return list_text(said, sep="; ", rest="{} rows more differ")
-
-
-def verify_store(
-    store: Store, *, progress: bool | Report | None = False, is_writer: bool = False
-) -> VerifyReport:
+def verify_store(store: Store, *, progress: bool | Report | None = False) -> VerifyReport:
     """Check an archive's files against its manifest.
-
-    Parameters
-    ----------
-    is_writer
-        Whether the caller holds the lock: what seems to be under way is then left over.
 
     Raises
     ------
     SnapshotGoneError
         If runs replace files that seem wrong, again and again.
     """
+    uri, repair = without_credentials(store.uri), export_command(store, "--repair")
 
     def check(snapshot: Snapshot) -> VerifyReport:
-        checking = _Checking(store, snapshot.manifest, is_writer)
+        manifest, problems = snapshot.manifest, list[Problem]()
+        checking, noted = _Checking(store, manifest), noted_files(manifest)
         with reporting(progress) as show:
-            return checking.run(show)
+            for each in checking.problems(show):
+                check_not_replaced(store, each.where, noted.get(each.where, ()))
+                what, mend = without_credentials(each.what), each.mend or repair
+                problems.append(replace(each, what=what, mend=mend))
+        evidence = manifest.evidence
+        return VerifyReport(
+            uri,
+            tuple(problems),
+            files=len(manifest.files),
+            rows=checking.rows,
+            checkpoints=len(manifest.checkpoints),
+            gaps=len(evidence.missing(*evidence.bounds)),
+            unproven=len(evidence.unproven),
+        )
 
     try:
         read_snapshot(store)
     except ArchiveDamagedError as error:
-        said, mend = without_credentials(str(error)), export_command(store, "--repair")
-        wrong = Problem("manifest", said, layout.MANIFEST, mend)
-        return VerifyReport(without_credentials(store.uri), (wrong,))
+        what = without_credentials(str(error))
+        return VerifyReport(uri, (Problem("manifest", what, layout.MANIFEST, repair),))
     return with_snapshot(store, check)
 
 
@@ -285,177 +270,116 @@ def verify_store(
 class _Checking:
     """One state of an archive that is being checked.
 
-    A file that seems wrong, and that a run has replaced meanwhile, is a SnapshotGoneError.
-
     Attributes
     ----------
-    problems
-        What is wrong, so far.
-    rows, checkpoints
-        How many were checked.
+    rows
+        How many were checked, so far.
     balances
-        The last row of each account, of the files so far.
-    is_broken
-        Whether one of these is wrong, so that later checkpoints can't be recomputed.
+        The last row of each account, of the files so far; `None` behind a wrong file, so that
+        checkpoints can't be recomputed.
     """
 
     store: Store
     manifest: Manifest
-    is_writer: bool
-    problems: list[Problem] = field(default_factory=list)
     rows: int = 0
-    checkpoints: int = 0
-    balances: list[pa.Table] = field(default_factory=list)
-    is_broken: bool = False
+    balances: list[pa.Table] | None = field(default_factory=list)
 
-    def run(self, show: Report) -> VerifyReport:
-        """Check all files."""
-        partition, pending = self.manifest.partition, self.manifest.pending
-        periods = [*self.manifest.files]
-        if pending is not None:
-            periods += {pending.period}.difference(periods)
-            if not self._is_being_written():
-                name = self.manifest.changes_file(pending.period)
-                what = f"a run was cut off, or is under way: it replaces {name}"
-                mend = f"{self._command()} recovers it"
-                self._add("interrupted", what, layout.MANIFEST, mend)
+    def problems(self, show: Report) -> Iterator[Problem]:
+        """Check all files, and yield what is wrong."""
+        manifest, pending = self.manifest, self.manifest.pending
+        periods = {*manifest.files, *([] if pending is None else [pending.period])}
         # A checkpoint holds the balances before its moment.
-        steps: list[tuple[int, Callable[[], None]]] = [
-            *((at, partial(self._check_checkpoint, at)) for at in self.manifest.checkpoints),
-            *((period_bounds(x, partition)[0], partial(self._check_period, x)) for x in periods),
-        ]
-        for done, (_, check) in enumerate(sorted(steps, key=itemgetter(0)), 1):
-            check()
+        steps = [(moment, "") for moment in manifest.checkpoints]
+        steps += [(period_bounds(period, manifest.partition)[0], period) for period in periods]
+        for done, (moment, period) in enumerate(sorted(steps), 1):
+            yield from self._check_period(period) if period else self._check_checkpoint(moment)
             show(done / len(steps), self.rows)
-        self._check_others()
-        self._check_names()
-        evidence = self.manifest.evidence
-        return VerifyReport(
-            without_credentials(self.store.uri),
-            tuple(self.problems),
-            files=len(self.manifest.files),
-            rows=self.rows,
-            checkpoints=self.checkpoints,
-            gaps=len(evidence.missing(*evidence.bounds)),
-            unproven=len(evidence.unproven),
-        )
+        yield from self._check_others()
+        yield from self._check_names()
 
-    def _add(self, kind: str, what: str, where: str, mend: str, *periods: str) -> None:
-        self.problems.append(Problem(kind, without_credentials(what), where, mend, periods))
-
-    def _command(self, *options: str) -> str:
-        return export_command(self.store, *options)
-
-    def _is_being_written(self) -> bool:
-        return not self.is_writer and writer_of(self.store) is not None
-
-    def _check_period(self, period: str) -> None:
+    def _check_period(self, period: str) -> Iterator[Problem]:
         name, notes = self.manifest.changes_file(period), self.manifest.notes(period)
-        found = [_read(self.store, name, note) for note in notes]
-        at = next((n for n, (_, wrong) in enumerate(found) if not wrong), 0)
-        (rows, wrong), note = found[at], notes[at]
+        rows, note, wrong = _read(self.store, name, notes)
         if note != self.manifest.files.get(period):
             if wrong:
                 return  # it is announced, and not there yet
             self.manifest = self.manifest.settle()
-        bounds, spans = self._covered(period)
+        bounds, spans = self._answered(period)
         wrong = wrong or find_wrong_rows(rows, note, bounds, spans)
-        if not wrong:
-            self.rows += rows.num_rows
+        if wrong:
+            self.balances, mend = None, ""
+            if not spans:
+                since = ("--since", moment_text(bounds[0]), "--fill-gaps")
+                covers = export_command(self.store, *since)
+                mend = f"put back a copy of it, or cover its time with `{covers}`"
+            yield Problem("rows", wrong, name, mend, (period,) if spans else ())
+        self.rows += 0 if wrong else rows.num_rows
+        if self.balances is not None:
             self.balances.append(find_accounts(rows))
             if sum(part.num_rows for part in self.balances) > _WAITING:
                 self.balances = [combine_accounts(self.balances)]
-            return
-        check_not_replaced(self.store, name, notes)
-        self.is_broken = True
-        if spans:
-            self._add("rows", wrong, name, self._command("--repair"), period)
-        else:
-            covers = self._command("--since", moment_text(bounds[0]), "--fill-gaps")
-            mend = f"put back a copy of it, or cover its time with `{covers}`"
-            self._add("rows", wrong, name, mend)
 
-    def _covered(self, period: str) -> tuple[Span, list[Span]]:
+    def _answered(self, period: str) -> tuple[Span, list[Span]]:
         """Return the bounds of a period, and its answered stretches."""
         bounds = period_bounds(period, self.manifest.partition)
         return bounds, overlap(self.manifest.evidence.answered, [bounds])
 
-    def _check_checkpoint(self, moment: int) -> None:
-        name, note = layout.checkpoint_file(moment), self.manifest.checkpoints[moment]
-        rows, wrong = _read(self.store, name, note)
-        if not wrong and not self.is_broken:
+    def _check_checkpoint(self, moment: int) -> Iterator[Problem]:
+        name = layout.checkpoint_file(moment)
+        rows, _, wrong = _read(self.store, name, (self.manifest.checkpoints[moment],))
+        if not wrong and self.balances is not None:
             self.balances = [combine_accounts(self.balances)]
-            self.checkpoints += 1
             if not canonical(rows).equals(canonical(self.balances[0].select(COLUMNS))):
                 wrong = f"is not what the rows before {moment_text(moment)} add up to"
         if wrong:
-            check_not_replaced(self.store, name, (note,))
-            self._add("checkpoint", wrong, name, self._command("--repair"))
+            yield Problem("checkpoint", wrong, name)
 
-    def _check_others(self) -> None:
+    def _check_others(self) -> Iterator[Problem]:
         """Read the files that have no rows."""
-        for name in _PLAIN:
-            kind = name[1:].partition(".")[0]
+        for name, read in _PLAIN.items():
             try:
-                if name == layout.LIMITS:
-                    read_limits(self.store)
-                else:
-                    read_names_file(self.store, name)
+                read(self.store)
             except ArchiveError as error:
-                mend = f"{self._command(f'--{kind}', 'FILE')} writes a new one"
-                if name == layout.LIMITS:
-                    mend = "remove it; the next run writes a new one"
-                self._add(kind, str(error), name, mend)
+                kind = name[1:].partition(".")[0]
+                how = "" if name == layout.LIMITS else f" with --{kind}"
+                mend = f"remove it; the next run{how} writes a new one"
+                yield Problem(kind, str(error), name, mend)
 
-    def _check_names(self) -> None:
+    def _check_names(self) -> Iterator[Problem]:
         """Look for files that should not be there."""
         known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_PLAIN, *noted_files(self.manifest)}
-        names = [name for name in self.store.names() if name not in known]
-        # After the names: what nobody writes now, and is still there, was left.
-        is_being_written = self._is_being_written()
-        for name in names:
-            is_left = is_leftover(name) or name.startswith(layout.CHECKPOINTS)
-            if is_being_written if is_left else name.startswith(_BESIDE):
+        for name in self.store.names():
+            if name in known or name.startswith(_BESIDE) or is_leftover(name):
                 continue
-            try:
-                if not self.store.has(name):
-                    continue
-            except ArchiveDamagedError as error:
-                self._add("stranger", str(error), name, _AWAY)
-                continue
-            check_not_replaced(self.store, name, ())
             period = layout.period_named(name, self.manifest.partition)
-            if is_left:
-                mend = f"{self._command()} removes it, or writes a new one; else remove it"
-                self._add("leftover", "an interrupted run left it", name, mend)
-            elif period is not None and self._covered(period)[1]:
+            if period is not None and self._answered(period)[1]:
                 what = "is not in the manifest, which says that its rows came"
-                mend = f"{self._command('--repair')}; if it stays, {_AWAY}"
-                self._add("rows", what, name, mend, period)
+                yield Problem("rows", what, name, periods=(period,))
             else:
-                self._add("stranger", "is no part of the archive", name, _AWAY)
+                what = "is no part of the archive"
+                yield Problem("stranger", what, name, "move it out of the archive")
 
 
-def _read(store: Store, name: str, note: FileEntry) -> tuple[pa.Table, str]:
-    """Return a file's rows, and how it is not what was written; empty if it is."""
+def _read(store: Store, name: str, notes: Sequence[FileEntry]) -> tuple[pa.Table, FileEntry, str]:
+    """Return a file's rows, the note that it matches, and how it matches none; empty if it does."""
     try:
         content = store.read(name)
-        if content is None or (wrong := note.mismatch(content)):
-            return NO_ROWS, "is missing" if content is None else wrong
-        return canonical(decode_rows(content), sort=False), ""
+        wrong = [note.mismatch(content) for note in notes]
+        if content is None or all(wrong):
+            return NO_ROWS, notes[0], wrong[0]
+        return canonical(decode_rows(content), sort=False), notes[wrong.index("")], ""
     except OtherFileError as error:
-        return NO_ROWS, str(error)
+        return NO_ROWS, notes[0], str(error)
     except (pa.ArrowException, OSError, ArchiveError) as error:
-        return NO_ROWS, f"can't be read: {error}"
+        return NO_ROWS, notes[0], f"can't be read: {error}"
 
 
 def find_wrong_rows(rows: pa.Table, note: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
     """Return how rows contradict a file's note, its period or its answered stretches, in words."""
     accounts, times, said = numbers_of(rows), times_of(rows), list[str]()
-    steps = np.sign(np.diff(accounts))
-    if np.any((steps < 0) | ((steps == 0) & (np.diff(times) < 0))):
-        said.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
     order = np.lexsort([times, accounts])
+    if np.any(np.diff(order) < 0):
+        said.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
     is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
     outside = np.searchsorted(np.array(spans, np.int64).ravel(), times, side="right") % 2 == 0
     for is_wrong, what in (
@@ -465,9 +389,11 @@ def find_wrong_rows(rows: pa.Table, note: FileEntry, bounds: Span, spans: Sequen
     ):
         if count := np.sum(is_wrong):
             said.append(f"{count} of its rows {what}")
-    if len(times) != note.rows or not note.rows:
-        said.append(f"has {len(times)} rows, not {note.rows}")
-    elif (times.min(), times.max()) != (note.first, note.last):
-        found = range_text(int(times.min()), int(times.max()))
-        said.append(f"has rows from {found}, not from {range_text(note.first, note.last)}")
+    ends = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    its, noted = (
+        f"{count_text(count, 'row')} from {range_text(*span)}"
+        for count, span in ((len(times), ends), (note.rows, (note.first, note.last)))
+    )
+    if its != noted or not note.rows:
+        said.append(f"has {its}, not {noted}")
     return "; ".join(said)

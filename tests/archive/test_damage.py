@@ -354,12 +354,3 @@ def test_balances_are_read_anew_where_an_export_drops_those_of_the_month_s_start
 
     monkeypatch.setattr(Store, "open", overtaken)
     assert Archive(folder).balance_at("2023-05-02").equals(expected)
-
-
-def test_what_was_left_is_told_once_nobody_writes(folder):
-    left = folder / "changes" / "date=2023-04-29" / ".changes.parquet.0123abcd.tmp"
-    left.write_bytes(b"x")
-    (folder / "_lock.json").write_text('{"pid": 999999999, "host": "elsewhere", "since": ""}')
-    assert Archive(folder).verify().is_whole
-    (folder / "_lock.json").unlink()
-    assert [problem.kind for problem in Archive(folder).verify().problems] == ["leftover"]

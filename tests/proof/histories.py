@@ -132,6 +132,7 @@ def held(draw, origins=(1, 2)):
         if place not in lost and filters.selects(place[0])
     }
     ticks = [tick for tick in range(TICKS) if any(a <= tick < b for a, b, *_ in answers)]
-    bad = st.tuples(st.sampled_from(ticks or [0]), st.sampled_from([None, *ACCOUNTS]))
+    accounts = [None, *filter(filters.selects, ACCOUNTS)]
+    bad = st.tuples(st.sampled_from(ticks or [0]), st.sampled_from(accounts))
     set_aside = draw(st.lists(bad, max_size=1 if ticks else 0))
     return Held(balances, answers, tuple(set_aside), filters)

@@ -94,7 +94,7 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     assert ticks_of(found.shared) == shared
     assert found.compared == (len(mine), len(its))
     assert found_in(found.rows) == differences(mine, its)
-    assert found.days.to_numpy().sum() == len(differences(mine, its))
+    assert sum(json.loads(found.to_json())["rows"].values()) == len(differences(mine, its))
     is_all = all(
         tick in shared for tick in asked for side in (ours, theirs) if side.answer(tick) is not None
     )
@@ -230,8 +230,9 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     said = run("diff", archive, archive).stdout
     assert "the same" in said
     content = json.loads(run("diff", archive, other, "--format=json", code=3).stdout)
-    assert content["filters"] == {"party_id": [PARTIES[0]]}
-    assert content["accounts"] == [{}, {"party_id": [PARTIES[0]]}]
+    all_accounts = {"asset_id": None, "party_ids": [], "market_ids": [], "account_types": []}
+    assert content["filters"] == {**all_accounts, "party_ids": [PARTIES[0]]}
+    assert content["accounts"] == [all_accounts, content["filters"]]
 
 
 def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):

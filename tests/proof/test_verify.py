@@ -65,8 +65,8 @@ FILES = [
     (swap, "is not what was written"),
     (note_another(sha256="0" * 64), "not 0000"),
     (note_another(size=1), "bytes, not 1$"),
-    (note_another(rows=1), "rows, not 1$"),
-    (note_another(first=START + 5 * HOUR), "has rows from"),
+    (note_another(rows=1), r"rows from \S+ to \S+, not 1 row from"),
+    (note_another(first=START + 5 * HOUR), r"has \d+ rows from \S+ to \S+, not \d+ rows from"),
     (add_a_row_outside_coverage, "^1 of its rows are outside of the answered time$"),
     (add_a_row_of_another_day, "1 of its rows are not of its period"),
     (repeat_the_last_row, "^1 of its rows repeat the account and timestamp of another$"),
@@ -203,7 +203,7 @@ def test_a_file_that_the_manifest_has_lost_is_no_stranger(node, undisturbed, fol
     problem = verify(folder).problems[-1]
     assert (problem.kind, problem.where) == ("rows", name_of(SECOND))
     assert problem.periods == (SECOND,)
-    assert problem.mend.endswith("--repair; if it stays, move it out of the archive")
+    assert problem.mend.endswith(" --repair")
     assert mend(node, folder).left.is_whole
     assert lasting(folder) == lasting(undisturbed)
 
@@ -217,30 +217,26 @@ def test_what_is_no_archive_is_refused(node, tmp_path):
 
 
 @pytest.mark.parametrize("name", [MANIFEST, name_of(SECOND)])
-def test_what_an_interrupted_write_left_is_told_as_such_and_swept_up(node, folder, name):
+def test_what_an_interrupted_write_left_is_no_problem_and_swept_up(node, folder, name):
     head, _, tail = name.rpartition("/")
     leftover = f"{head}/.{tail}.0123abcd.tmp".lstrip("/")
     (folder / leftover).write_text("half")
-    (problem,) = verify(folder).problems
-    assert (problem.kind, problem.where) == ("leftover", leftover)
+    assert verify(folder).is_whole
     assert mend(node, folder).left.is_whole
     assert not (folder / leftover).exists()
 
 
-def test_a_checkpoint_that_the_manifest_does_not_name_yet_is_a_leftover(undisturbed, node, folder):
+def test_a_checkpoint_that_the_manifest_does_not_name_is_made_again(undisturbed, node, folder):
     edit_manifest(folder, lambda content: content.update(checkpoints={}))
-    (problem,) = verify(folder).problems
-    assert (problem.kind, problem.where) == ("leftover", CHECKPOINT)
-    assert mend(node, folder).left.is_whole
+    assert verify(folder).is_whole
+    run_export(node, folder, end=END)
     assert lasting(folder) == lasting(undisturbed)
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_a_run_that_was_cut_off_is_told_and_its_file_is_no_problem(folder, is_replaced):
+def test_a_run_that_was_cut_off_leaves_no_problem_but_the_checkpoint(folder, is_replaced):
     interrupt(folder, is_replaced=is_replaced)
-    problems = [p for p in verify(folder).problems if p.kind != "checkpoint"]
-    assert [p.kind for p in problems] == ["interrupted"]
-    assert name_of(SECOND) in problems[0].what
+    assert {problem.kind for problem in verify(folder).problems} <= {"checkpoint"}
 
 
 def test_a_report_is_told_as_text_and_as_json(folder):
@@ -280,7 +276,6 @@ def test_a_link_among_the_files_leads_elsewhere_and_is_told(folder, tmp_path):
     (folder / "mine").symlink_to(tmp_path / "mine")
     (problem,) = ba.Archive(folder).verify().problems
     assert (problem.kind, problem.where) == ("stranger", "mine")
-    assert "symbolic link" in problem.what
 
 
 def test_a_damaged_timeline_of_limits_is_named_and_the_next_run_writes_one(node, folder):
