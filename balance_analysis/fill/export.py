@@ -24,7 +24,6 @@ from balance_analysis.errors import (
     RequestError,
     logger,
 )
-from balance_analysis.evidence import Account
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
@@ -35,7 +34,7 @@ from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, ch
 from balance_analysis.node.exchange import Response
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import accounts_in, last_block, within
+from balance_analysis.rows import Account, accounts_in, last_block, within
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import Duration, moment_text, to_duration
@@ -66,7 +65,8 @@ def export(
     ----------
     client
         The node, or several nodes of one network; their order doesn't matter. One that lags behind
-        the archive, or turns out to be of another network, is left out with a warning.
+        the archive, fails at the start, or turns out to be of another network, is left out with a
+        warning.
     archive
         Where to: an Archive, or its path. It is bound to the filters and the partition of its first
         run.
@@ -181,9 +181,7 @@ class _Nodes(NodeSource, Source):
         """Return the stretches to ask for, in time order."""
         manifest, record = writer.manifest, self.run.record
         evidence, (_, start, end, *_) = manifest.evidence, self.asked
-        self._ask_limits()
-        if len(self.client.base_urls) > 1 and manifest.files:
-            self._leave_out_strangers(writer)
+        self._ask_addresses(writer)
         record.source = self.client.base_urls[0]
         if self.limits:
             best = max(self.limits.values(), key=lambda each: each.block_time or 0)
@@ -233,36 +231,33 @@ class _Nodes(NodeSource, Source):
             ends = [x.end + (x.height is not None and x.end < self.asked.old) for x in reaches]
         return min(end, max(ends, default=end))
 
-    def _ask_limits(self) -> None:
-        """Ask each address for the limits, once; RequestError if they refuse them."""
-        failure: RequestError | None = None
-        for url in self.client.order:
-            retry = ONCE if self.limits else Retry()
-            try:
-                self.limits[url] = self.client.get(
-                    NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
-                )
-            except RequestError as error:
-                # A node without limits serves balance changes all the same.
-                if error.status not in _NO_LIMITS:
-                    failure = error
-                    if len(self.client.base_urls) > 1:
-                        logger.warning("%s", error)
-        if failure is not None and not self.limits:
-            raise failure
+    def _ask_limits(self, url: str) -> None:
+        retry = ONCE if self.limits else Retry()
+        try:
+            self.limits[url] = self.client.get(
+                NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
+            )
+        except RequestError as error:
+            # A node without limits serves balance changes all the same.
+            if error.status not in _NO_LIMITS:
+                raise
 
-    def _leave_out_strangers(self, writer: Writer) -> None:
-        """Leave out each of several addresses that fails, or has none of the archive's rows."""
-        kept: list[str] = []
-        failures: list[BalanceAnalysisError] = []
-        alive = [url for url in self.client.base_urls if url not in self.client.dead]
-        for url in alive or self.client.base_urls:
+    def _ask_addresses(self, writer: Writer) -> None:
+        """Ask each address for the limits, once, and leave out strangers and those that fail.
+
+        The error of the only address that there is, or of the last one, is raised.
+        """
+        urls, kept, failures = self.client.order, list[str](), list[BalanceAnalysisError]()
+        for url in urls:
             try:
-                has_rows(self, writer, url)
+                self._ask_limits(url)
+                if len(urls) > 1 and writer.manifest.files:
+                    has_rows(self, writer, url)
                 kept.append(url)
             except (RequestError, IncompleteError, NetworkMismatchError) as error:
                 failures.append(error)
-                logger.warning("%s; it is left out", error)
+                if len(urls) > 1:
+                    logger.warning("%s; it is left out", error)
         if not kept:
             raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
         self.limits = {url: each for url, each in self.limits.items() if url in kept}

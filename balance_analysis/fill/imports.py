@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Unpack
 
@@ -117,17 +119,17 @@ def import_segments(
     stretches, given = find_stretches(paths), take_names(options)
     assets = read_segment_assets(stretches[-1].segments[-1])
     options["assets"] = assets.updated(given.assets)
-
-    def make_source(store: Store, query: BoundQuery, run: RunWriter) -> _Segments:
-        return _Segments(store, query, run, stretches, assets, given, on_bad_rows)
-
+    make_source = partial(
+        _Segments, stretches=stretches, assets=assets, given=given, on_bad_rows=on_bad_rows
+    )
     return fill(archive, make_source, "import", **options)
 
 
+@dataclass
 class _Segments(Source):
     """Segments as a source of rows.
 
-    Parameters
+    Attributes
     ----------
     store, query, run
         The archive, and the run.
@@ -139,25 +141,21 @@ class _Segments(Source):
         As for `import_segments`.
     """
 
-    def __init__(  # noqa: PLR0917 - as a run has them
-        self,
-        store: Store,
-        query: BoundQuery,
-        run: RunWriter,
-        stretches: list[Stretch],
-        assets: Assets,
-        given: Names,
-        on_bad_rows: OnBadRows,
-    ) -> None:
-        self._store, self._query, self._run = store, query, run
-        self._stretches, self._on_bad_rows = stretches, on_bad_rows
-        self._assets, self._given = assets, given
-        self._last = stretches[-1].segments[-1]
-        self._node = self._last.node
-        self._changes = read_segment_limits(self._last, stretches[-1].source)
+    store: Store
+    query: BoundQuery
+    run: RunWriter
+    stretches: list[Stretch]
+    assets: Assets
+    given: Names
+    on_bad_rows: OnBadRows
+
+    def __post_init__(self) -> None:
+        last = self.stretches[-1]
+        self._last, self._node = last.segments[-1], last.segments[-1].node
+        self._changes = read_segment_limits(self._last, last.source)
         self._parts: dict[Span, list[Segment]] = {}
-        self._evidence = Evidence(query.filters)
-        run.record.source, run.record.block_height = stretches[-1].source, self._last.last
+        self._evidence = Evidence(self.query.filters)
+        self.run.record.source, self.run.record.block_height = last.source, self._last.last
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches of segments that the archive doesn't hold, neighbours together.
@@ -174,8 +172,8 @@ class _Segments(Source):
         origins = {x for answer in evidence.answers for x in answer.node.origin}
         for other in sorted(x for x in origins - self._node.origin if x.startswith(kind)):
             raise NetworkMismatchError(
-                f"{self._store.uri} has blocks of the chain {other.removeprefix(kind)!r}, and "
-                f"{self._stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
+                f"{self.store.uri} has blocks of the chain {other.removeprefix(kind)!r}, and "
+                f"{self.stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
                 "another archive"
             )
         held = self._held(evidence)
@@ -184,7 +182,7 @@ class _Segments(Source):
             is_named = any(a <= segment.first and segment.last <= b for _, (a, b) in held)
             return is_named and not evidence.incomplete(*span_of([segment]))
 
-        for stretch in self._stretches:
+        for stretch in self.stretches:
             for is_done, group in groupby(stretch.segments, is_held):
                 part = [] if is_done else [*group]
                 if part:
@@ -211,10 +209,10 @@ class _Segments(Source):
         evidence says no more.
         """
         part, now = self._parts[start, end], time.time_ns() // 1000
-        filters, partition = self._query.filters, self._query.partition
-        with contextlib.closing(iter_rows(part, filters, self._on_bad_rows)) as parts:
+        filters, partition = self.query.filters, self.query.partition
+        with contextlib.closing(iter_rows(part, filters, self.on_bad_rows)) as parts:
             for segment, rows in parts:
-                stop = end if segment is part[-1] else int(rows.blocks.times[-1]) + 1
+                stop = end if segment is part[-1] else rows.blocks.span[1]
                 whole = Step(start, stop, (rows.rows,), rows.bad_rows)
                 for period in layout.periods_between(start, stop, partition):
                     step = whole.between(*layout.period_bounds(period, partition))
@@ -241,12 +239,12 @@ class _Segments(Source):
         """Keep the assets as the newest segment has them, the names that are given, the limits."""
         held = self._held(writer.manifest.evidence)
         newest = max((last for _, (_, last) in held), default=0)
-        kept, new = sidecars.read_archive_names(self._store).assets, self._assets
+        kept, new = sidecars.read_archive_names(self.store).assets, self.assets
         both = kept.updated(new) if self._last.last >= newest else new.updated(kept)
-        sidecars.write_archive_names(self._store, Names(both).updated(self._given))
-        with self._run.noting_damage(layout.LIMITS):
+        sidecars.write_archive_names(self.store, Names(both).updated(self.given))
+        with self.run.noting_damage(layout.LIMITS):
             writer.keep_timeline(self._changes, span_of([self._last])[1] - 1)
-        if gaps := missing_blocks(self._stretches):
+        if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", heights_text(gaps))
 
 
