@@ -8,7 +8,6 @@ node gave for it, over the wire, and each source that it was compared with.
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
@@ -34,12 +33,8 @@ PAUSES = (1, SECOND, 1200 * SECOND, 3 * HOUR, 3 * HOUR, 9 * HOUR, 30 * HOUR)
 SEGMENTS, STRANGER = "segments", "stranger"
 TOO_LONG, UNREADABLE = "9" * 39, "x" * 39
 """What stands for a balance of 39 digits, and for a time that can't be read."""
-AT_ONCE = {"settle": "0s"} if "settle" in inspect.signature(ba.export).parameters else {}
-"""Keywords of an export that doesn't wait to see whether the chain rests."""
 UNEXPECTED = 1
 """The exit code of an error that is none of the package's; of `diff`: different."""
-
-BOUNDS, COLUMNS = ("start", "end"), ("start", "end", "state")
 
 
 def an_id(seed: str) -> str:
@@ -48,15 +43,8 @@ def an_id(seed: str) -> str:
 
 ASSETS = an_id("asset 0"), an_id("asset 1")
 PARTIES = an_id("party 0"), an_id("party 1")
-ACCOUNTS = tuple(
-    (asset, f"ACCOUNT_TYPE_{kind}", party, "")
-    for asset in ASSETS
-    for kind, party in (
-        ("GENERAL", PARTIES[0]),
-        ("GENERAL", PARTIES[1]),
-        ("GLOBAL_REWARD", "network"),
-    )
-)
+KINDS = [("GENERAL", PARTIES[0]), ("GENERAL", PARTIES[1]), ("GLOBAL_REWARD", "network")]
+ACCOUNTS = [(asset, f"ACCOUNT_TYPE_{x}", party, "") for asset in ASSETS for x, party in KINDS]
 FILTERS = ({}, {}, {"asset_id": ASSETS[0]}, {"party_ids": (PARTIES[1],)})
 
 
@@ -66,10 +54,9 @@ def grown(rng: random.Random, rows: list[Row], blocks: int, *, salt: str = "") -
     time = rows[-1].timestamp_ns // 1000 if rows else BEGIN - bool(salt) * 2 * max(PAUSES)
     for _ in range(blocks):
         time += rng.choice(PAUSES)
-        for account in rng.sample(ACCOUNTS, rng.choice((1, 1, 2, 4))):
+        for asset, *others in rng.sample(ACCOUNTS, rng.choice((1, 1, 2, 4))):
+            account = (an_id(asset + salt) if salt else asset, *others)
             kept, digits = rng.random() < 0.2, rng.choice((1, 6, 20, 38))
-            asset = an_id(account[0] + salt) if salt else account[0]
-            account = (asset, *account[1:])  # noqa: PLW2901
             held[account] = held.get(account, 0) if kept else rng.randrange(10**digits)
             rows.append(Row(time * 1000, *account, held[account]))
     return sorted(rows, key=lambda row: row.order)
@@ -95,6 +82,13 @@ def at(rows, moment):
     return {account: balance for (time, account), balance in rows.items() if time == moment}
 
 
+def only(rows, filters):
+    """Return the balances of some accounts."""
+    asset, parties = filters.get("asset_id"), filters.get("party_ids")
+    is_wanted = {x for _, x in rows if asset in (None, x[0]) and (not parties or x[2] in parties)}
+    return {place: balance for place, balance in rows.items() if place[1] in is_wanted}
+
+
 def holds(spans, moment):
     return any(start <= moment < end for start, end in spans)
 
@@ -108,11 +102,11 @@ def both(one, other):
 def lacking(spans, start, end):
     """Return the parts of [start, end) that are in none of some stretches."""
     found = []
-    for first, last in sorted(spans):
+    for first, last in [*sorted(spans), (end, end)]:
         if start < min(first, end):
             found.append((start, min(first, end)))
         start = max(start, last)
-    return [*found, *([(start, end)] if start < end else [])]
+    return found
 
 
 @dataclass(frozen=True)
@@ -124,9 +118,6 @@ class Answer:
     claims: list
     filters: dict
     rows: dict
-
-    def is_believed(self, moment):
-        return holds(both([self.span], self.claims), moment)
 
 
 @dataclass(frozen=True)
@@ -178,13 +169,11 @@ class Node:
         return not (self.since or self.until or self.begun or self.lies) and self.headers
 
     def heal(self):
-        self.since, self.until, self.headers, self.begun = 0, None, True, False
-        self.lies.clear()
+        self.since, self.until, self.headers, self.begun, self.lies = 0, None, True, False, {}
 
     def refresh(self):
         """Serve what the node holds by now."""
-        rows = self._held()
-        self.server.replace(rows)
+        self.server.replace(self._held())
         self.server.block_headers = self.headers
         self.server.block_timestamp = self.head * 1000
 
@@ -203,25 +192,23 @@ class Node:
     def _held(self):
         last = self.head - self.begun
         true = [row for row in self.truth if self.since <= time_of(row) <= last]
-        sent = [self.lies.get(row.order, row) for row in true]
-        return [row for row in sent if row is not None]
+        return [row for row in (self.lies.get(x.order, x) for x in true) if row is not None]
 
     def _sound(self):
         return [row for row in self._held() if len(str(row.balance)) <= 38]
 
     def view(self):
-        bad = {time_of(row) for row in self._held()} - {time_of(row) for row in self._sound()}
-        claims = [self.reach]
-        for moment in bad:
+        sound, claims = self._sound(), [self.reach]
+        for moment in {time_of(row) for row in self._held()} - {time_of(row) for row in sound}:
             claims = both(claims, [(0, moment), (moment + 1, EVER[1])])
-        return View({}, claims, balances(self._sound()), lambda _: {self.name}, is_asked=True)
+        return View({}, claims, balances(sound), lambda _: {self.name}, is_asked=True)
 
     def _note(self, page, request):
         """Remember what is answered to a request for all rows of a stretch, oldest first."""
         asked = {name: request.get(f"pagination.{name}") for name in ("first", "newestFirst")}
         if asked["first"] in {None, "1"} or asked["newestFirst"] != "false":
             return
-        start, end = (int(request.get(f"dateRange.{name}Timestamp")) // 1000 for name in BOUNDS)
+        start, end = (int(request.get(f"dateRange.{x}Timestamp")) // 1000 for x in ("start", "end"))
         if page["balances"]["pageInfo"]["hasNextPage"]:
             times = [edge["node"]["timestamp"] for edge in page["balances"]["edges"]]
             end = max((int(time) // 1000 for time in times if time.isdecimal()), default=start)
@@ -256,17 +243,15 @@ class Held:
     def options(self):
         """The options of commands that name its accounts."""
         asset, parties = self.filters.get("asset_id"), self.filters.get("party_ids", ())
-        options = [["--asset-id", asset]] if asset else [["--party-id", each] for each in parties]
-        return [part for pair in options for part in pair]
+        return ["--asset-id", asset] if asset else [x for y in parties for x in ("--party-id", y)]
 
     def copied_to(self, path):
         return replaced(self, path=path, answers=[*self.answers], compared=[*self.compared])
 
     def spans(self, *states):
         frame = self.archive.coverage().astype({"start": "int64", "end": "int64", "state": "str"})
-        return [
-            (a, b) for a, b, state in zip(*map(frame.get, COLUMNS), strict=True) if state in states
-        ]
+        rows = frame[["start", "end", "state"]].itertuples(index=False, name=None)
+        return [(start, end) for start, end, state in rows if state in states]
 
     def complete(self):
         return self.spans("complete", "confirmed")
@@ -275,17 +260,9 @@ class Held:
         start, end = (from_microseconds(moment) for moment in (BEGIN - 365 * 24 * HOUR, EVER[1]))
         return self.archive.read(start=start, end=end, partial=True)
 
-    def answered_by(self, moment):
-        return {each.source for each in self.answers if holds([each.span], moment)}
-
     def view(self):
-        answers = [*self.answers]
-        return View(
-            self.filters,
-            self.complete(),
-            balances_of(self.read()),
-            lambda t: {each.source for each in answers if holds([each.span], t)},
-        )
+        origins = partial(sources, [*self.answers])
+        return View(self.filters, self.complete(), balances_of(self.read()), origins)
 
     def problems(self, truth):
         """Yield where the archive's words are false."""
@@ -303,18 +280,13 @@ class Held:
             holds(both([span], view.claims), moment)
             and view.filters in ({}, self.filters)
             and at(rows, moment) == at(only(view.rows, self.filters), moment)
-            and len(view.origins(moment) | self.answered_by(moment)) > 1
+            and len(view.origins(moment) | sources(self.answers, moment)) > 1
         )
 
 
-def only(rows, filters):
-    """Return the balances of some accounts."""
-    asset, parties = filters.get("asset_id"), filters.get("party_ids")
-    return {
-        (time, account): balance
-        for (time, account), balance in rows.items()
-        if asset in (None, account[0]) and (not parties or account[2] in parties)
-    }
+def sources(answers, moment):
+    """Return who answered for a moment."""
+    return {each.source for each in answers if holds([each.span], moment)}
 
 
 def untrue(rows, complete, answers, filters, true):
@@ -326,15 +298,22 @@ def untrue(rows, complete, answers, filters, true):
         found = at(rows, moment)
         if not holds(complete, moment) or found == at(true, moment):
             continue
-        said = [x for x in answers if x.is_believed(moment) and x.filters == filters]
-        if not any(at(x.rows, moment) == found for x in said):
-            asked = sorted({x.source for x in answers if holds([x.span], moment)})
+        said = [
+            at(each.rows, moment)
+            for each in answers
+            if each.filters == filters and holds(both([each.span], each.claims), moment)
+        ]
+        if found not in said:
+            asked = sorted(sources(answers, moment))
             yield f"{moment} is called complete but has other rows than are true, asked of {asked}"
 
 
 def run_command(*arguments):
-    """Return how a command ended, which is never by an unexpected error, and what it said."""
-    with patch.object(ba, "export", partial(ba.export, **AT_ONCE)):
+    """Return how a command ended, which is never by an unexpected error, and what it said.
+
+    An export doesn't wait to see whether the chain rests.
+    """
+    with patch.object(ba, "export", partial(ba.export, settle="0s")):
         result = invoke(arguments)
     assert result.exit_code != UNEXPECTED or arguments[0] == "diff", (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)

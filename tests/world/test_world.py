@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
+    invariant,
     precondition,
     rule,
     run_state_machine_as_test,
@@ -31,42 +32,24 @@ from tests.loopback import LoopbackNode
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
 from tests.serving import serving
-from tests.world.model import (
-    FILTERS,
-    HOUR,
-    SEGMENTS,
-    STRANGER,
-    TOO_LONG,
-    UNREADABLE,
-    Answer,
-    Held,
-    Node,
-    View,
-    balances,
-    balances_of,
-    both,
-    grown,
-    holds,
-    lacking,
-    only,
-    run_command,
-    time_of,
-    untrue,
-)
+from tests.world import model
+from tests.world.model import HOUR, Held, Node, View, balances, balances_of, lacking, run_command
 
 MOST_ARCHIVES = 3
 SPELLINGS = ("http://127.0.0.1", "http://127.0.0.1", "http://localhost", "HTTP://127.0.0.1")
+EVENTS = ("lag", "lag", "forget", "headers", "begin", "catch up", "restart", "heal")
+LIES = ("wrong", "none", model.TOO_LONG, model.UNREADABLE)
 places = st.integers(0, MOST_ARCHIVES - 1)
-numbers = st.integers(0, 2)
+numbers, sources = st.integers(0, 2), st.integers(0, 20)
 seeds = st.integers(0, 2**16)
 tenths = st.none() | st.integers(0, 9)
-addresses = st.lists(st.tuples(numbers, st.sampled_from(SPELLINGS)), min_size=1, max_size=2)
+filters = st.sampled_from(model.FILTERS)
+spellings = st.sampled_from(SPELLINGS)
+addresses = st.lists(st.tuples(numbers, spellings), min_size=1, max_size=2)
 
 
 class World(RuleBasedStateMachine):
     """Some nodes of one network, one of another, and archives that are filled from them."""
-
-    healers = None
 
     def __init__(self):
         super().__init__()
@@ -76,61 +59,52 @@ class World(RuleBasedStateMachine):
         taken.bind(("127.0.0.1", 0))
         self.dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
         self.truth, self.others, self.made = [], [], 0
-        self.nodes, self.archives, self.tables = [], [], []
+        self.nodes, self.archives, self.touched, self.tables = [], [], [], []
         self.has_lied = False
 
     @initialize(seed=seeds, count=st.integers(2, 3))
     def begin(self, seed, count):
-        self.nodes = [self._node(f"node {n}") for n in range(count)]
-        self.stranger = self._node(STRANGER)
-        self._grow(seed, 20)
-        held = Held(self._path("archive"), random.Random(seed).choice(FILTERS))
+        names = [model.STRANGER, *(f"node {n}" for n in range(count))]
+        self.stranger, *self.nodes = (Node(name, LoopbackNode()) for name in names)
+        for node in [self.stranger, *self.nodes]:
+            self.stack.callback(node.server.stop)
+        self.time_goes_on(seed, 20)
+        held = Held(self._path("archive"), random.Random(seed).choice(model.FILTERS))
         self._export(held, self.nodes[0].server.url, "--until", moment_text(self._moment(6)))
         self.archives.append(held)
-
-    def _node(self, name):
-        node = Node(name, LoopbackNode())
-        self.stack.callback(node.server.stop)
-        return node
 
     def teardown(self):
         self.stack.close()
 
+    @invariant()
+    def no_word_is_false(self):
+        touched = [held for held in self.archives if held in self.touched]
+        assert not [each for held in touched for each in held.problems(self.truth)]
+        self.touched.clear()
+
     # Events
 
-    def _grow(self, seed, blocks):
-        self.truth = grown(random.Random(seed), self.truth, blocks)
-        self.others = grown(random.Random(seed + 1), self.others, blocks, salt="others")
-        self.times = sorted({time_of(row) for row in self.truth})
+    @rule(seed=seeds, blocks=st.integers(1, 8))
+    def time_goes_on(self, seed, blocks):
+        self.truth = model.grown(random.Random(seed), self.truth, blocks)
+        self.others = model.grown(random.Random(seed + 1), self.others, blocks, salt="others")
+        self.times = sorted({model.time_of(row) for row in self.truth})
         for node in [*self.nodes, self.stranger]:
             node.truth = self.others if node is self.stranger else self.truth
             node.refresh()
 
-    @rule(seed=seeds, blocks=st.integers(1, 8))
-    def time_goes_on(self, seed, blocks):
-        self._grow(seed, blocks)
-
-    @rule(which=numbers, tenth=st.integers(1, 9), has_headers=st.sampled_from([True, True, False]))
-    def node_lags(self, which, tenth, has_headers):
+    @rule(which=numbers, what=st.sampled_from(EVENTS), tenth=st.integers(1, 9))
+    def node_changes(self, which, what, tenth):
         node, moment = self._of(self.nodes, which), self._moment(tenth)
-        node.until = max(moment, node.since)
-        node.headers = has_headers
-        node.refresh()
-
-    @rule(which=numbers, tenth=st.integers(1, 9))
-    def node_forgets(self, which, tenth):
-        node = self._of(self.nodes, which)
-        node.since = max(node.since, min(self._moment(tenth), node.head))
-        node.refresh()
-
-    @rule(which=numbers, what=st.sampled_from(["headers", "begun", "catch_up", "restart", "heal"]))
-    def node_changes(self, which, what):
-        node = self._of(self.nodes, which)
-        if what == "headers":
+        if what == "lag":
+            node.until = max(moment, node.since)
+        elif what == "forget":
+            node.since = max(node.since, min(moment, node.head))
+        elif what == "headers":
             node.headers = not node.headers
-        elif what == "begun":
+        elif what == "begin":
             node.begun = node.head > max(node.since, self.times[0])
-        elif what == "catch_up":
+        elif what == "catch up":
             node.until, node.begun = None, False
         elif what == "restart":
             node.server.stop()
@@ -140,21 +114,18 @@ class World(RuleBasedStateMachine):
             node.heal()
         node.refresh()
 
-    @rule(
-        which=numbers,
-        seed=seeds,
-        how=st.sampled_from(["wrong", "none", TOO_LONG, UNREADABLE]),
-    )
+    @rule(which=numbers, seed=seeds, how=st.sampled_from(LIES))
     def node_lies(self, which, seed, how):
-        node, row = self._of(self.nodes, which), random.Random(seed).choice(self.truth)
-        other = {"wrong": abs(int(row.balance) - 1), "none": None}.get(how, how)
-        node.lies[row.order] = None if other is None else replace(row, balance=other)
+        node = self._of(self.nodes, which)
+        for row in random.Random(seed).sample(self.truth, 3):
+            other = {"wrong": abs(int(row.balance) - 1)}.get(how, how)
+            node.lies[row.order] = None if how == "none" else replace(row, balance=other)
         self.has_lied = True
         node.refresh()
 
     # What users do
 
-    @rule(asked=addresses, filters=st.sampled_from(FILTERS), since=tenths, until=tenths)
+    @rule(asked=addresses, filters=filters, since=tenths, until=tenths)
     def load(self, asked, filters, since, until):
         nodes, urls = self._addresses(asked)
         start, end = self._bounds(since, until)
@@ -162,18 +133,15 @@ class World(RuleBasedStateMachine):
         end = min([end, *(node.head for node in nodes if node.begun)])
         if start >= end:
             return
-        bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
+        how = {**self._moments(start, end), **filters, "on_bad_rows": "quarantine"}
         answers = []
         with self._answering(answers), ba.Client(urls) as client:
             try:
-                table = ba.load_balance_changes(
-                    client, **bounds, **filters, on_bad_rows="quarantine"
-                )
+                table = ba.load_balance_changes(client, **how)
             except ba.BalanceAnalysisError:
                 return
         known, rows = list(known_of(table)), balances_of(table)
-        true = balances(self.truth, filters)
-        assert not [*untrue(rows, known, answers, filters, true)]
+        assert not [*model.untrue(rows, known, answers, filters, balances(self.truth, filters))]
         path = self._path("table").with_suffix(".parquet")
         ba.write_parquet(table, path)
         origins = {node.name for node in nodes}
@@ -182,7 +150,7 @@ class World(RuleBasedStateMachine):
     @rule(
         place=places,
         asked=addresses,
-        filters=st.sampled_from(FILTERS),
+        filters=filters,
         since=tenths,
         until=tenths,
         fill_gaps=st.booleans(),
@@ -190,9 +158,8 @@ class World(RuleBasedStateMachine):
     )
     def export(self, *, place, asked, filters, since, until, fill_gaps, with_dead):
         nodes, urls = self._addresses(asked)
-        held = self._held(place, filters)
+        held, is_given = self._held(place, filters), since is not None
         start, end = self._bounds(since, until)
-        is_given = since is not None
         before = self._covered(held)
         given = ["--since", moment_text(start)] if is_given else []
         given += ["--fill-gaps"] if fill_gaps else []
@@ -202,7 +169,6 @@ class World(RuleBasedStateMachine):
         if not self._keep(held):
             assert code != 0, said
             return
-        self._check(held)
         assert code in {0, 3, 5} or (code == 76 and self.has_lied), said
         assert code != 5 or self.has_lied, said
         assert code != 3 or not all(node.is_healthy for node in nodes), said
@@ -220,65 +186,43 @@ class World(RuleBasedStateMachine):
     @rule(place=places)
     def export_from_another_network(self, place):
         held = self._of(self.archives, place)
-        rows = balances_of(held.read())
-        complete = held.complete()
-        is_held = [time for time, _ in rows if complete and holds(complete[-1:], time)]
-        if is_held:
+        last = held.complete()[-1:]
+        if any(model.holds(last, time) for time, _ in balances_of(held.read())):
             code, said = self._export(held, self.stranger.server.url, "--until", self._later())
-            self._check(held)
             assert code in {3, 76} or (code == 5 and self.has_lied), said
 
-    @rule(
-        place=places,
-        filters=st.sampled_from(FILTERS),
-        first=st.integers(0, 9),
-        last=st.integers(0, 9),
-    )
-    def import_segments(self, place, filters, first, last):
-        first, last = sorted((self._moment(first), self._moment(last)))
-        rows = [row for row in self.truth if first <= time_of(row) <= last]
-        held = self._held(place, filters)
-        folder, height = self._path("segments"), self.times.index(first) + 1
-        write_segments(folder, rows, first=height)
+    @rule(place=places, filters=filters, ends=st.tuples(*[st.integers(0, 9)] * 2))
+    def import_segments(self, place, filters, ends):
+        first, last = sorted(map(self._moment, ends))
+        rows = [row for row in self.truth if first <= model.time_of(row) <= last]
+        held, folder = self._held(place, filters), self._path("segments")
+        self.touched.append(held)
+        write_segments(folder, rows, first=self.times.index(first) + 1)
         code, said = run_command("import", held.path, folder, *held.options)
         assert code == 0 or (code == 5 and self.has_lied), said
         span, true = (first, last + 1), balances(rows, held.filters)
-        held.answers.append(Answer(SEGMENTS, span, [span], held.filters, true))
+        held.answers.append(model.Answer(model.SEGMENTS, span, [span], held.filters, true))
         assert self._keep(held)
-        self._check(held)
         assert not lacking(held.complete(), *span)
 
-    @rule(
-        place=places,
-        other=st.integers(0, 20),
-        since=tenths,
-        until=tenths,
-        spelling=st.sampled_from(SPELLINGS),
-    )
+    @rule(place=places, other=sources, since=tenths, until=tenths, spelling=spellings)
     def confirm(self, place, other, since, until, spelling):
-        held = self._of(self.archives, place)
-        start, end = self._bounds(since, until)
-        bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
+        held, span = self._of(self.archives, place), self._bounds(since, until)
+        self.touched.append(held)
         with self._source(other, spelling, held) as (source, view):
             if view is not None:
-                held.compared.append((view, (start, end)))
+                held.compared.append((view, span))
             with contextlib.suppress(ba.BalanceAnalysisError):
-                found = ba.confirm(held.path, source, **bounds)
+                found = ba.confirm(held.path, source, **self._moments(*span))
+                confirmed = held.spans("confirmed")
                 disputed = {*found.rows["timestamp"].astype("int64")}
-                assert not [t for t in disputed if holds(held.spans("confirmed"), t)]
-        self._check(held)
+                assert not [moment for moment in disputed if model.holds(confirmed, moment)]
 
-    @rule(
-        one=st.integers(0, 20),
-        other=st.integers(0, 20),
-        spelling=st.sampled_from(SPELLINGS),
-        place=places,
-    )
-    def diff(self, one, other, spelling, place):
-        held = self._of(self.archives, place)
+    @rule(one=sources, other=sources, spelling=spellings)
+    def diff(self, one, other, spelling):
         with (
-            self._source(one, spelling, held, is_diff=True) as (source, view),
-            self._source(other, spelling, held, is_diff=True) as (mate, match),
+            self._source(one, spelling) as (source, view),
+            self._source(other, spelling) as (mate, match),
         ):
             # A node's last block may be unfinished, and need not be compared.
             ends = [x.claims[-1][1] - 1 for x in (view, match) if x.claims and x.is_asked]
@@ -290,27 +234,19 @@ class World(RuleBasedStateMachine):
         if found.is_same:
             filters = match.filters if view.is_asked else view.filters
             assert filters == match.filters or match.is_asked
-            shared = both(both(view.claims, match.claims), [(0, end)])
-            ours, theirs = (
-                {key: row for key, row in only(x.rows, filters).items() if holds(shared, key[0])}
-                for x in (view, match)
-            )
+            shared = model.both(model.both(view.claims, match.claims), [(0, end)])
             assert shared
+            ours, theirs = (
+                {x: y for x, y in model.only(z.rows, filters).items() if model.holds(shared, x[0])}
+                for z in (view, match)
+            )
             assert ours == theirs
 
     @rule(place=places, which=numbers, since=tenths, until=tenths)
     def repair(self, place, which, since, until):
         held, node = self._of(self.archives, place), self._of(self.nodes, which)
-        start, end = map(from_microseconds, self._bounds(since, until))
-        if node.begun:
-            return
-        with (
-            self._answering(held.answers),
-            ba.Client(node.server.url) as client,
-            contextlib.suppress(ba.BalanceAnalysisError),
-        ):
-            ba.repair(client, held.path, start=start, end=end)
-        self._check(held)
+        if not node.begun:
+            self._repair(held, [node.server.url], *self._bounds(since, until))
 
     @precondition(lambda self: len(self.archives) < MOST_ARCHIVES)
     @rule(place=places)
@@ -325,22 +261,19 @@ class World(RuleBasedStateMachine):
         for node in self.nodes:
             node.heal()
             node.refresh()
-        urls = [node.server.url for node in self.nodes[: self.healers]]
+        urls = [node.server.url for node in self.nodes]
         given = ("--fill-gaps", "--since", moment_text(self.times[0]), "--until", self._later())
         for held in self.archives:
             true = balances(self.truth, held.filters)
             code, said = self._export(held, *urls, *given)
             assert code == 0 or (code in {3, 5} and self.has_lied), said
             if self.has_lied:
-                bounds = {"start": from_microseconds(self.times[0]), "end": self._later()}
                 if balances_of(held.read()) != true:
-                    with self._answering(held.answers), ba.Client(urls) as client:
-                        ba.repair(client, held.path, **bounds)
+                    self._repair(held, urls, self.times[0], self._now() + HOUR)
                 # Rows on which answers differ are unproven until an answer repeats them.
                 for _ in range(2):
                     code, said = self._export(held, *urls, *given)
                 assert code == 0, said
-            self._check(held)
             assert balances_of(held.read()) == true
             assert not lacking(held.complete(), self.times[0], self._now() + 1)
 
@@ -363,6 +296,9 @@ class World(RuleBasedStateMachine):
         start = self.times[0] if since is None else self._moment(since)
         end = self._now() + HOUR if until is None else self._moment(until)
         return (start, end) if start < end else (start, self._now() + HOUR)
+
+    def _moments(self, start, end):
+        return {"start": from_microseconds(start), "end": from_microseconds(end)}
 
     def _path(self, name):
         self.made += 1
@@ -398,46 +334,48 @@ class World(RuleBasedStateMachine):
     @contextlib.contextmanager
     def _answering(self, answers):
         """Add what nodes answer meanwhile to some answers."""
-        for node in [*self.nodes, self.stranger]:
+        nodes = [*self.nodes, self.stranger]
+        for node in nodes:
             node.answers.clear()
         yield
-        answers += [each for node in [*self.nodes, self.stranger] for each in node.answers]
+        answers += [each for node in nodes for each in node.answers]
 
     def _export(self, held, *arguments):
         urls = [each for each in arguments if each.lower().startswith("http")]
+        self.touched.append(held)
         with self._answering(held.answers):
             given = (*arguments[len(urls) :], *held.options)
             return run_command("export", *urls, held.path, *given)
 
-    def _check(self, held):
-        assert not [*held.problems(self.truth)]
+    def _repair(self, held, urls, start, end):
+        self.touched.append(held)
+        with (
+            self._answering(held.answers),
+            ba.Client(urls) as client,
+            contextlib.suppress(ba.BalanceAnalysisError),
+        ):
+            ba.repair(client, held.path, **self._moments(start, end))
 
     @contextlib.contextmanager
-    def _source(self, number, spelling, held, *, is_diff=False):
+    def _source(self, number, spelling, held=None):
         """Give something to compare with, and what it has; nothing if it is made of the archive."""
         kind, which = number % 7, number // 7
         node, other = self._of(self.nodes, which), self._of(self.archives, which)
         if kind == 0 and self.tables:
             yield self._of(self.tables, which)
-        elif kind == 1:
-            yield other.path, other.view() if is_diff or other is not held else None
-        elif kind == 2:
-            path = self._path("file").with_suffix(".parquet")
-            table = other.read()
-            ba.write_parquet(table, path)
-            view = other.view()
-            yield path, view if is_diff or other is not held else None
-        elif kind == 3:
-            with serving(other.archive) as url:
-                yield url, other.view() if is_diff or other is not held else None
+        elif kind in {1, 2, 3}:
+            source, view = other.path, None if other is held else other.view()
+            with serving(other.archive) if kind == 3 else contextlib.nullcontext() as url:
+                if kind == 2:
+                    source = self._path("file").with_suffix(".parquet")
+                    ba.write_parquet(other.read(), source)
+                yield url or source, view
         elif kind == 4:
-            path = self._path("segments")
+            path, claims = self._path("segments"), [(self.times[0], self._now() + 1)]
             write_segments(path, self.truth)
-            claims = [(self.times[0], self._now() + 1)]
-            yield path, View({}, claims, balances(self.truth), lambda _: {SEGMENTS})
-        elif kind == 5 and not is_diff:
-            url = self.stranger.server.url
-            yield url, View({}, [], {}, lambda _: set())
+            yield path, View({}, claims, balances(self.truth), lambda _: {model.SEGMENTS})
+        elif kind == 5 and held is not None:
+            yield self.stranger.server.url, View({}, [], {}, lambda _: set())
         else:
             url = node.server.url.replace(SPELLINGS[0], spelling)
             with ba.Client([self.dead, url] if kind == 6 else url) as client:
