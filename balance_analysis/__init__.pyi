@@ -14,7 +14,6 @@ from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
 from .archive.status import ArchiveStatus
 from .archives import Archive
-from .assets import Asset, Assets, read_assets
 from .errors import (
     ArchiveDamagedError,
     ArchiveError,
@@ -43,7 +42,6 @@ from .files.parquet import (
 from .files.tables import write_table
 from .fill.export import export
 from .fill.imports import import_segments
-from .labels import Labels, account_labels, read_labels
 from .load.changes import (
     Page,
     iter_balance_changes,
@@ -51,7 +49,7 @@ from .load.changes import (
     load_balance_changes,
     load_to_parquet,
 )
-from .naming import labelled
+from .names import Asset, Assets, Labels, account_labels, labelled, read_assets, read_labels
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits

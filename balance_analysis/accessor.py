@@ -13,17 +13,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.known import known_of
-from balance_analysis.labels import names_of
-from balance_analysis.naming import to_html, to_text
+from balance_analysis.names import labelled, names_of
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant
-from balance_analysis.text import count_text, list_text, range_text, spans_text
+from balance_analysis.text import clipped, count_text, list_text, range_text, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _ROWS: Final = 10
 """Maximum number of rows shown, the first and the last."""
+
+_WIDEST: Final = 24
+"""Maximum number of characters of a label."""
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module
@@ -154,10 +156,10 @@ class BalancesAccessor:
 
     def __repr__(self) -> str:
         facts = (f"{name}: {value}" for name, value in self._facts())
-        return "\n".join([self._title(), *facts, "", to_text(self._table, _ROWS)])
+        return "\n".join([self._title(), *facts, "", _short(self._table).to_string()])
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts()) + to_html(self._table, _ROWS)
+        return facts_html(self._title(), self._facts()) + _short(self._table).to_html(border=0)
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))
@@ -172,3 +174,12 @@ class BalancesAccessor:
         if not times.empty:
             yield "from", range_text(times.min(), times.max())
         yield "known", "nothing tells" if known is None else spans_text(known) or "nothing"
+
+
+def _short(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the first and last rows, in which names stand for the ids of accounts."""
+    half = _ROWS // 2
+    some = table if len(table) <= _ROWS else table.iloc[[*range(half), *range(-half, 0)]]
+    shown = labelled(some)[["symbol", "label", "timestamp", "balance"]]
+    label = [clipped(each, _WIDEST) for each in shown["label"]]
+    return shown.assign(label=label, timestamp=shown["timestamp"].dt.floor("s"))

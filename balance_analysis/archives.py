@@ -29,12 +29,11 @@ from balance_analysis.archive.snapshot import (
 from balance_analysis.archive.sql import views_of
 from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_status
 from balance_analysis.archive.store import Store
-from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
-from balance_analysis.labels import Labels, note_names
 from balance_analysis.load.request import Report
+from balance_analysis.names import Assets, Labels, note_names
 from balance_analysis.presentation import facts_html
 from balance_analysis.schema import (
     ATTRS_KEY,

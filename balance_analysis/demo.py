@@ -21,7 +21,7 @@ from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
-from balance_analysis.labels import Names
+from balance_analysis.names import Names
 from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve

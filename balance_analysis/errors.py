@@ -161,3 +161,11 @@ def check_type(
     if not isinstance(value, kinds):
         came = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         raise TypeError(f"{wanted} is wanted, not {came}" + (f": {hint}" if hint else ""))
+
+
+def check_frame(table: object) -> None:
+    """Raise TypeError, which says how to get a table, unless it is a frame."""
+    import pandas as pd  # noqa: PLC0415 - heavy
+
+    hint = "the table comes first; ba.load_balance_changes, ba.read_parquet, Archive.read give one"
+    check_type(table, pd.DataFrame, "a table as a pandas DataFrame", hint)

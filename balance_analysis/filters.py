@@ -9,31 +9,25 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
-from balance_analysis.assets import AssetsLike
-from balance_analysis.labels import LabelsLike, Names, read_names
-from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NAMED_ASSETS, NETWORK_PARTY
-from balance_analysis.text import LONG_ID, list_text, short_ids
+from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY
+from balance_analysis.text import LONG_ID
 
 if TYPE_CHECKING:
     import pandas as pd
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-_SHORT_ID: Final = re.compile(r"([^.…]*)(?:…|\.{2,3})([^.…]*)")
-_FEWEST: Final = 4
-"""Characters of a short form, at least."""
+Held = Mapping[str, Collection[str]]
+"""The ids that there are, by column: they have short forms."""
 
-_CANDIDATES: Final = 5
-"""How many ids an error lists, of those that a text may be short for."""
-
-Ids = Callable[[], Mapping[str, Collection[str]]]
-"""Looks up which ids there are, by column: they have short forms."""
+Ids = Callable[[], Held]
+"""Looks up the ids that there are."""
 
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
@@ -200,13 +194,37 @@ def make_filters(
     TypeError
         If a value is not text.
     """
-    look = _Look(functools.cache(lambda: kept().but(assets, labels)), functools.cache(ids))
+    look = functools.cache(lambda: (kept().but(assets, labels), ids()))
+
+    def find(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
+        return _distinct(one for word in _texts(given, name) for one in _find(word, name, look))
+
     return Filters(
-        asset_id=None if asset_id is None else look.asset(asset_id),
-        party_ids=look.all("party", party_ids),
-        market_ids=look.all("market", market_ids),
+        asset_id=None if asset_id is None else find("asset_id", asset_id)[0],
+        party_ids=find("party_ids", party_ids),
+        market_ids=find("market_ids", market_ids),
         account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
     )
+
+
+def _find(word: str, name: str, look: Callable[[], tuple[Names, Held]]) -> list[str]:
+    """Return the ids that a word stands for; names are looked up where it is no whole id."""
+    if name == "asset_id" and not word.strip():
+        raise ValueError(
+            f"asset_id must be an asset's id, not {word!r}; leave it out for all assets"
+        )
+    if name == "market_ids" and not word:
+        raise ValueError(
+            "an empty market id can't be asked for; leave it out, and select the rows without "
+            "a market from the table"
+        )
+    if name == "asset_id" and word.startswith(_ID) and word != _ID:
+        word = word.removeprefix(_ID)
+        return [word.lower() if LONG_ID.fullmatch(word) else word]
+    if LONG_ID.fullmatch(word) or (name == "party_ids" and word == NETWORK_PARTY):
+        return [word.lower()]
+    names, held = look()
+    return names.find(word, name.removesuffix("s"), held)
 
 
 def takes_filters(function: F) -> F:
@@ -267,104 +285,6 @@ def _texts(values: str | Iterable[str], name: str) -> list[str]:
 
 def _distinct(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """Finds ids by what they are called; names and ids are looked up when a text is no whole id."""
-
-    names: Callable[[], Names]
-    ids: Ids
-
-    def asset(self, text: str) -> str:
-        """Return the asset that a caller means."""
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(
-                f"asset_id must be an asset's id, not {text!r}; leave it out for all assets"
-            )
-        given = text.removeprefix(_ID)
-        if LONG_ID.fullmatch(given):
-            return given.lower()
-        if given and given != text:
-            return given
-        assets = self.names().assets
-        if given in NAMED_ASSETS and not assets:
-            return given
-        if not assets.matches(text):
-            if found := self._by_short("asset", text, assets, assets.matches):
-                return found
-            if not assets:
-                raise ValueError(
-                    f"asset_id {text!r} is not 64 hex digits; for a symbol, give assets too "
-                    f"(--assets FILE); an id that a network spells otherwise passes as "
-                    f"'{_ID}{text}'"
-                )
-        return assets.find(text).asset_id
-
-    def all(self, what: str, texts: str | Iterable[str]) -> tuple[str, ...]:
-        """Return the parties, or markets, that a caller means."""
-        return _distinct(x for text in _texts(texts, f"{what}_ids") for x in self._find(what, text))
-
-    def _find(self, what: str, text: str) -> list[str]:
-        is_party = what == "party"
-        if LONG_ID.fullmatch(text) or (is_party and text == NETWORK_PARTY):
-            return [text.lower()]
-        if not text and not is_party:
-            raise ValueError(
-                "an empty market id can't be asked for; leave it out, and select the rows without "
-                "a market from the table"
-            )
-        labels, ids = self.names().labels, self.ids().get(f"{what}_id", ())
-        if found := labels.find(text):
-            other = "market" if is_party else "party"
-            if {*found} <= {*self.ids().get(f"{other}_id", ())} - {*ids}:
-                raise ValueError(f"{text!r} is the label of a {other}, not of a {what}")
-            return found
-        if one := self._by_short(what, text, labels.ids(), labels.find):
-            return [one]
-        is_long = len(text) >= _FEWEST
-        known = {one[: len(text)]: short for one, short in short_ids(ids).items() if is_long}
-        known |= {label: label for label in labels.ids().values()}
-        near = " or ".join(known[x] for x in difflib.get_close_matches(text, known, cutoff=0.5))
-        otherwise = "give the whole id, or labels (--labels FILE)"
-        if not is_long:
-            otherwise = f"a short form has {_FEWEST} characters at least"
-        hint = f"did you mean {near}?" if near else otherwise
-        also = f" (or `{NETWORK_PARTY}`)" if is_party else ""
-        raise ValueError(
-            f"{what} id {text!r} is not 64 hex digits{also}, nor a label or a short form that is "
-            f"known; {hint}"
-        )
-
-    def _by_short(
-        self, what: str, text: str, named: Iterable[str], find: Callable[[str], list[str]]
-    ) -> str | None:
-        """Return the id that a text is short for, if there is one.
-
-        A name that several have may stand before it, as `told_apart` shows them.
-        """
-        ids = {*named, *self.ids().get(f"{what}_id", ())}
-        if text in ids:
-            return text
-        name, _, behind = text.removesuffix(")").rpartition(" (")
-        if name and (alike := find(name)):
-            text, ids = behind, {*alike}
-        cut = _SHORT_ID.fullmatch(text)
-        head, tail = map(str.lower, cut.groups() if cut else (text, ""))
-        size = len(head) + len(tail)
-        found = [
-            one
-            for one in sorted(ids)
-            if len(one) >= size >= _FEWEST
-            and one.lower().startswith(head)
-            and one.lower().endswith(tail)
-        ]
-        if len(found) > 1:
-            told = list_text(found, _CANDIDATES, rest="and {} more")
-            raise ValueError(
-                f"{what} id {text!r} is short for {len(found)}: {told}; give more of it"
-            )
-        return found[0] if found else None
 
 
 def _type(text: str) -> str:

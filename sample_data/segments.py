@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from balance_analysis.assets import read_assets
+from balance_analysis.names import read_assets
 from balance_analysis.schema import to_microseconds
 
 FOLDER: Final = Path(__file__).parent

@@ -63,22 +63,22 @@ def test_an_exact_id_is_found_though_it_is_the_symbol_of_another():
     assert assets.find("VOTE") == assets["VOTE"]
     assert assets.find("vote") == assets["vote"]
     assert assets.find(GOV.upper()) == assets[GOV]
-    with pytest.raises(ValueError, match="3 assets"):
+    with pytest.raises(ValueError, match="may stand for 3"):
         assets.find("Vote")
 
 
 def test_a_name_that_no_asset_has_is_refused_with_near_ones():
-    with pytest.raises(ValueError, match="'tUSB'; did you mean tUSD"):
+    with pytest.raises(ValueError, match=r"'tUSB' .*did you mean tUSD"):
         ASSETS.find("tUSB")
-    with pytest.raises(ValueError, match="'zzz'; did you mean tGOV or tUSD"):
-        ASSETS.find("zzz")
-    with pytest.raises(ValueError, match="none has a symbol"):
+    with pytest.raises(ValueError, match=r"'zzzz' .*known are tGOV, tUSD"):
+        ASSETS.find("zzzz")
+    with pytest.raises(ValueError, match="a short form has 4"):
         read_assets({USD: 6}).find("x")
 
 
 def test_a_symbol_of_two_assets_is_refused_and_shown_with_the_id():
     two = read_assets({USD: {"symbol": "X", "decimals": 1}, GOV: {"symbol": "x", "decimals": 2}})
-    with pytest.raises(ValueError, match=f"2 assets have the symbol 'X'.*{USD}, {GOV}"):
+    with pytest.raises(ValueError, match=rf"'X' may stand for 2: {USD} \(X\), {GOV} \(x\)"):
         two.find("X")
     assert two.label(USD).startswith("X (e4")
     assert two.label(USD) != two.label(GOV)
@@ -94,12 +94,6 @@ def test_assets_cannot_be_changed():
         ASSETS[USD] = Asset(USD, 7)
     with pytest.raises(AttributeError):
         ASSETS[USD].decimals = 7
-
-
-def test_a_notebook_shows_assets_as_a_table_with_text_escaped():
-    page = read_assets({USD: {"symbol": "<b>", "decimals": 1}})._repr_html_()
-    assert "&lt;b&gt;" in page
-    assert USD in page
 
 
 @pytest.mark.parametrize(
@@ -139,7 +133,7 @@ def test_assets_that_are_described_wrongly_are_refused(about, message):
         ("a.toml", "x = " + "[" * 100_000, "nest"),
         ("a.toml", f"x = {'1' * 5000}", "can't be read"),
         ("a.json", f'{{"x": {"1" * 5000}}}', "can't be read"),
-        ("a.csv", f"asset_id,decimals\nx,{'1' * 5000}\n", "can't be read|can't have"),
+        ("a.csv", f"asset_id,decimals\nx,{'1' * 5000}\n", "row 1: Exceeds|can't have"),
         ("a.csv", f"asset_id,decimals,note\nx,1,{'y' * 200_000}\n", "can't be read: field larger"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_short_form_is_the_one_id_that_it_can_be_or_is_refused(many, data):
     fitting = {x for x in many if x[:head] == whole[:head] and x[64 - tail :] == whole[64 - tail :]}
     known = {"party_id": set(many)}
     if head + tail < 4 or len(fitting) > 1:
-        told = f"short for {len(fitting)}: " if head + tail >= 4 else "is not 64 hex digits"
+        told = f"may stand for {len(fitting)}: " if head + tail >= 4 else "is not 64 hex digits"
         with pytest.raises(ValueError, match=told):
             make_filters(party_ids=text, ids=lambda: known)
     else:
@@ -195,23 +195,42 @@ def test_a_short_form_is_the_one_id_that_it_can_be_or_is_refused(many, data):
 
 
 def test_what_a_short_form_may_stand_for_is_listed_up_to_five():
-    with pytest.raises(ValueError, match=r"'abcd' is short for 7: (\w+, ){5}and 2 more"):
+    with pytest.raises(ValueError, match=r"'abcd' may stand for 7: (\w+, ){5}and 2 more"):
         make_filters(
             market_ids="abcd", ids=lambda: {"market_id": {f"abcd{n:060}" for n in range(7)}}
         )
 
 
 def test_a_label_stands_for_all_that_have_it_and_a_near_one_is_told():
-    labels = {ids(1)[0]: "Desk", ids(2)[1]: "desk", ID: "Alice"}
+    labels = {ids(1)[0]: "Desk", ids(2)[1]: "Desk", ID: "Alice"}
     assert make_filters(party_ids="DESK", labels=labels).party_ids == ids(2)
     assert make_filters(party_ids=["Alice", ID, "abab"], labels=labels).party_ids == (ID,)
     with pytest.raises(ValueError, match="did you mean Alice"):
         make_filters(party_ids="Alise", labels=labels)
-    with pytest.raises(ValueError, match="give the whole id, or labels"):
+    with pytest.raises(ValueError, match="known are Alice, Desk"):
+        make_filters(party_ids="zzzzz", labels=labels)
+    with pytest.raises(ValueError, match=r"give the whole id .*or labels"):
         make_filters(party_ids="Alice")
 
 
-def test_what_tells_two_of_one_label_apart_is_taken_as_it_is_shown():
+@pytest.mark.parametrize("word", ["Desk", "desk", "DESK"])
+def test_names_that_differ_by_case_are_told_apart_by_whoever_asks(word):
+    first, second = ids(2)
+    labels = {first: "Desk", second: "desk"}
+    with pytest.raises(ValueError, match=rf"may stand for 2: {first} \(Desk\), {second} \(desk\)"):
+        make_filters(party_ids=word, labels=labels)
+    assets = {one: {"symbol": symbol, "decimals": 1} for one, symbol in labels.items()}
+    with pytest.raises(ValueError, match=rf"may stand for 2: {first} \(Desk\), {second} \(desk\)"):
+        make_filters(asset_id=word, assets=assets)
+
+
+def test_an_asset_is_found_by_a_part_of_its_id_and_one_that_networks_name_whatever_its_case():
+    assert make_filters(asset_id="abab…abab", assets={ID: 1}).asset_id == ID
+    assert make_filters(asset_id="vote").asset_id == "VOTE"
+    assert make_filters(asset_id="ABAB", ids=lambda: {"asset_id": {ID}}).asset_id == ID
+
+
+def test_what_tells_two_of_one_name_apart_is_taken_as_it_is_shown():
     parties, assets = (ID, "cd" * 32), {one: {"symbol": "X", "decimals": 1} for one in ids(2)}
     labels = ba.read_labels(dict.fromkeys(parties, "Desk (UK)"))
     for one, shown in labels.shown(parties).items():
@@ -223,7 +242,7 @@ def test_what_tells_two_of_one_label_apart_is_taken_as_it_is_shown():
     with pytest.raises(ValueError, match="is not 64 hex digits"):
         make_filters(party_ids="Desk (4444…4444)", labels=labels)
     assert ba.read_assets(assets).label(ids(2)[1]).startswith("X (")
-    with pytest.raises(ValueError, match="2 assets have the symbol"):
+    with pytest.raises(ValueError, match="may stand for 2"):
         make_filters(asset_id="X", assets=assets)
     assets[ID] = {"symbol": "x", "decimals": 1}
     assert make_filters(asset_id="X (ab..ab)", assets=assets).asset_id == ID

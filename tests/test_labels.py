@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import assets, demo, labels, text
+from balance_analysis import demo, names, text
 from balance_analysis.text import type_label
 
 PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
@@ -28,10 +28,10 @@ def test_an_account_shows_type_party_and_market_if_it_has_one_beside_its_row():
 def test_each_row_of_a_table_has_the_label_of_its_account_and_no_other_has_it():
     table = ba.read_parquet(demo.sample_data() / "changes.parquet").head(20_000)
     table = table[table["asset_id"] == table["asset_id"].iloc[0]]
-    names = ba.account_labels(table)
+    labels = ba.account_labels(table)
     keys = [table[name] for name in ba.ACCOUNT_KEY]
-    assert names.groupby(keys, observed=True).nunique().eq(1).all()
-    assert names.nunique() == len(table.drop_duplicates(ba.ACCOUNT_KEY))
+    assert labels.groupby(keys, observed=True).nunique().eq(1).all()
+    assert labels.nunique() == len(table.drop_duplicates(ba.ACCOUNT_KEY))
 
 
 def test_the_header_of_a_wide_series_has_labels_and_an_empty_table_none():
@@ -51,7 +51,7 @@ def test_an_account_type_without_the_prefix_stays_recognisable():
 
 
 def test_the_examples_in_docstrings_run():
-    for module in (assets, labels, text):
+    for module in (names, text):
         failed, attempted = doctest.testmod(module)
         assert attempted > 0
         assert failed == 0

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from balance_analysis.errors import CheckError
+from balance_analysis.errors import CheckError, check_frame
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
 from balance_analysis.known import Stated, note_known, note_rows, read_known, to_known
-from balance_analysis.naming import check_frame
 from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 

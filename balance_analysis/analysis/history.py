@@ -38,7 +38,7 @@ from balance_analysis.known import (
     says_nothing_before,
     start_of,
 )
-from balance_analysis.labels import Names, names_in
+from balance_analysis.names import Names, names_in
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.spans import between, clipped
 from balance_analysis.text import count_text, moment_text

@@ -11,7 +11,7 @@ from balance_analysis.analysis.checks import microseconds, to_table
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.filters import make_filters
 from balance_analysis.known import note_accounts, note_cut
-from balance_analysis.labels import names_of
+from balance_analysis.names import names_of
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.spans import EVER, clipped
 from balance_analysis.text import list_text

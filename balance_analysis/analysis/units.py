@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.assets import Assets, AssetsLike
+from balance_analysis.errors import check_frame
 from balance_analysis.frame import to_amounts
-from balance_analysis.labels import carried, names_of
-from balance_analysis.naming import DataFrame, check_frame
-from balance_analysis.schema import ATTRS_KEY
+from balance_analysis.names import Assets, AssetsLike, carried, names_in, names_of, with_names
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import list_text
 
 Units: TypeAlias = "AssetsLike | bool"
@@ -28,12 +27,15 @@ Units: TypeAlias = "AssetsLike | bool"
 def in_units(result: pd.DataFrame, units: Units | None, attrs: Mapping[Any, Any]) -> pd.DataFrame:
     """Return what was made of a table, in whole units if these are asked for: see `to_units`.
 
-    Its attrs tell the names that the table's attrs do.
+    Where the table's attrs carry names, those of the result do as well, and a long result has the
+    columns `symbol` and `label` in front, as of `labelled`, unless it has such columns itself.
     """
-    told, result = result.attrs, DataFrame(result)
+    told, result = result.attrs, pd.DataFrame(result)
     result.attrs = told
-    if names := carried(attrs.get(ATTRS_KEY)):
-        result.attrs[ATTRS_KEY] = {**result.attrs.get(ATTRS_KEY, {}), **names}
+    if carried(names := attrs.get(ATTRS_KEY)):
+        if {*ACCOUNT_KEY} & {*result.columns}:
+            result = with_names(result, names_in(names))
+        result.attrs[ATTRS_KEY] = {**result.attrs.get(ATTRS_KEY, {}), **carried(names)}
     if units is None or units is False:
         return result
     return to_units(result, None if units is True else units)

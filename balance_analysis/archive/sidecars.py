@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
-from balance_analysis.assets import read_assets
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.files.parquet import open_parquet
 from balance_analysis.filters import FilterKeywords, Filters, Ids, make_filters
-from balance_analysis.labels import Names, read_labels
+from balance_analysis.names import Names, read_assets, read_labels
 from balance_analysis.schema import NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {

@@ -15,9 +15,8 @@ from balance_analysis.archive.sidecars import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
-from balance_analysis.assets import Assets
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.labels import Names
+from balance_analysis.names import Assets, Names
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS
 from balance_analysis.spans import EVER, Span
 from balance_analysis.text import exact_text, list_text

@@ -14,8 +14,7 @@ from balance_analysis.text import clipped, decimal_text, moment_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from balance_analysis.assets import Asset
-    from balance_analysis.labels import Names
+    from balance_analysis.names import Asset, Names
 
 
 _WIDTHS: Final = (19, 11)
@@ -77,7 +76,7 @@ def print_accounts(
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
     """
-    from balance_analysis.labels import short_keys
+    from balance_analysis.names import short_keys
 
     shown = first_rows(accounts, limit)
     told, columns = short_keys(shown, names), dict[str, list[str]]()

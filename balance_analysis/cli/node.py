@@ -100,7 +100,7 @@ def demo(
 ) -> None:
     """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
     from balance_analysis.demo import run_demo, sample_assets
-    from balance_analysis.labels import Names
+    from balance_analysis.names import Names
 
     result = run_demo(out, say=messages.say)
     echo(f"{result.status}\n")

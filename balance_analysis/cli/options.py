@@ -17,7 +17,7 @@ from balance_analysis.text import moment_text, to_duration
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
-    from balance_analysis.labels import Names
+    from balance_analysis.names import Names
     from balance_analysis.node.client import Client
 
 
@@ -125,7 +125,7 @@ class AccountOptions:
 
     def with_given(self, kept: Names) -> Names:
         """Return names that are known already, with those that are given over them."""
-        from balance_analysis.labels import read_names
+        from balance_analysis.names import read_names
 
         return kept.updated(read_names(self.assets, self.labels))
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from typer import Option
 
 import balance_analysis as ba
-from balance_analysis.assets import rank_assets
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.output import Messages
 from balance_analysis.cli.selection import Selection
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import check_output, replacing
+from balance_analysis.names import rank_assets
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.history import History
     from balance_analysis.archives import Archive
     from balance_analysis.filters import Filters
-    from balance_analysis.labels import Names
+    from balance_analysis.names import Names
 
 
 _NAMED: Final = 3

@@ -121,6 +121,7 @@ def _hints(archive: ba.Archive, query: str) -> Iterator[str]:
     """Yield what to write where a query takes a name, or a part of one, for an id or a type."""
     assets, labels = archive.assets(), archive.labels()
     symbols = {each.symbol.casefold(): each.symbol for each in assets.values() if each.symbol}
+    own = {*map(str.casefold, labels.ids().values())}
     for name, texts in _COMPARED.findall(query):
         column = name.lower()
         for text in re.findall("'([^']+)'", texts):
@@ -129,7 +130,7 @@ def _hints(archive: ba.Archive, query: str) -> Iterator[str]:
                 yield f"{text} is short for an account type: write '{kind}'"
             elif column == "asset_id" and text not in assets and symbol:
                 yield f"{text} is a symbol, not an id: write symbol = '{symbol}'"
-            elif column in {"party_id", "market_id"} and labels.find(text):
+            elif column in {"party_id", "market_id"} and text.casefold() in own:
                 yield f"{text} is a label, not an id: the view labels has its ids"
             elif column != "account_type" and _PART.fullmatch(text):
                 yield f"{text} is a part of an id: --wide shows whole ids"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.archive.snapshot import Snapshot
-    from balance_analysis.labels import Names
+    from balance_analysis.names import Names
 
 
 _EXCEL_DIGITS: Final = 15

@@ -36,8 +36,8 @@ from balance_analysis.cluster.combine import write_frames
 from balance_analysis.cluster.pool import Pool
 from balance_analysis.files.atomic import PathLike, check_output
 from balance_analysis.filters import FilterKeywords
-from balance_analysis.labels import Names, note_names
 from balance_analysis.load.request import Report, check_positive, reporting
+from balance_analysis.names import Names, note_names
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 if TYPE_CHECKING:

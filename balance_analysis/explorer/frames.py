@@ -19,7 +19,7 @@ from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts, summarize_parties
 from balance_analysis.archives import Archive
 from balance_analysis.explorer.wire import K, Key, Query, from_rows, keys_of, records_by, write_key
-from balance_analysis.labels import Labels
+from balance_analysis.names import Labels
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.text import duration_text, type_label
 

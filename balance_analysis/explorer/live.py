@@ -13,7 +13,7 @@ from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.source import KEPT_BYTES, ArchiveState, Check, State, go_on
 from balance_analysis.explorer.views import Look, answer
 from balance_analysis.explorer.wire import Query
-from balance_analysis.labels import Names
+from balance_analysis.names import Names
 
 _STATES: Final = 8
 """So many states can be asked about, the newest of those that were."""

@@ -20,12 +20,11 @@ from balance_analysis.archive.datafile import Predicate
 from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archive.snapshot import File, LruCache, opened
 from balance_analysis.archives import Archive
-from balance_analysis.assets import Assets, rank_assets
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of, to_arrow
 from balance_analysis.known import Known, note_evidence
-from balance_analysis.labels import Labels, Names
+from balance_analysis.names import Assets, Labels, Names, rank_assets
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
 from balance_analysis.spans import Span, between

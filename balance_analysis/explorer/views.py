@@ -19,7 +19,6 @@ from balance_analysis.analysis.holders import by_size, largest
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
-from balance_analysis.assets import Asset
 from balance_analysis.explorer.frames import (
     BARS,
     ROW_COLUMNS,
@@ -55,6 +54,7 @@ from balance_analysis.explorer.wire import (
     write_key,
 )
 from balance_analysis.filters import Filters
+from balance_analysis.names import Asset, find_ids, one_of
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, between
 
@@ -133,12 +133,14 @@ def _asset_of(look: Look) -> str:
     ids, asked = look.state.asset_ids(), look.query.asset
     if asked in ids or not (ids and asked):
         return asked or next(iter(ids), "")
-    found = [one for one in look.state.assets.matches(asked) if one in ids]
-    if len(found) != 1:
+    symbols = look.state.assets.symbols()
+    called = {one: symbols.get(one, "") for one in ids}
+    try:
+        return one_of(find_ids(asked, "asset", called), asked, "asset", called)
+    except ValueError as error:
         raise UnknownAssetError(
             f"there is no account of an asset {asked[:80]!r}: ask /explore/about for the assets"
-        )
-    return found[0]
+        ) from error
 
 
 def answers(view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:

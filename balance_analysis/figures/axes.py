@@ -22,7 +22,6 @@ from balance_analysis.analysis.history import History, are_known, open_history
 from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.units import to_units
-from balance_analysis.assets import Assets, AssetsLike
 from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.times import (
     Extent,
@@ -31,7 +30,7 @@ from balance_analysis.figures.times import (
     shade_limits,
     show_interval,
 )
-from balance_analysis.labels import LabelsLike, Names
+from balance_analysis.names import Assets, AssetsLike, LabelsLike, Names
 from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
 from balance_analysis.spans import Span, joined
 

@@ -16,17 +16,15 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.downsampling import sort_keys
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
-from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge, to_dates
-from balance_analysis.labels import LabelsLike, split_labels
+from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text, moment_text
 
 MOST_LINES: Final = 8
 
 
-@styles.takes_style(Line2D)
 def plot_balances(
     data: pd.DataFrame,
     *,
@@ -120,7 +118,7 @@ def plot_balances(
         return chart.explain(
             "every known balance is 0" if pieces.has_known.any() else "no balance is known"
         )
-    who, texts = split_labels(steps.accounts.iloc[numbers], chart.names.labels)
+    who, texts = styles.split_labels(steps.accounts.iloc[numbers], chart.names.labels)
     own = styles.group_styles(steps.accounts.iloc[numbers])
     wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
     lines: list[Line2D] = []
@@ -193,7 +191,6 @@ def _draw_flat(
     return chart.ax.hlines(levels, *bounds, **look)
 
 
-@styles.takes_style(Line2D)
 def plot_drawdown(
     data: pd.DataFrame,
     *,
@@ -288,7 +285,7 @@ def plot_drawdown(
     drawn, said = _draw_falls(chart, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
     hatches = chart.show(interval, unknown=[(interval.start, int(times[first]))])
-    who, _ = split_labels(steps.accounts, chart.names.labels)
+    who, _ = styles.split_labels(steps.accounts, chart.names.labels)
     return chart.finish(f"balance and drawdown of {who}", drawn, notes=hatches, says=[said])
 
 

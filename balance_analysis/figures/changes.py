@@ -18,12 +18,11 @@ from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import are_known
-from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import points_of
-from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks, takes_style
+from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks
 from balance_analysis.figures.times import Extent, incomplete_style, set_ticks, to_dates
-from balance_analysis.labels import LabelsLike
+from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import Instant
 from balance_analysis.text import count_text
 
@@ -54,7 +53,6 @@ _HALF: Final = 0.46
 """Half the width of a cell; the rest is the gap between cells."""
 
 
-@takes_style(PolyCollection)
 def plot_flows(
     data: pd.DataFrame,
     *,
@@ -173,7 +171,6 @@ def _draw_bars(chart: axes.Chart, found: pd.DataFrame, style: dict[str, Any]) ->
     return drawn
 
 
-@takes_style(PolyCollection)
 def plot_activity(
     data: pd.DataFrame,
     *,

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import StepPatch
 from matplotlib.ticker import PercentFormatter
 from numpy.typing import NDArray
 
@@ -18,14 +17,13 @@ from balance_analysis.analysis.concentration import concentration
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.holders import check_count
 from balance_analysis.analysis.statistics import time_weighted_average
-from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
 from balance_analysis.figures.changes import GAP
 from balance_analysis.figures.layout import finish, points_of
-from balance_analysis.figures.styles import BLUE, ink, looks, takes_style
+from balance_analysis.figures.styles import BLUE, ink, looks
 from balance_analysis.figures.times import date_text
 from balance_analysis.figures.totals import draw_stack, draw_sums, largest_groups, unknown_spans
-from balance_analysis.labels import LabelsLike
+from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.text import count_text
 
@@ -38,7 +36,6 @@ _POINTS: Final = 2000
 """Of a curve, which is smooth where there are more holders."""
 
 
-@takes_style(Line2D, StepPatch)
 def plot_concentration(
     data: pd.DataFrame,
     *,
@@ -143,7 +140,6 @@ def plot_concentration(
     return finish(chart.ax, title, curve, says=says)
 
 
-@takes_style(Line2D, StepPatch)
 def plot_averages(
     data: pd.DataFrame,
     *,

@@ -1,4 +1,4 @@
-"""How accounts are drawn: one palette, a style for each account type.
+"""How accounts are drawn: one palette, a style for each account type, and what they are called.
 
 A family of account types that serve the same end shares a hue. In it, types differ by lightness
 first, then by hatch and line style, so that neighbours can be told apart without seeing hues.
@@ -6,9 +6,8 @@ first, then by hatch and line style, so that neighbours can be told apart withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
-from balance_analysis.filters import F, with_keywords
+from balance_analysis.names import LabelsLike, account_labels, drawable
+from balance_analysis.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,13 +172,42 @@ def _hues(count: int) -> list[Style]:
     ]
 
 
-def takes_style(*kinds: type[Artist]) -> Callable[[F], F]:
-    """Let a function refuse at once a keyword that neither it nor these artists have."""
-    setters = {name for kind in kinds for name in dir(kind) if name.startswith("set_")}
-    names = {name.removeprefix("set_") for name in setters} - {"label"}
-    return lambda function: with_keywords(
-        function, names.union([*signature(function).parameters][:-1])
-    )
+def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:
+    """Return what to call groups of accounts, by ids and by other columns."""
+    told = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
+    told = told.fillna({name: f"no {name}" for name in told})
+    if told.shape[1] + 1 < groups.shape[1] or told.empty:
+        told.insert(0, "", account_labels(groups, labels=labels))
+    return [" · ".join(map(drawable, map(str, texts))) for texts in told.itertuples(index=False)]
+
+
+def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
+    """Return what some accounts are called together, and each of them beside the others.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> split_labels(pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_MARGIN", "party_id": "a1",
+    ...     "market_id": ["m1", "m2"],
+    ... }))
+    ('2 margin accounts of a1', ['market m1', 'market m2'])
+    """
+    if len(accounts) == 1 or {*accounts} != {*ACCOUNT_KEY}:
+        each = group_labels(accounts, labels)
+        what = "parties" if [*accounts] == ["asset_id", "party_id"] else "holders"
+        return each[0] if len(each) == 1 else f"{len(each):,} {what}", each
+    differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
+    said = {
+        name: account_labels(accounts[[name]], labels=labels).iloc[0]
+        for name in ACCOUNT_KEY[1:]
+        if name not in differ and accounts[name].iloc[0]
+    }
+    kind = f"{said['account_type']} " if "account_type" in said else ""
+    party = f" of {said['party_id']}" if "party_id" in said else ""
+    market = f" in {said['market_id']}" if "market_id" in said else ""
+    each = account_labels(accounts[differ], labels=labels).tolist()
+    return f"{len(accounts):,} {kind}accounts{party}{market}", each
 
 
 def looks(

@@ -32,7 +32,6 @@ _COVERAGE: Final = {
 _DAY: Final = 86_400_000_000
 
 
-@styles.takes_style(Patch)
 def plot_limits(
     limits: pd.DataFrame,
     *,
@@ -182,7 +181,6 @@ def _check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> No
         )
 
 
-@styles.takes_style(Patch)
 def plot_coverage(
     coverage: pd.DataFrame | Archive | PathLike,
     *,

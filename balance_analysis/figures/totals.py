@@ -18,11 +18,16 @@ from balance_analysis.analysis.downsampling import downsample, sort_keys, starts
 from balance_analysis.analysis.grid import Frequency, make_grid
 from balance_analysis.analysis.steps import Steps, cut
 from balance_analysis.analysis.totals import Groups, events, group_names, make_groups, sum_at
-from balance_analysis.assets import AssetsLike
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import OTHERS, Style, group_styles, looks, takes_style
+from balance_analysis.figures.styles import (
+    OTHERS,
+    Style,
+    group_labels,
+    group_styles,
+    looks,
+)
 from balance_analysis.figures.times import Extent, draw_area, draw_line, last_edge
-from balance_analysis.labels import LabelsLike, group_labels
+from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import Instant
 from balance_analysis.spans import Span
 from balance_analysis.text import count_text
@@ -33,7 +38,6 @@ _THINNEST: Final = 0.01
 """Of the height of an Axes: an area that is thinner cannot be seen."""
 
 
-@takes_style(Line2D, StepPatch)
 def plot_totals(
     data: pd.DataFrame,
     *,

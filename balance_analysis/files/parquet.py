@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
-from balance_analysis.assets import AssetsLike
-from balance_analysis.errors import ArchiveError, check_type
+from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.known import (
@@ -31,7 +30,7 @@ from balance_analysis.known import (
     table_evidence,
     without_evidence,
 )
-from balance_analysis.labels import LabelsLike, Names, names_in, note_names, read_names
+from balance_analysis.names import AssetsLike, LabelsLike, Names, names_in, note_names, read_names
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -111,7 +110,6 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
         If the file can't be written.
     """
     from balance_analysis.frame import frame_of, to_arrow  # noqa: PLC0415 - it imports pandas
-    from balance_analysis.naming import check_frame  # noqa: PLC0415 - likewise
 
     check_frame(table)
     if more := [str(name) for name in table if name not in COLUMNS]:

@@ -27,9 +27,9 @@ from balance_analysis.errors import (
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
-from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, make_bounds
 from balance_analysis.load.source import NodeSource
+from balance_analysis.names import Names
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
 from balance_analysis.node.exchange import Response
 from balance_analysis.node.limits import decode_limits, network_limits

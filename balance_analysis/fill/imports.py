@@ -22,14 +22,13 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored
-from balance_analysis.assets import Assets
 from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
-from balance_analysis.labels import Names
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows
+from balance_analysis.names import Assets, Names
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     Blocks,

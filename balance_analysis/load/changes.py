@@ -19,7 +19,6 @@ from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
 from balance_analysis.known import evidence_json
-from balance_analysis.labels import note_names
 from balance_analysis.load.request import (
     LoadKeywords,
     OnBadRows,
@@ -29,6 +28,7 @@ from balance_analysis.load.request import (
     reporting,
 )
 from balance_analysis.load.source import NodeSource
+from balance_analysis.names import note_names
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters

@@ -15,13 +15,12 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.selection import cut
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archives import Archive, to_archive
-from balance_analysis.assets import AssetsLike
 from balance_analysis.errors import CheckError
 from balance_analysis.explorer.page import freeze_page
 from balance_analysis.explorer.source import TableState, completeness, notes_of, title_of
 from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.files.atomic import PathLike, check_output, replacing
-from balance_analysis.labels import LabelsLike, Names, carried, note_names, read_names
+from balance_analysis.names import AssetsLike, LabelsLike, Names, carried, note_names, read_names
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,

@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -23,20 +23,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.assets import Assets, read_assets
 from balance_analysis.errors import CheckError, DecodeError, IncompleteError, logger
 from balance_analysis.evidence import Answer, Evidence, set_aside
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import (
-    FilterKeywords,
-    Filters,
-    make_filters,
-    take_names,
-    takes_filters,
-)
+from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_evidence, note_rows
-from balance_analysis.labels import Names, note_names
+from balance_analysis.names import (
+    Assets,
+    AssetsLike,
+    LabelsLike,
+    Names,
+    note_names,
+    read_assets,
+    read_names,
+)
 from balance_analysis.rows import BadRow, are_balances, balance_fault, has_repeats
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -81,12 +82,16 @@ _FLAGS: Final = {"t": True, "f": False}
 _NOT_SET: Final = pd.Timestamp(0, tz="UTC")
 
 
-@takes_filters
 def read_segments(
     paths: PathLike | Iterable[PathLike],
     *,
     on_bad_rows: Literal["raise", "quarantine"] = "raise",
-    **filters: Unpack[FilterKeywords],
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> pd.DataFrame:
     """Read balance changes from network history segments, proven to be complete.
 
@@ -132,9 +137,15 @@ def read_segments(
     """
     stretches = find_stretches(paths)
     last = stretches[-1].segments[-1]
-    names = Names(read_segment_assets(last)).updated(take_names(filters))
-    filters["assets"] = names.assets
-    wanted = make_filters(**filters)
+    names = Names(read_segment_assets(last)).updated(read_names(assets, labels))
+    wanted = make_filters(
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        assets=names.assets,
+        labels=names.labels,
+    )
     found = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
     parts = [part for _, part in chain.from_iterable(found)]
     bad = [each for part in parts for each in set_aside(part.bad_rows, part.blocks.span)]

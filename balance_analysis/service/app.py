@@ -40,7 +40,7 @@ from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
 from balance_analysis.explorer.wire import PARTS, VIEWS, read_query, to_table
 from balance_analysis.files.tables import WRITERS
-from balance_analysis.labels import read_names
+from balance_analysis.names import read_names
 from balance_analysis.service import guards
 from balance_analysis.service.changes import Changes, evidence_headers
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
@@ -48,8 +48,7 @@ from balance_analysis.service.openapi import CHANGES, FORMS, LIMITS, VIEWS_AT, d
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
-    from balance_analysis.assets import AssetsLike
-    from balance_analysis.labels import LabelsLike
+    from balance_analysis.names import AssetsLike, LabelsLike
 
 AT_ONCE: Final = 8
 """Pages that are looked for at the same time; who watches is answered all the while."""

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.labels import names_of
+from balance_analysis.names import names_of
 from tests.archive.exporting import END, START, loaded, node_of, run_export, spread_history
 from tests.cli.running import run
 
@@ -76,13 +76,13 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         (archive.accounts(), kept),
         (archive.parties(), kept),
         (archive.markets(), kept),
-        (table.balances.at(table["timestamp"].iloc[-1]), kept),
-        (table.balances.series(freq="1D"), kept),
-        (table.balances.totals(freq="1D", by=["asset_id", "party_id"]), kept),
-        (table.balances.flows(freq="1D"), kept),
-        (table.balances.deltas(), kept),
-        (table.balances.summarize(), kept),
-        (table.balances.between(table["timestamp"].iloc[-1], None)[0], kept),
+        (ba.balance_at(table, table["timestamp"].iloc[-1]), kept),
+        (ba.balance_series(table, freq="1D"), kept),
+        (ba.totals(table, freq="1D", by=["asset_id", "party_id"]), kept),
+        (ba.flows(table, freq="1D"), kept),
+        (ba.deltas(table), kept),
+        (ba.summarize_accounts(table), kept),
+        (table.balances.between(table["timestamp"].iloc[-1]), kept),
     ):
         assert names_of(known).labels == expected
 
@@ -124,7 +124,7 @@ def test_every_way_to_read_an_archive_takes_its_symbols(archive):
     assert sum(batch.num_rows for batch in batches) == len(expected)
     at = pd.Timestamp(END, unit="us", tz="UTC") - pd.Timedelta("1us")
     assert set(archive.balance_at(at, asset_id="tUSD")["asset_id"]) == {ASSET}
-    with pytest.raises(ValueError, match="'tUSB'; did you mean tUSD"):
+    with pytest.raises(ValueError, match=r"'tUSB' .*did you mean tUSD"):
         archive.read(asset_id="tUSB")
     renamed = archive.read(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}})
     assert lines(renamed) == lines(expected)
