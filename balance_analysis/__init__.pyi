@@ -49,7 +49,8 @@ from .load.changes import (
     load_balance_changes,
     load_to_parquet,
 )
-from .names import Asset, Assets, Labels, account_labels, labelled, read_assets, read_labels
+from .names import Asset, Assets, Labels, read_assets, read_labels
+from .naming import account_labels, labelled
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits

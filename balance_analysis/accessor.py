@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.known import known_of
-from balance_analysis.names import labelled, names_of
+from balance_analysis.names import names_of
+from balance_analysis.naming import labelled
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant
 from balance_analysis.text import clipped, count_text, list_text, range_text, spans_text

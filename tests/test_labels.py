@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import demo, names, text
+from balance_analysis import demo, names, naming, text
 from balance_analysis.text import type_label
 
 PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
@@ -51,7 +51,7 @@ def test_an_account_type_without_the_prefix_stays_recognisable():
 
 
 def test_the_examples_in_docstrings_run():
-    for module in (names, text):
+    for module in (names, naming, text):
         failed, attempted = doctest.testmod(module)
         assert attempted > 0
         assert failed == 0

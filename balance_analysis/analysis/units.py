@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.frame import to_amounts
-from balance_analysis.names import Assets, AssetsLike, carried, names_in, names_of, with_names
+from balance_analysis.names import Assets, AssetsLike, carried, names_in, names_of
+from balance_analysis.naming import with_names
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import list_text
 

@@ -76,7 +76,7 @@ def print_accounts(
     first
         What to show of them besides, as far as it fits 80 characters, the most important first.
     """
-    from balance_analysis.names import short_keys
+    from balance_analysis.naming import short_keys
 
     shown = first_rows(accounts, limit)
     told, columns = short_keys(shown, names), dict[str, list[str]]()

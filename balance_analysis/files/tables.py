@@ -27,7 +27,8 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.names import carried, header_of, labelled
+from balance_analysis.names import carried
+from balance_analysis.naming import header_of, labelled
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
