@@ -110,7 +110,7 @@ def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
         (lambda: ba.write_report(FILE, "x.html"), ba.ArchiveError, "ba.read_parquet"),
         (lambda: ba.read_parquet(FILE.parent), OSError, r"is a folder; .* ba.Archive\(...\).read"),
         (lambda: ba.read_parquet(ba.Archive("x")), TypeError, "path of a file is wanted, not Arch"),
-        (lambda: ba.write_table("x.csv", TABLE), TypeError, "path of a file is wanted, not DataF"),
+        (lambda: ba.write_table("x.csv", TABLE), TypeError, "path of a file is wanted, not Table"),
         (
             lambda: ba.write_network_limits("x", "y"),
             TypeError,

@@ -87,8 +87,8 @@ def compare(
     0       b2       9      0      -9          -100.0     gone
     1       a1       4      5       1            25.0  changed
     """
-    points = _to_points(at)
     history = open_history(table)
+    points = _to_points(at)
     history.warn_of_quiet()
     steps, groups = history.at(points).known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
