@@ -2,9 +2,9 @@ from . import cluster
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
 from .analysis.comparison import compare
-from .analysis.concentration import concentration, holders, share
 from .analysis.conservation import ConservationReport, check_conservation, reconcile
 from .analysis.flows import deltas, flows
+from .analysis.holders import holders
 from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts, summarize_parties
 from .analysis.totals import totals
@@ -29,7 +29,6 @@ from .errors import (
 )
 from .figures.balances import plot_balances, plot_drawdown
 from .figures.changes import plot_activity, plot_flows
-from .figures.concentration import plot_averages, plot_concentration
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
@@ -103,7 +102,6 @@ __all__ = [
     "check_table",
     "cluster",
     "compare",
-    "concentration",
     "confirm",
     "deltas",
     "diagnose_node",
@@ -121,9 +119,7 @@ __all__ = [
     "load_to_parquet",
     "ohlc",
     "plot_activity",
-    "plot_averages",
     "plot_balances",
-    "plot_concentration",
     "plot_coverage",
     "plot_drawdown",
     "plot_flows",
@@ -136,7 +132,6 @@ __all__ = [
     "read_segments",
     "reconcile",
     "repair",
-    "share",
     "summarize_accounts",
     "summarize_parties",
     "time_weighted_average",

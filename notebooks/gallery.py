@@ -60,8 +60,9 @@ def draw(folder: Path) -> list[Path]:
         one = some[some["party_id"] == busiest[0]]
         words = "How far a balance lies below its peak"
         ba.plot_drawdown(one, ax=axes[0], title=words, **shown)
-        words = "What the five largest traders held on average, without market makers"
-        ba.plot_averages(traders, ax=axes[1], n=5, title=words, **shown)
+        words = "Which part each of the largest traders held, without market makers"
+        who = {"by": "party_id", "freq": "1D", "shares": True}
+        ba.plot_totals(traders, ax=axes[1], title=words, **who, **shown)
         dark = save(figure, folder / "pictures" / "gallery-dark.png")
     return [first, light, dark]
 

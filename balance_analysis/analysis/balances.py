@@ -24,7 +24,6 @@ from balance_analysis.analysis.grid import (
     to_times,
 )
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -35,6 +34,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     take_ids,
 )
+from balance_analysis.analysis.totals import merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.spans import clipped

@@ -1,9 +1,9 @@
-"""A history by other holders than accounts: by party, by account type, by desk."""
+"""Who holds how much of an asset: the largest holders, and their shares."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -13,18 +13,113 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.grid import to_times
-from balance_analysis.analysis.history import History
-from balance_analysis.analysis.steps import NEVER, Steps, take_ids
-from balance_analysis.analysis.totals import (
-    distinct_points,
-    events,
-    group_names,
-    make_groups,
-    pairs_of,
-    sum_at_changes,
-)
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.analysis.balances import warn_outside
+from balance_analysis.analysis.grid import Zone, to_instants, to_zone
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.steps import take_ids
+from balance_analysis.analysis.totals import make_groups, sum_at
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.schema import ACCOUNT_KEY, Instant
+
+
+def holders(
+    table: pd.DataFrame | History,
+    at: Instant | None = None,
+    *,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    n: int | None = None,
+    tz: Zone | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Return who holds how much of each asset at an instant, the largest holder first.
+
+    Parameters
+    ----------
+    table
+        A table of balance changes, its rows in any order.
+    at
+        The instant; without a time zone in `tz`. By default just before the end of what is known,
+        else at the last row.
+    by
+        The columns that make a holder, within each asset: those of an account by default,
+        "party_id" for owners, all of whose accounts are one holder, or another column that the
+        table has and that has one value for each account, such as
+        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value are a holder NA.
+        Accounts that belong to nobody, such as pools, have the party "network".
+    n
+        How many holders of each asset, at most; by default all, also those that hold nothing.
+    units
+        As for `balance_at`.
+    tz
+        The time zone of an instant without one. By default UTC.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Sorted by `asset_id`, then `balance`, the largest first, unknown ones last: `asset_id` and
+        the columns of `by` (category of str), and
+
+        - `balance`: the sum of the balances that are known (decimal128(38, 0), in the asset's
+          smallest unit), NA where none is
+        - `share`: which part that is of all known balances of the asset (float64, NaN where the
+          balance is unknown or all hold nothing)
+        - `cumulative_share`: which part this holder and those above it have together (float64, NaN
+          where `share` is)
+        - `accounts`, `unknown`: how many accounts the holder has, and of how many of these the
+          balance is unknown then, so that it is missing in `balance` (int64).
+
+    Raises
+    ------
+    ValueError
+        If `by` names no columns that make a holder, or `n` is below 1.
+    OverflowError
+        If a sum has more than 38 digits.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_BOND"] * 2,
+    ...     "party_id": ["a1", "a1", "b2", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01"] * 3 + ["2023-04-09"], utc=True),
+    ...     "balance": [1, 1, 6, 5],
+    ... })
+    >>> holders(table, "2023-04-03", by="party_id").drop(columns="asset_id")
+      party_id  balance  share  cumulative_share  accounts  unknown
+    0       b2        6   0.75              0.75         2        1
+    1       a1        2   0.25              1.00         2        0
+    """
+    history = open_history(table)
+    history.warn_of_quiet()
+    if at is None:
+        points = history.grid(tz=tz).edges[-1:] - 1
+    else:
+        points, _ = to_instants(at, to_zone(tz))
+    history = history.at(points)
+    steps, groups = history.known_steps(), make_groups(history, by)
+    sums = sum_at(steps, groups, points)
+    warn_outside(history, points, sums.known.reshape(len(groups), len(points)) > 0)
+    found = pd.DataFrame(
+        {
+            **take_ids(groups.ids, sums.groups),
+            "balance": sums.total,
+            "accounts": groups.sizes[sums.groups],
+            "unknown": sums.unknown,
+        }
+    )
+    found = largest(found, found["balance"], None)
+    assets, reached = found["asset_id"].tolist(), []
+    held = [None if x is None else int(x) for x in pa.array(found["balance"].array).to_pylist()]
+    whole: Counter[str] = Counter()
+    for asset, balance in zip(assets, held, strict=True):
+        whole[asset] += balance or 0
+        reached.append(None if balance is None else whole[asset])
+    wholes = [whole[asset] for asset in assets]
+    found.insert(len(groups.ids.columns) + 1, "share", int128.quotients(held, wholes))
+    found.insert(len(groups.ids.columns) + 2, "cumulative_share", int128.quotients(reached, wholes))
+    return in_units(largest(found, found["balance"], n), units, history.attrs)
 
 
 def largest(found: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
@@ -58,69 +153,3 @@ def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]
     words = np.where(unknown[:, None], 0, int128.words_of(pa.array(amounts.array)))
     order = (~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets.cat.codes.to_numpy())
     return np.lexsort(order)
-
-
-def merged(history: History, by: str | Sequence[str]) -> History:
-    """Return a history in which accounts that are the same in some columns are one holder.
-
-    A holder has what its accounts have together: it is known as long as the balance of every one of
-    them is. A row of it is a moment at which one of them has a row. What they move among themselves
-    in one block cancels.
-
-    Parameters
-    ----------
-    history
-        What is known of accounts.
-    by
-        The columns that make a holder, such as "party_id": those of `ACCOUNT_KEY`, and others that
-        the table has. Accounts of different assets are never one. With all of `ACCOUNT_KEY`, the
-        history stays as it is.
-
-    Raises
-    ------
-    OverflowError
-        If what a holder has needs more than 38 digits.
-    TypeError, ValueError
-        See `make_groups`.
-    """
-    if by in (ACCOUNT_KEY, tuple(ACCOUNT_KEY)):
-        return history
-    names = group_names(by, history.columns)
-    if {*names} == {*history.accounts}:
-        return history
-    history.warn_of_quiet()
-    steps, groups = history.known_steps(), make_groups(history, names)
-    numbers, times, _, _ = events(steps)
-    row_owners = groups.numbers[steps.numbers[steps.is_row]]
-    # Each has a point that never comes, which stays of those that are never known.
-    owners = np.append(groups.numbers[numbers], np.arange(len(groups)))
-    owners, times = distinct_points(owners, np.append(times, np.full(len(groups), NEVER)))
-    sums = sum_at_changes(steps, groups, owners, times)
-    is_known = (sums.unknown == 0) & (times < NEVER)
-    last = np.flatnonzero(times == NEVER)
-    has_known = np.bincount(owners[is_known], minlength=len(groups)) > 0
-    ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
-    is_known[last] = ~has_known
-    pairs = pairs_of(owners, times)
-    row_keys = pairs.keys(row_owners, steps.row_times)
-    has_row = np.zeros(len(times), bool)
-    has_row[np.searchsorted(pairs.keys(owners, times), row_keys)] = True
-    words = int128.words_of(pa.array(sums.total))
-    held = Steps(
-        groups.ids.reset_index(drop=True),
-        np.append(0, np.cumsum(np.bincount(owners[is_known], minlength=len(groups)))),
-        times[is_known],
-        words[is_known],
-        has_row[is_known],
-        None if steps.valid_until is None else ends[is_known],
-    )
-    rows = pd.DataFrame(
-        {
-            **take_ids(held.accounts, held.numbers[held.is_row]),
-            "timestamp": to_times(held.row_times),
-            "balance": int128.to_balances(held.words[held.is_row]),
-        }
-    )
-    lost = history.is_changed
-    changed = None if lost is None else np.bincount(groups.numbers, lost, len(groups)) > 0
-    return replace(history, rows=rows, steps=held, given=rows, is_changed=changed)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import (
     ALWAYS,
     Columns,
@@ -25,6 +24,7 @@ from balance_analysis.analysis.steps import (
     map_blocks,
     repeat_ids,
 )
+from balance_analysis.analysis.totals import merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text

@@ -13,7 +13,6 @@ from balance_analysis.analysis import int128
 from balance_analysis.analysis.flows import group_flows
 from balance_analysis.analysis.grid import grid_at, to_times
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import (
@@ -29,7 +28,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     spread,
 )
-from balance_analysis.analysis.totals import make_groups, sum_at
+from balance_analysis.analysis.totals import make_groups, merged, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 

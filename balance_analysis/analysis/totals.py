@@ -6,7 +6,7 @@ import datetime as dt
 import difflib
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -477,3 +477,69 @@ def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> 
     if taken := RESULT_COLUMNS.intersection(names):
         raise ValueError(f"by={sorted(taken)}: a result has a column of that name; rename your own")
     return names if "asset_id" in names else ["asset_id", *names]
+
+
+def merged(history: History, by: str | Sequence[str]) -> History:
+    """Return a history in which accounts that are the same in some columns are one holder.
+
+    A holder has what its accounts have together: it is known as long as the balance of every one of
+    them is. A row of it is a moment at which one of them has a row. What they move among themselves
+    in one block cancels.
+
+    Parameters
+    ----------
+    history
+        What is known of accounts.
+    by
+        The columns that make a holder, such as "party_id": those of `ACCOUNT_KEY`, and others that
+        the table has. Accounts of different assets are never one. With all of `ACCOUNT_KEY`, the
+        history stays as it is.
+
+    Raises
+    ------
+    OverflowError
+        If what a holder has needs more than 38 digits.
+    TypeError, ValueError
+        See `make_groups`.
+    """
+    if by in (ACCOUNT_KEY, tuple(ACCOUNT_KEY)):
+        return history
+    names = group_names(by, history.columns)
+    if {*names} == {*history.accounts}:
+        return history
+    history.warn_of_quiet()
+    steps, groups = history.known_steps(), make_groups(history, names)
+    numbers, times, _, _ = events(steps)
+    row_owners = groups.numbers[steps.numbers[steps.is_row]]
+    # Each has a point that never comes, which stays of those that are never known.
+    owners = np.append(groups.numbers[numbers], np.arange(len(groups)))
+    owners, times = distinct_points(owners, np.append(times, np.full(len(groups), NEVER)))
+    sums = sum_at_changes(steps, groups, owners, times)
+    is_known = (sums.unknown == 0) & (times < NEVER)
+    last = np.flatnonzero(times == NEVER)
+    has_known = np.bincount(owners[is_known], minlength=len(groups)) > 0
+    ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
+    is_known[last] = ~has_known
+    pairs = pairs_of(owners, times)
+    row_keys = pairs.keys(row_owners, steps.row_times)
+    has_row = np.zeros(len(times), bool)
+    has_row[np.searchsorted(pairs.keys(owners, times), row_keys)] = True
+    words = int128.words_of(pa.array(sums.total))
+    held = Steps(
+        groups.ids.reset_index(drop=True),
+        np.append(0, np.cumsum(np.bincount(owners[is_known], minlength=len(groups)))),
+        times[is_known],
+        words[is_known],
+        has_row[is_known],
+        None if steps.valid_until is None else ends[is_known],
+    )
+    rows = pd.DataFrame(
+        {
+            **take_ids(held.accounts, held.numbers[held.is_row]),
+            "timestamp": to_times(held.row_times),
+            "balance": int128.to_balances(held.words[held.is_row]),
+        }
+    )
+    lost = history.is_changed
+    changed = None if lost is None else np.bincount(groups.numbers, lost, len(groups)) > 0
+    return replace(history, rows=rows, steps=held, given=rows, is_changed=changed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
@@ -24,17 +23,15 @@ if TYPE_CHECKING:
     from balance_analysis.analysis.history import History
 
 
-_OfOneAsset = Literal["balances", "totals", "averages", "flows", "drawdown", "concentration"]
+_OfOneAsset = Literal["balances", "totals", "flows", "drawdown"]
 _OfArchives = Literal["coverage", "limits"]
 PictureKind = Literal[_OfOneAsset, "activity", _OfArchives]
 _OF_ONE_ASSET: Final = {*get_args(_OfOneAsset)}
 _OF_ARCHIVES: Final = {*get_args(_OfArchives)}
-_WITH_FREQ: Final = {"totals", "averages", "flows", "activity", "concentration"}
+_WITH_FREQ: Final = {"totals", "flows", "activity"}
 
-_OF_HOLDERS: Final = {"balances", "drawdown", "concentration"}
+_OF_HOLDERS: Final = {"balances", "drawdown"}
 """Kinds that draw accounts, or others in their place."""
-
-_OF_GROUPS: Final = {"totals", "averages"}
 
 _FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
 """Periods that people know, with their seconds."""
@@ -58,15 +55,12 @@ def plot(
     freq: Annotated[
         options.Text,
         Option(
-            help="Period of flows, averages, totals or the largest holders (concentration), such "
-            "as 1h, 1D, MS. For activity, 1h shows the hours of the week."
+            help="Period of flows or totals, such as 1h, 1D, MS. For activity, 1h shows the hours "
+            "of the week."
         ),
     ] = None,
     title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
     by: options.By = None,
-    limit: Annotated[
-        int | None, Option(min=1, help="How many of the largest averages or concentration show.")
-    ] = None,
     index: Annotated[bool, Option("--index", help="Let each balance begin at 100.")] = False,
     dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
@@ -76,16 +70,14 @@ def plot(
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
     _check_kind(kind, freq, selection)
-    if by is not None and kind not in {*_OF_HOLDERS, *_OF_GROUPS}:
+    if by is not None and kind not in {*_OF_HOLDERS, "totals"}:
         raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
+    if index and kind != "balances":
+        raise ValueError(f"--kind {kind} has no --index; leave it out")
     how: dict[str, Any] = {"title": title, **({"index": True} if index else {})}
-    how |= {} if limit is None else {"n": limit}
-    if unfit := how.keys() - signature(getattr(ba, f"plot_{kind}")).parameters.keys():
-        option = "--index" if "index" in unfit else "--limit"
-        raise ValueError(f"--kind {kind} has no {option}; leave it out")
     import matplotlib.pyplot as plt
 
-    from balance_analysis.analysis.holders import merged
+    from balance_analysis.analysis.totals import merged
 
     plt.switch_backend("Agg")
     form = output.suffix[1:].lower()
@@ -157,16 +149,14 @@ def _plot_history(
     how = {**how, **bounds}
     if kind == "drawdown":
         history = _one_account(history, bounds, messages)
-    if kind in {"averages", "flows"} and freq is None:
+    if kind == "flows" and freq is None:
         freq = _fitting_freq(history, bounds, messages)
     if kind == "activity":
         how["kind"] = "week" if freq == _WEEK else "calendar"
     elif kind in _WITH_FREQ:
         how["freq"] = freq
-    if by is not None and kind in _OF_GROUPS:
+    if by is not None and kind == "totals":
         how["by"] = [*dict.fromkeys(["asset_id", options.BY[by]])]
-    if kind == "concentration":
-        how["kind"] = "largest" if freq else "lorenz"
     axes: Axes = getattr(ba, f"plot_{kind}")(history, **how)
     return axes
 

@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.concentration import concentration, holders
 from balance_analysis.analysis.flows import deltas, sum_flows
-from balance_analysis.analysis.grid import fitting_grid
+from balance_analysis.analysis.grid import fitting_grid, grid_at
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.statistics import drawdown, time_weighted_average
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts, summarize_parties
+from balance_analysis.analysis.totals import totals
 from balance_analysis.archives import Archive
 from balance_analysis.explorer.wire import K, Key, Query, from_rows, keys_of, records_by, write_key
 from balance_analysis.names import Labels
@@ -32,9 +32,6 @@ SUMMARY: Final = (
     *("first_seen", "opening", "closing", "net", "share"),
     *("minimum", "minimum_at", "maximum", "maximum_at"),
 )
-
-LARGEST: Final = 10
-"""So many parties are those that hold most."""
 
 _EXPLANATION: Final = {
     "at": "moment",
@@ -136,16 +133,11 @@ def find_rows(history: History, query: Query) -> pd.DataFrame:
     return rows
 
 
-def tell_level(history: History, at: int) -> pd.DataFrame:
-    """Return what all hold of each asset at a moment, how many parties do, and the largest."""
-    moment = from_microseconds(at)
-    found, held = concentration(history, moment), holders(history, moment, by="party_id")
-    told = {
-        "parties": held["balance"].fillna(0) > 0,
-        "unknown_parties": held["unknown"] > 0,
-        "largest_parties": held["share"].where(held.groupby("asset_id").cumcount() < LARGEST),
-    }
-    sums = held[["asset_id"]].assign(**told).groupby("asset_id", observed=True).sum(min_count=1)
+def tell_level(history: History, at: int, held: pd.DataFrame) -> pd.DataFrame:
+    """Return what all hold of each asset at a moment, and how many of its `holders` do."""
+    found = totals(history, by="asset_id", freq=grid_at(np.array([at])))
+    told = {"holders": held["balance"].fillna(0) > 0, "unknown_holders": held["unknown"] > 0}
+    sums = held[["asset_id"]].assign(**told).groupby("asset_id", observed=True).sum()
     return found[["asset_id", "timestamp", "total", "unknown"]].join(sums, on="asset_id")
 
 

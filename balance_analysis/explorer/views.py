@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.concentration import concentration, holders, share
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.holders import by_size, largest
+from balance_analysis.analysis.holders import by_size, holders, largest
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
@@ -196,8 +195,12 @@ def _headline(look: Look) -> dict[str, Any]:
     start, end = look.query.start, look.query.end
     history = look.rows((start, end), edges=np.array([start, end]))
     ends = [each for each in (max(start - 1, 0), end - 1) if _are_known(history, each)]
-    parts = [tell_level(history, at) for at in ends or [end - 1]]
-    return {"headline": pd.concat(parts)}
+    parts = []
+    for at in ends or [end - 1]:
+        parties = holders(history, from_microseconds(at), by="party_id")
+        parts.append(tell_level(history, at, parties))
+    names = {"holders": "parties", "unknown_holders": "unknown_parties"}
+    return {"headline": pd.concat(parts).rename(columns=names)}
 
 
 def _are_known(history: History, at: int) -> bool:
@@ -207,34 +210,22 @@ def _are_known(history: History, at: int) -> bool:
 def _accounts(look: Look) -> dict[str, Any]:
     held = held_at(look.at(look.last), from_microseconds(look.last))
     rows = held[has_text(held, look.query.text, look.state.labels)]
-    listed = _largest(look, rows, ("balance",))
-    return {"count": rows["asset_id"].value_counts(), "accounts": listed}
-
-
-def _largest(look: Look, held: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return columns of the accounts of each asset that hold most."""
-    ranked = held.iloc[by_size(held["asset_id"], held["balance"])]
-    ranked = ranked.groupby("asset_id", observed=True).head(look.most)
-    return with_keys(ranked, names)
+    listed = largest(rows, rows["balance"], look.most)
+    return {"count": rows["asset_id"].value_counts(), "accounts": with_keys(listed, ["balance"])}
 
 
 def _holders(look: Look) -> dict[str, Any]:
     at = look.last if look.query.at is None else look.query.at
     history, moment = look.at(at), from_microseconds(at)
-    by = ["party_id"] if look.query.by else list(ACCOUNT_KEY)
-    if look.query.by:
-        found = holders(history, moment, by=by).drop(columns="cumulative_share")
-        listed = found.groupby("asset_id", observed=True).head(look.most)
-    else:
-        found = share(history, moment)
-        found["since"] = held_at(history, moment)["since"]
-        listed = _largest(look, found, ("balance", "share", "since"))
-    names = ["asset_id", "total", "holders", "unknown", "largest", "herfindahl", "gini"]
-    return {
-        "accounts": found["asset_id"].value_counts(),
-        "holders": listed,
-        "concentration": concentration(history, moment, holders=by)[names],
-    }
+    found = holders(history, moment, by="party_id" if look.query.by else ACCOUNT_KEY)
+    level = tell_level(history, at, found)[["asset_id", "total", "holders", "unknown"]]
+    listed = found.drop(columns="cumulative_share")
+    if not look.query.by:
+        held = held_at(history, moment)
+        since = held["since"].array[by_size(held["asset_id"], held["balance"])]
+        listed = with_keys(listed.assign(since=since), ("balance", "share", "since"))
+    listed = listed.groupby("asset_id", observed=True).head(look.most)
+    return {"accounts": found["asset_id"].value_counts(), "holders": listed, "level": level}
 
 
 def _series(look: Look) -> dict[str, Any]:
@@ -390,5 +381,5 @@ def draw_line(steps: Steps, look: Look) -> dict[str, Any]:
 
 def shares_at(look: Look, moment: int) -> dict[Key, float]:
     """Return which part of its asset each account of the asset, or of all, holds at a moment."""
-    found = share(look.at(moment), from_microseconds(moment))
+    found = holders(look.at(moment), from_microseconds(moment))
     return dict(zip(keys_of(found), found["share"], strict=True))

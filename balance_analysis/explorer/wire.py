@@ -165,7 +165,7 @@ PARTS: Final[dict[str, tuple[str, ...]]] = {
     "about": ("assets",),
     "account": ("periods", "summary"),
     "explain": ("explanation", "cited"),
-    "holders": ("holders", "concentration"),
+    "holders": ("holders", "level"),
     "notes": ("coverage", "limits"),
     "party": ("totals", "accounts", "flows"),
 }

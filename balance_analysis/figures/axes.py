@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from balance_analysis.analysis.downsampling import downsample, levels_in, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, Grid
 from balance_analysis.analysis.history import History, are_known, open_history
-from balance_analysis.analysis.holders import merged
 from balance_analysis.analysis.steps import Steps
+from balance_analysis.analysis.totals import merged
 from balance_analysis.analysis.units import to_units
 from balance_analysis.figures.layout import finish, points_of
 from balance_analysis.figures.times import (
@@ -332,9 +332,9 @@ def _least_seen(tops: Sequence[float]) -> float:
     return float(10.0 ** np.floor(np.log10(max(seen[0], seen[-1] / 1e9))))
 
 
-def format_shares(ax: Axes, label: str = "share of the known total") -> None:
+def format_shares(ax: Axes) -> None:
     """Let the y axis show parts of a whole, with a grid."""
-    ax.set_ylabel(label)
+    ax.set_ylabel("share of the known total")
     ax.set_yticks(np.linspace(0, 1, 5))
     ax.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
     ax.set_ylim(0, 1)

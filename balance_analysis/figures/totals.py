@@ -162,14 +162,11 @@ class Stack:
     is_stacked: bool
 
 
-def largest_groups(
-    chart: axes.Chart, by: Sequence[str], *, shares: bool, n: int | None = None
-) -> Stack:
+def largest_groups(chart: axes.Chart, by: Sequence[str], *, shares: bool) -> Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
-    They are `n`; or where nobody asked for a number nine at most, without those that are never
-    large enough to be seen. Of groups that never hold anything none is drawn, or one where there is
-    no other.
+    They are nine at most, without those that are never large enough to be seen. Of groups that
+    never hold anything none is drawn, or one where there is no other.
     """
     (steps, _), interval = chart.over, chart.interval
     groups, changes = make_groups(chart.history, by), _changes(steps, interval)
@@ -187,8 +184,8 @@ def largest_groups(
     is_seen = parts.to_numpy()[held] > _THINNEST
     is_seen[:1] = True
     is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
-    is_seen |= n is not None or not is_stacked
-    ranked, count = np.append(held[is_seen], held[~is_seen]), min(n or MOST_BANDS, is_seen.sum())
+    is_seen |= not is_stacked
+    ranked, count = np.append(held[is_seen], held[~is_seen]), min(MOST_BANDS, is_seen.sum())
     most, rest = ranked[:count], ranked[count:]
     ids = groups.ids.iloc[[*most, *rest]]
     labels = group_labels(ids, chart.names.labels)[: len(most)]

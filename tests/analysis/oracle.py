@@ -401,47 +401,6 @@ def _known_at(members, when):
     return [level for level in levels if level is not None]
 
 
-def shares(rows, opening, instants, by):
-    accounts = book(rows, opening)
-    members_of = groups(accounts, by)
-    found = []
-    for key, account in accounts.items():
-        members = members_of[tuple(key[KEY.index(name)] for name in by)]
-        for when in instants:
-            known, level = _known_at(members, when), account.level(when)
-            unknown = len(members) - len(known)
-            quotient = (
-                float(Fraction(level, sum(known))) if level is not None and sum(known) else None
-            )
-            found.append((*key, when, level, quotient, unknown))
-    return found
-
-
-def concentration(rows, opening, instants, by, n):
-    found = []
-    for group, members in groups(book(rows, opening), by).items():
-        for when in instants:
-            known = _known_at(members, when)
-            held = sorted((level for level in known if level > 0), reverse=True)
-            [total] = fit(sum(held) if known else None)
-            unknown = len(members) - len(known)
-            found.append((*group, when, total, len(held), unknown, *_measures(held, n)))
-    return found
-
-
-def _measures(held, n):
-    """Return the share of the n largest, the Herfindahl index and the Gini coefficient."""
-    if not held:
-        return None, None, None
-    whole = sum(held)
-    differences = sum(abs(one - other) for one in held for other in held)
-    return (
-        float(Fraction(sum(held[:n]), whole)),
-        float(sum(Fraction(level, whole) ** 2 for level in held)),
-        float(Fraction(differences, 2 * len(held) * whole)),
-    )
-
-
 def summaries(rows, opening, grid):
     """Return {account: {column: value}}."""
     start, end = grid.interval(rows)

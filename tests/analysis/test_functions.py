@@ -75,22 +75,10 @@ def long(table, **options):
     return ba.balance_series(table, layout="long", **options)
 
 
-def at_points(function):
-    """Return an oracle of instants as one of the points of a grid."""
-    return lambda rows, opening, grid: function(rows, opening, grid.points(rows), ASSET)
-
-
 def key_dtypes(**columns):
     return expected_dtypes(ba.ACCOUNT_KEY, **columns)
 
 
-SHARES = key_dtypes(times=["timestamp"], amounts=["balance"], floats=["share"])
-MEASURES = {
-    "times": ["timestamp"],
-    "amounts": ["total"],
-    "counts": ["holders", "unknown"],
-    "floats": ["largest", "herfindahl", "gini"],
-}
 FLOWS = {"amounts": ["inflow", "outflow", "net"], "counts": ["changes", "active", "unknown"]}
 TOTALS = {"times": ["timestamp"], "amounts": ["total"], "counts": ["known", "unknown"]}
 FALLS = key_dtypes(times=["timestamp"], amounts=["balance", "peak"])
@@ -127,21 +115,6 @@ CASES = {
         lambda rows, opening, grid: oracle.totals(rows, opening, grid, ASSET),
         expected_dtypes(ASSET, **TOTALS),
         grids="periods",
-        by=ASSET,
-    ),
-    "shares": Case(
-        ba.share,
-        at_points(oracle.shares),
-        SHARES | expected_dtypes((), counts=["unknown"]),
-        amounts=moderate,
-    ),
-    "concentrations": Case(
-        lambda table, **options: ba.concentration(table, n=2, **options),
-        lambda rows, opening, grid: oracle.concentration(
-            rows, opening, grid.points(rows), ASSET, 2
-        ),
-        expected_dtypes(ASSET, **MEASURES),
-        amounts=moderate,
         by=ASSET,
     ),
     "deltas": Case(
@@ -235,10 +208,10 @@ def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data
     grid = () if name in OTHERS else (grid_for(data, CASES[name], book[0]),)
     mixed = disorder(table, random)
     mixed.attrs = table.attrs
-    found = EVERY[name](mixed, *grid)
+    found, expected = (EVERY[name](each, *grid) for each in (mixed, table))
     if name in ("deltas", "drawdowns"):  # which keep the index of rows that came sorted
-        found = found.reset_index(drop=True)
-    pd.testing.assert_frame_equal(found, EVERY[name](table, *grid))
+        found, expected = (each.reset_index(drop=True) for each in (found, expected))
+    pd.testing.assert_frame_equal(found, expected)
 
 
 @gridded
@@ -296,8 +269,7 @@ def test_a_row_that_lacks_a_value_is_refused(row, column):
 
 @pytest.mark.parametrize(
     "function",
-    [ba.balance_series, *(CASES[name].function for name in ("averages", "candles", "totals"))]
-    + [CASES[name].function for name in ("shares", "concentrations")],
+    [ba.balance_series, *(CASES[name].function for name in ("averages", "candles", "totals"))],
 )
 def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(function):
     keys = [(f"a{place}", "T", "p", "") for place in range(5000)]
@@ -309,8 +281,6 @@ def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(functi
 GROUPING = {
     "flows": lambda table, by: ba.flows(table, freq=None, by=by),
     "totals": lambda table, by: ba.totals(table, by=by, start=instant(START)),
-    "shares": lambda table, by: ba.share(table, by=by),
-    "concentrations": lambda table, by: ba.concentration(table, by=by),
     "holders": lambda table, by: ba.holders(table, by=by),
     "parties": lambda table, by: ba.summarize_parties(table, by=by),
     "comparison": lambda table, by: ba.compare(table, at=(instant(START), "2024-01-01"), by=by),
@@ -343,14 +313,13 @@ def test_a_column_that_there_is_not_is_refused_with_what_there_is(name):
         GROUPING[name](table, "floor")
 
 
-@pytest.mark.parametrize("function", [ba.holders, ba.concentration])
-def test_a_number_of_holders_is_a_whole_one_of_at_least_one(function):
+def test_a_number_of_holders_is_a_whole_one_of_at_least_one():
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6)])
     for n in (2.5, "3"):
         with pytest.raises(TypeError, match=f"n must be a whole number, not {n!r}"):
-            function(table, n=n)
+            ba.holders(table, n=n)
     with pytest.raises(ValueError, match="n must be at least 1, not 0"):
-        function(table, n=0)
+        ba.holders(table, n=0)
 
 
 @pytest.mark.parametrize("function", [ba.flows, ba.totals])
@@ -371,11 +340,6 @@ groupings = st.sets(st.sampled_from(ba.ACCOUNT_KEY[1:])).flatmap(
 GROUPED = {
     "flows": (ba.flows, oracle.flows),
     "totals": (ba.totals, oracle.totals),
-    "shares": (ba.share, lambda r, o, g, by: oracle.shares(r, o, g.points(r), by)),
-    "concentrations": (
-        ba.concentration,
-        lambda r, o, g, by: oracle.concentration(r, o, g.points(r), by, 10),
-    ),
 }
 
 
@@ -400,7 +364,7 @@ RESULTS = {
     **{
         name: lambda table, by, f=f: f(table, by)
         for name, f in GROUPING.items()
-        if name not in {"series", "concentrations"}
+        if name != "series"
     },
     "long series": lambda table, by: ba.balance_series(table, by=by, layout="long"),
     "shares of totals": lambda table, by: ba.totals(table, by=by, share=True),

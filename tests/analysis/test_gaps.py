@@ -153,7 +153,7 @@ def test_averages_ranges_and_flows_are_of_what_is_known(case, step):
 
 @settings(max_examples=12)
 @given(cases(), st.integers(1, 5))
-def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, step):
+def test_totals_count_what_may_have_changed_as_unknown(case, step):
     rows, opening, known = case
     table = opened(rows, opening, known)
     members_of = oracle.groups(oracle.book(rows, opening, known), BY)
@@ -170,16 +170,6 @@ def test_totals_and_concentration_count_what_may_have_changed_as_unknown(case, s
         (*group, when, *oracle.total_at(members, when))
         for group, members in members_of.items()
         for when in sorted({POINTS[0], *(t for each in members for t, _ in each.changes)})
-    ]
-    measures = ba.concentration(table, moments(points), by=BY)
-    assert measures["unknown"].tolist() == [
-        oracle.total_at(members, when)[2] for members in members_of.values() for when in points
-    ]
-    shares = ba.share(table, moments(points))
-    assert [amount(x) for x in shares["balance"]] == [
-        account.told(when)[0]
-        for account in oracle.book(rows, opening, known).values()
-        for when in points
     ]
 
 
@@ -279,17 +269,13 @@ def test_every_function_tells_of_the_end_of_what_is_known_what_was_held_until_th
     at = {"at": (instant(START + DAY), end)}
     found = ba.compare(table, **at, by="party_id")
     assert records(found[["before", "after", "unknown"]]) == [(8, 8, 0)]
-    for function in (ba.concentration, ba.share):
-        for how in ({}, {"holders": "party_id"}):
-            found = function(table, end, **how)
-            assert found.pop("timestamp").unique().tolist() == [end]
-            expected = function(table, before, **how).drop(columns="timestamp")
-            pd.testing.assert_frame_equal(found, expected)
+    parties = (ba.holders(table, moment, by="party_id") for moment in (end, before))
+    pd.testing.assert_frame_equal(*parties)
 
 
 def test_a_row_at_the_end_of_what_is_known_counts_there():
     rows = [*A_MONTH, (*MARGIN, START + 10 * DAY, 3)]
-    found = ba.share(told(rows, KNOWN), instant(START + 10 * DAY), holders="party_id")
+    found = ba.holders(told(rows, KNOWN), instant(START + 10 * DAY), by="party_id")
     assert [amount(held) for held in found["balance"]] == [10]
 
 

@@ -117,17 +117,15 @@ TABLE = table_of(
     ]
 )
 ASKED = {
-    "balance_at": {"when": "2024-01-01"},
+    "balance_at": {"at": "2024-01-01"},
     "balance_series": {"freq": "1h"},
     "compare": {"at": ("2023-03-28T10:30Z", "2024-01-01")},
-    "concentration": {"when": "2024-01-01"},
     "deltas": {},
     "drawdown": {},
     "flows": {"freq": "1h"},
     "ohlc": {"freq": "1h"},
-    "reconcile": {"flows": TABLE.assign(net=TABLE["balance"]), "opening": None},
+    "reconcile": {"flows": TABLE.assign(net=TABLE["balance"])},
     "holders": {"at": "2024-01-01"},
-    "share": {"when": "2024-01-01"},
     "summarize_accounts": {},
     "summarize_parties": {},
     "time_weighted_average": {},
@@ -164,7 +162,7 @@ def test_true_stands_for_the_tables_own_assets():
     found = ba.balance_at(table, "2024-01-01", units=True)
     assert found["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
     assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])
-    assert table.balances.totals(units=False)["total"].dtype == BALANCE_DTYPE
+    assert ba.totals(table, units=False)["total"].dtype == BALANCE_DTYPE
 
 
 def test_an_archive_knows_its_own_units(sample):

@@ -30,8 +30,6 @@ TABLE_PLOTS = {
     "drawdown": lambda table, ax: ba.plot_drawdown(_longest(table), ax=ax),
     "calendar": lambda table, ax: ba.plot_activity(table, ax=ax),
     "week": lambda table, ax: ba.plot_activity(table, ax=ax, kind="week"),
-    "Lorenz curve": lambda table, ax: ba.plot_concentration(table, ax=ax),
-    "largest holders": lambda table, ax: ba.plot_concentration(table, ax=ax, kind="largest"),
 }
 
 

@@ -832,14 +832,12 @@ def test_an_asset_and_its_accounts_are_told_at_a_glance(open_page, demo):
     page = open_page(f"{demo}{GOV}&range=1W&digits=all")
     with ba.demo.sample_archive() as archive:
         rows = archive.read(asset_id="tGOV")
-    now = ba.concentration(rows, "2023-04-30T23:59:59.999999Z").iloc[0]
     flows = ba.flows(rows, freq=None, by="asset_id", start="2023-04-24", end="2023-05-01").iloc[0]
     found = tiles(page, "#headline")
-    assert amounts([found["total held"][0]]) == [Decimal(int(now["total"])).scaleb(-18)]
     held = ba.holders(rows, "2023-04-30T23:59:59.999999Z", by="party_id")
+    total = sum(int(level) for level in held["balance"].dropna())
+    assert amounts([found["total held"][0]]) == [Decimal(total).scaleb(-18)]
     assert found["parties that hold it"][0] == f"{(held['balance'].dropna() > 0).sum()}"
-    assert 1 > held["share"].head(10).sum() > 0.99995
-    assert found["the 10 largest parties hold"][0] == ">99.99\xa0%"
     for name, text in (("inflow", "came in"), ("outflow", "went out")):
         assert amounts([found[text][0]]) == [Decimal(int(flows[name])).scaleb(-18)]
     party_id = page.locator("#each .link").first.get_attribute("title")

@@ -20,11 +20,9 @@ DAI = "ef4a2c0cad1ef6471074a93b338126ddea24ea374ea65c2a58c80c41b737b3fd"
 OF_ROWS = {
     "balances": "png",
     "totals": "svg",
-    "averages": "png",
     "flows": "pdf",
     "drawdown": "png",
     "activity": "svg",
-    "concentration": "pdf",
 }
 OF_ARCHIVES = ["coverage", "limits"]
 ROWS = spread_history(7, rows=200, accounts=15)
@@ -65,13 +63,11 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def test_a_picture_has_as_many_averages_as_asked_for_and_lines_that_begin_at_100(drawn, tmp_path):
+def test_lines_of_an_index_begin_at_100(drawn, tmp_path):
     words = ("plot", SAMPLE, "--asset", USD, "--until", "2023-04-13", "-o", tmp_path / "x.png")
-    draw(*words, "--kind", "averages", "--limit", 2, "--since", "2023-04-12")
     draw(*words, "--index", "--by", "type", "--since", "2023-04-12")
-    averages, index = (figure.axes[0] for figure in drawn)
-    assert len(averages.get_legend_handles_labels()[1]) == 3  # two, and the others
-    assert "100" in index.get_ylabel()
+    (figure,) = drawn
+    assert "100" in figure.axes[0].get_ylabel()
 
 
 @pytest.mark.parametrize(("kind", "form"), OF_ROWS.items())
@@ -189,11 +185,11 @@ def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path):
         assert drawn[-1].axes[0].get_title("left").startswith("tUSD ")
 
 
-def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_path):
-    for kind, freq in (("activity", "1h"), ("concentration", "1D")):
-        for options, name in (((), "a.png"), (("--freq", freq), "b.png")):
-            draw("plot", SAMPLE, "--kind", kind, "-o", tmp_path / name, "--asset", USD, *options)
-        assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
+def test_activity_by_hour_is_another_picture(tmp_path):
+    how = ("--kind", "activity", "--asset", USD)
+    for options, name in (((), "a.png"), (("--freq", "1h"), "b.png")):
+        draw("plot", SAMPLE, "-o", tmp_path / name, *how, *options)
+    assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -205,7 +201,6 @@ def test_activity_by_hour_and_concentration_over_time_are_other_pictures(tmp_pat
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
         (["-o", "{}/x.png", "--kind", "totals", "--index"], "has no --index; leave it out"),
-        (["-o", "{}/x.png", "--limit", "3"], "--kind balances has no --limit; leave it out"),
         (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "by hour of the week"),
         (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "covers all accounts"),
     ],
@@ -249,14 +244,13 @@ def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path):
 def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
     table = ba.Archive(archive).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
-    options = ("--freq", "1D") if kind == "concentration" else ()
-    said = draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png", *options)
+    said = draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
     assert "x.parquet has every change only from 2" in said
     legend = drawn[-1].axes[0].get_legend()
     assert any("changes may be missing" in text.get_text() for text in legend.get_texts())
 
 
-@pytest.mark.parametrize("kind", ["balances", "concentration"])
+@pytest.mark.parametrize("kind", ["balances", "totals"])
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, archive, tmp_path):
     arguments = ("plot", archive, "--kind", kind, "-o", tmp_path / "x.png")
     assert "is missing" in fails(*arguments, code=3, folder=tmp_path)

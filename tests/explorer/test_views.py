@@ -135,16 +135,22 @@ def check_headline(sheet, rows, start, end):
     held = ba.balance_at(rows, moments)
     known = {*held.loc[held["balance"].notna(), "timestamp"]} or {moments[1]}
     moments = [moment for moment in moments if moment in known]
-    levels = ba.concentration(rows, moments)[["timestamp", "total", "unknown"]]
+    levels = pd.DataFrame({"timestamp": moments, **levels_of(rows, moments)})
     held = [ba.holders(rows, moment, by="party_id") for moment in moments]
     levels["parties"] = [sum(x > 0 for x in one["balance"] if pd.notna(x)) for one in held]
     levels["unknown_parties"] = [int((one["unknown"] > 0).sum()) for one in held]
-    columns = [column for column in sheet["columns"] if column["name"] != "largest_parties"]
-    check({"columns": columns, "rows": [row[:-1] for row in sheet["rows"]]}, levels)
-    for one, parts in zip(as_dicts(sheet), held, strict=True):
-        known = [int(each) for each in parts["balance"] if pd.notna(each)]
-        part = Fraction(sum(known[:10]), sum(known)) if any(known) else None
-        assert one["largest_parties"] == (None if part is None else pytest.approx(float(part)))
+    check(sheet, levels)
+
+
+def levels_of(rows, moments):
+    """What all accounts of an asset hold at moments, how many hold something or are unknown."""
+    held = [told(ba.balance_at(rows, moment), "balance") for moment in moments]
+    known = [[int(level) for level in each if level is not None] for each in held]
+    return {
+        "total": [str(sum(each)) if each else None for each in known],
+        "holders": [sum(level > 0 for level in each) for each in known],
+        "unknown": [each.count(None) for each in held],
+    }
 
 
 def moved_in(rows, **bounds):
@@ -209,12 +215,12 @@ def test_a_page_opens_on_the_asset_of_most_rows_wherever_they_come_from(archive,
 
 
 @pytest.mark.parametrize("at", [None, 1_681_300_000_000_000])
-def test_holders_and_concentration_are_the_library_s(archive, explorer, at):
+def test_holders_are_the_library_s(archive, explorer, at):
     asset = ask(explorer, "about")["assets"][0]["id"]
     when = from_microseconds(at or 1_682_899_199_999_999)
     found = ask(explorer, "holders", asset=asset, at=at)
     rows = archive.read(asset_id=asset)
-    expected = ba.share(rows, when)
+    expected = ba.holders(rows, when)
     shares = {
         write_key(key): (told_balance, share)
         for key, told_balance, share in zip(
@@ -224,7 +230,8 @@ def test_holders_and_concentration_are_the_library_s(archive, explorer, at):
     assert {row[0]: (row[1], row[2]) for row in found["holders"]["rows"]} == shares
     held = [int(row[1]) for row in found["holders"]["rows"] if row[1] is not None]
     assert held == sorted(held, reverse=True)
-    check(found["concentration"], ba.concentration(rows, when))
+    level = {"asset_id": pd.Categorical([asset]), **levels_of(rows, [when])}
+    check(found["level"], pd.DataFrame(level))
 
 
 def test_an_account_s_page_is_the_library_s(archive, explorer):
@@ -245,7 +252,7 @@ def test_an_account_s_page_is_the_library_s(archive, explorer):
             flows = ba.flows(rows, freq="1D", layout="wide", value=name, **moments)
             (column,) = flows
             assert [one[name] for one in periods] == told(flows, column)
-        part = ba.share(archive.read(asset_id=asset), "2023-04-30T23:59:59.999999")
+        part = ba.holders(archive.read(asset_id=asset), "2023-04-30T23:59:59.999999")
         part = dict(zip(keys_of(part), part["share"], strict=True))
         own = ba.summarize_accounts(rows, **moments).assign(share=part[account[0]])
         check(ask(explorer, "summary", accounts=account)["summary"], own)
@@ -290,7 +297,7 @@ def test_holders_by_party_are_the_library_s(archive, explorer):
     held = ba.holders(rows, from_microseconds(at), by="party_id")
     check(found["holders"], held.drop(columns="cumulative_share"))
     total = sum(int(row[1] or 0) for row in found["holders"]["rows"])
-    assert str(total) == as_dicts(found["concentration"])[0]["total"]
+    assert str(total) == as_dicts(found["level"])[0]["total"]
 
 
 def test_rows_come_page_by_page_each_once():

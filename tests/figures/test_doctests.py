@@ -12,7 +12,6 @@ import pytest
     [
         "axes",
         "balances",
-        "concentration",
         "changes",
         "timelines",
         "totals",

@@ -46,10 +46,8 @@ def test_whatever_plot_takes_names_of_assets_takes_names_of_parties_too(name):
 
 def test_the_largest_holders_have_names_of_ones_own():
     names = {"a1": "Alice"}
-    ax = ba.plot_concentration(
-        table_of(ROWS), kind="largest", n=1, holders="party_id", labels=names, **END
-    )
-    assert labels_of(ax)[0] == "Alice 75%"
+    ax = ba.plot_totals(table_of(ROWS), by="party_id", shares=True, labels=names, **END)
+    assert "Alice 75%" in labels_of(ax)
 
 
 def test_accounts_without_a_value_in_a_column_are_named_so():
@@ -57,14 +55,6 @@ def test_accounts_without_a_value_in_a_column_are_named_so():
     table["desk"] = table["party_id"].map({"a1": "east"})
     ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
     assert labels_of(ax) == ["east 12", "no desk 4"]
-
-
-def test_shares_and_their_spread_are_those_of_parties():
-    ax = ba.plot_concentration(table_of(ROWS), kind="largest", n=1, holders="party_id", **END)
-    assert labels_of(ax)[0] == "a1 75%"
-    found = ba.concentration(table_of(ROWS), holders="party_id").iloc[0]
-    ax = ba.plot_concentration(table_of(ROWS), holders="party_id")
-    assert labels_of(ax)[0] == f"Lorenz curve, Gini {found['gini']:.2f}"
 
 
 def test_a_drawdown_is_that_of_one_party():

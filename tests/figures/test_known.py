@@ -30,10 +30,8 @@ OF_TIME = [
     ba.plot_totals,
     ba.plot_flows,
     ba.plot_drawdown,
-    lambda data, **options: ba.plot_concentration(data, kind="largest", **options),
-    ba.plot_averages,
 ]
-NAMES = ["balances", "totals", "flows", "drawdown", "largest", "averages"]
+NAMES = ["balances", "totals", "flows", "drawdown"]
 ROWS = [(*GENERAL, START + day * DAY, level) for day, level in ((0, 5), (1, 6), (6, 4))]
 
 
@@ -105,12 +103,8 @@ def test_behind_a_gap_a_drawdown_has_a_balance_alone_as_the_table_of_drawdowns_d
 @pytest.mark.parametrize("freq", ["1D", "5D"])
 def test_a_step_of_a_period_ends_where_a_gap_begins(freq):
     options = {"freq": freq, "start": moment(START)}
-    table = told((0, 2.5), (5, 8))
-    for ax in (
-        ba.plot_totals(table, **options),
-        ba.plot_concentration(table, kind="largest", **options),
-    ):
-        assert START + 2.5 * DAY in unknown_from(next(iter(areas(ax).values())))
+    ax = ba.plot_totals(told((0, 2.5), (5, 8)), **options)
+    assert START + 2.5 * DAY in unknown_from(next(iter(areas(ax).values())))
 
 
 def test_no_bar_stands_in_a_period_that_is_not_known_throughout():
@@ -142,8 +136,8 @@ def test_an_opening_is_drawn_from_the_start_on(plot):
         assert not any("first row" in entry for entry in entries(ax))
     else:
         time, level = drawn(ax)[0]
-        assert level == (1 if plot is OF_TIME[4] else 3)
-        assert 0 <= time - START < (2 * HOUR if plot is OF_TIME[5] else 1)  # a bar has a gap
+        assert level == 3
+        assert time == START
 
 
 def test_an_opening_alone_is_drawn_as_far_as_is_known():

@@ -75,8 +75,6 @@ PLOTS = {
     "drawdown": lambda table, ax: ba.plot_drawdown(one_account(table), ax=ax),
     "calendar": lambda table, ax: ba.plot_activity(table, ax=ax),
     "week": lambda table, ax: ba.plot_activity(table, ax=ax, kind="week"),
-    "lorenz": lambda table, ax: ba.plot_concentration(table, ax=ax),
-    "largest": lambda table, ax: ba.plot_concentration(table, ax=ax, kind="largest"),
 }
 SNAPSHOT_PLOTS = {
     "coverage": lambda ax: ba.plot_coverage(COVERAGE, ax=ax),
@@ -266,15 +264,14 @@ def test_names_are_spread_in_their_order_and_no_farther_than_needed(levels):
 def test_a_legend_has_room_or_says_how_many_have_none(parties, width, height):
     rows = [("VOTE", GENERAL[1], party, "", START, 5) for party in parties]
     ax = plt.figure(figsize=(width / 72, height / 72)).add_axes((0, 0, 1, 1))
-    ba.plot_concentration(table_of(rows), ax=ax, kind="largest", n=len(parties))
+    ba.plot_totals(table_of(rows), ax=ax, by="party_id")
     ax.figure.draw_without_rendering()
     legend = ax.get_legend()
     if legend is not None:
         assert inside(legend.get_window_extent(), ax.bbox)
         *_, last = entries(ax)
         handles = [each for each in legend.legend_handles if hasattr(each, "get_facecolor")]
-        if len(handles) < len(parties):
-            more = len(parties) - len(handles)
+        if more := min(len(parties), 10) - len(handles):
             assert last == f"and {more} other{'s' * (more > 1)}"
     plt.close(ax.figure)
 
@@ -288,9 +285,9 @@ def test_a_figure_that_has_no_room_for_the_words_above_its_legend_still_names_it
 
 
 def test_a_label_that_is_too_long_is_cut_and_not_left_out():
-    ax = PLOTS["largest"](TABLES["a month"], axes_of((3.3, 2.5)))
+    ax = ba.plot_totals(TABLES["a month"], ax=axes_of((3.3, 2.5)), by=ba.ACCOUNT_KEY)
     check_layout(ax)
-    assert [entry[-1] for entry in entries(ax)[:2]] == ["…", "…"]
+    assert entries(ax)[0][-1] == "…"
 
 
 def test_limits_and_legends_that_a_caller_sets_stay():
@@ -361,7 +358,7 @@ def test_without_axes_a_figure_is_made(plot):
     assert plt.get_fignums() == [ax.figure.number]
 
 
-TIMED = [name for name in PLOTS if name not in {"calendar", "week", "lorenz"}]
+TIMED = [name for name in PLOTS if name not in {"calendar", "week"}]
 
 
 @pytest.mark.parametrize("name", TIMED)

@@ -204,9 +204,8 @@ def painted(ax):
     [
         ba.plot_totals,
         lambda data: ba.plot_totals(data, shares=True),
-        lambda data: ba.plot_concentration(data, kind="largest"),
     ],
-    ids=["totals", "shares", "largest"],
+    ids=["totals", "shares"],
 )
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_held_at_a_single_instant_is_seen(plot, count):

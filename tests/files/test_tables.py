@@ -35,7 +35,7 @@ MAKES = {
     "deltas": lambda t: ba.deltas(t).head(300),
     "flows": lambda t: ba.flows(t, freq="1D", by="asset_id"),
     "totals": lambda t: ba.totals(t, freq="1D"),
-    "share": lambda t: ba.share(t, freq="1D"),
+    "share": lambda t: ba.totals(t, freq="1D", share=True),
     "summary": ba.summarize_accounts,
     "averages": lambda t: ba.time_weighted_average(t, freq="7D"),
     "none": lambda t: ba.summarize_accounts(t[:0]),

@@ -19,7 +19,14 @@ from balance_analysis import Archive
 from balance_analysis.archive.store import Store
 from balance_analysis.explorer.wire import PARTS, VIEWS
 from tests.archive.writing import writer_of
-from tests.explorer.test_views import check, check_headline, moved_in, told, with_relative
+from tests.explorer.test_views import (
+    check,
+    check_headline,
+    levels_of,
+    moved_in,
+    told,
+    with_relative,
+)
 from tests.moments import from_microseconds
 from tests.report.reading import as_dicts, write_key
 from tests.service.archives import Stretch, commit, write_archive
@@ -193,7 +200,7 @@ def check_holders(archive, page, asset, about, rng):
         found = page("holders", asset=asset, at=at)
         when = from_microseconds(last - 1 if at is None else at)
         rows = archive.read(asset_id=f"id:{asset}", end=when + pd.Timedelta("1us"), partial=True)
-        shares = ba.share(rows, when)
+        shares = ba.holders(rows, when)
         expected = dict(
             zip(
                 keys_of(shares),
@@ -202,7 +209,8 @@ def check_holders(archive, page, asset, about, rng):
             )
         )
         assert {row[0]: (row[1], row[2]) for row in found["holders"]["rows"]} == expected
-        check(found["concentration"], ba.concentration(rows, when))
+        level = {"asset_id": pd.Categorical([asset]), **levels_of(rows, [when])}
+        check(found["level"], pd.DataFrame(level))
         held = archive.balance_at(when, asset_id=f"id:{asset}", partial=True)
         assert dict(zip(keys_of(held), told(held, "balance"), strict=True)) == {
             key: level for key, (level, _) in expected.items()
@@ -240,7 +248,7 @@ def check_range(archive, page, asset, span, rng):
         told_of = page("account", accounts=[account], **query)
         own = ba.summarize_accounts(rows, **bounds)
         check(told_of["summary"], own)
-        share = ba.share(library.rows, from_microseconds(end - 1))
+        share = ba.holders(library.rows, from_microseconds(end - 1))
         (place,) = [n for n, key in enumerate(keys_of(share)) if key == write_key(account)]
         found = page("summary", accounts=[account], **query)["summary"]
         check(found, own.assign(share=share["share"].iloc[place]))
@@ -374,8 +382,7 @@ def test_a_file_of_a_part_that_a_view_has_not_is_refused(sample):
         )
     assert answer.status == 400
     assert (
-        "part must be holders or concentration, not 'x'"
-        in json.loads(answer.body)["details"][0]["inner"]
+        "part must be holders or level, not 'x'" in json.loads(answer.body)["details"][0]["inner"]
     )
 
 

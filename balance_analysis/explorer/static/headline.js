@@ -24,14 +24,13 @@ const flowTile = (name, flows) => {
 };
 
 const assetTiles = (levels, flows, end) => {
-  const is = levels.find(({ timestamp }) => timestamp >= end - 1) ?? { total: null, parties: null, largest_parties: null }, was = levels.find(({ timestamp }) => timestamp < end - 1) ?? { total: null };
+  const is = levels.find(({ timestamp }) => timestamp >= end - 1) ?? { total: null, parties: null }, was = levels.find(({ timestamp }) => timestamp < end - 1) ?? { total: null };
   const net = is.total === null || was.total === null ? null : String(BigInt(is.total) - BigInt(was.total)), before = (text) => (was.total === null ? "" : `${text} before`);
   const lacking = (number, one, more) => (number ? `${count(number)} ${number === 1 ? one : more} not known` : "");
   return [held("total", is.total, lacking(is.unknown, "account", "accounts"), isFrozen ? undefined : () => go({ tab: "holders", at: null })),
     held("net", net, net === null ? "before the range: unknown" : [part(net, was.total), lacking(was.unknown, "account", "accounts")].filter(Boolean).join(", "), undefined, signed),
     ...["inflow", "outflow"].map((name) => flowTile(name, flows)),
-    tile("parties", count(is.parties), [before(count(was.parties)), lacking(is.unknown_parties, "party", "parties")].filter(Boolean).join(", ")),
-    tile("largest_parties", ratio(is.largest_parties), before(ratio(was.largest_parties ?? null)))];
+    tile("parties", count(is.parties), [before(count(was.parties)), lacking(is.unknown_parties, "party", "parties")].filter(Boolean).join(", "))];
 };
 
 /** Return what an account did: its change is since the range began, or since its first balance where nothing is known before. */

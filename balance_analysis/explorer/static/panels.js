@@ -83,11 +83,11 @@ const PANELS = {
     const options = [["", "the end"], ...Object.keys(RANGES).map((name) => [String(span(name)[0]), moment(span(name)[0])])];
     const pick = isFrozen ? [make("label", { class: "when" }, "At (UTC) ", make("select", { onchange: ({ target }) => go({ at: target.value }) },
       ...options.map(([time, text]) => make("option", { value: time, selected: time === String(state.when ?? "") }, text))))] : whenField(state.when, (time) => go({ at: time }));
-    const rest = found.accounts - found.holders.rows.length, { columns, rows } = found.concentration;
+    const rest = found.accounts - found.holders.rows.length, { columns, rows } = found.level;
     const said = `Held ${state.when ? `at ${moment(state.when)}` : `just before ${when(about.end)}`} UTC.${rest > 0 ? ` The largest ${count(found.holders.rows.length)} of ${count(found.accounts)} ${state.by ? "parties" : "accounts"}.` : ""}`;
     const by = make("select", { onchange: ({ target }) => go({ by: target.value }) }, ...[["", "account"], ["party", "party"]].map(([text, name]) => make("option", { value: text, selected: text === state.by }, name)));
-    const named = columns.map((one) => ({ ...one, name: (state.by && { holders: "parties", largest: "largest_parties" }[one.name]) || one.name })); // whose they are
-    return [make("div", { class: "tools" }, ...[pick].flat(), make("label", { class: "when" }, "By ", by)), facts({ columns: named, rows }), ...["herfindahl", "gini"].map((name) => note(`${words(name)}: ${meaning(name)}`)),
+    const named = columns.map((one) => ({ ...one, name: state.by && one.name === "holders" ? "parties" : one.name })); // whose they are
+    return [make("div", { class: "tools" }, ...[pick].flat(), make("label", { class: "when" }, "By ", by)), facts({ columns: named, rows }),
       sheet("Holders", found.holders, { note: said, origin: origin(undefined, state.when ?? about.end - 1) })];
   },
   async totals() {
