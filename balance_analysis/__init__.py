@@ -6,7 +6,7 @@
         table = ba.load_balance_changes(client, start="2023-04-01", end="2023-04-08")
 
 A table is a pandas frame that carries its evidence: in which time it has every row. `Archive` keeps
-what nodes forget, `balance_analysis.cluster` computes on archives of any size,
+what nodes forget, and every function takes one of any size in a table's place.
 `balance_analysis.service.app` serves one, and `balance_analysis.demo` has sample data.
 """
 

@@ -1,4 +1,3 @@
-from . import cluster
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
 from .analysis.comparison import compare
@@ -57,6 +56,7 @@ from .proof.compare import Difference, confirm, diff
 from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
 from .report.report import write_report
+from .scale.over import over_accounts
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 from .segments.rows import read_segments
 
@@ -100,7 +100,6 @@ __all__ = [
     "balance_series",
     "check_conservation",
     "check_table",
-    "cluster",
     "compare",
     "confirm",
     "deltas",
@@ -118,6 +117,7 @@ __all__ = [
     "load_network_limits",
     "load_to_parquet",
     "ohlc",
+    "over_accounts",
     "plot_activity",
     "plot_balances",
     "plot_coverage",

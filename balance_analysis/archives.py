@@ -9,14 +9,12 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.archive import sidecars
-from balance_analysis.archive.accounts import count_by
 from balance_analysis.archive.digest import ArchiveDigest, digest
 from balance_analysis.archive.explain import Explanation, explain
 from balance_analysis.archive.snapshot import (
@@ -31,16 +29,15 @@ from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords, Filters, make_filters, takes_filters
+from balance_analysis.filters import Filters
 from balance_analysis.load.request import Report
-from balance_analysis.names import Assets, Labels, note_names
+from balance_analysis.names import Assets, AssetsLike, Labels, LabelsLike, Names, note_names
 from balance_analysis.presentation import facts_html
+from balance_analysis.scale.slices import ROWS, Slices
 from balance_analysis.schema import (
     ATTRS_KEY,
     COLUMNS,
     Instant,
-    from_microseconds,
-    to_microseconds,
 )
 
 if TYPE_CHECKING:
@@ -79,10 +76,13 @@ class Archive:
     def __init__(self, uri: PathLike) -> None:
         self.store: Store = Store(uri)
         self.uri: str = self.store.uri
+        self._filters = Filters()
+        self._names: Names | None = None
         self._fixed: Snapshot | None = None
 
     def __repr__(self) -> str:
-        return f"Archive({self.uri!r})"
+        chosen = f" of {self._filters}" if self._filters.allowed() else ""
+        return f"Archive({self.uri!r}){chosen}"
 
     def _repr_html_(self) -> str:
         try:
@@ -104,20 +104,57 @@ class Archive:
         """Return what a function reads of the archive's state: the fixed one, or the current."""
         return with_snapshot(self.store, read) if self._fixed is None else read(self._fixed)
 
-    def _ids(self) -> dict[str, set[str]]:
-        return self._read(Snapshot.ids)
+    def select(
+        self,
+        *,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+        assets: AssetsLike | None = None,
+        labels: LabelsLike | None = None,
+    ) -> Archive:
+        """Return the archive narrowed to some accounts: whatever reads rows reads theirs alone.
 
-    def _ask(
-        self, given: FilterKeywords, read: Callable[[Snapshot, Filters], pd.DataFrame]
-    ) -> pd.DataFrame:
-        """Return what a function reads of a state and filters, with the names in its attrs."""
-        kept = sidecars.read_archive_names(self.store)
-        names = kept.but(given.get("assets"), given.get("labels"))
-        named: dict[str, Any] = {**given, **names.keywords()}
-        filters = make_filters(**named, ids=self._ids)
-        frame = self._read(lambda snapshot: read(snapshot, filters))
-        frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
-        return frame
+        `coverage`, `limits`, `status`, `verify`, `digest` and `connect` still speak of the whole
+        archive.
+
+        Parameters
+        ----------
+        asset_id, party_ids, market_ids, account_types
+            As for `load_balance_changes`. Ids that the archive has may be short, such as
+            `c2071f…76b5` or the first four characters or more, if no other id has these.
+        assets, labels
+            What assets, parties and markets are called, as for `load_balance_changes`; by default
+            as the archive keeps it.
+
+        Returns
+        -------
+        Archive
+            A selection of it is narrowed further.
+
+        Raises
+        ------
+        ValueError
+            If a filter is malformed, or stands for nothing that the archive has.
+        ArchiveError
+            If there is no archive, it is damaged, or it is bound to other accounts.
+        """
+        names = self.names().but(assets, labels)
+
+        def find(snapshot: Snapshot) -> Filters:
+            return snapshot.find(
+                self._filters,
+                asset_id=asset_id,
+                party_ids=party_ids,
+                market_ids=market_ids,
+                account_types=account_types,
+                **names.keywords(),
+            )
+
+        archive: Archive = copy.copy(self)
+        archive._filters, archive._names = self._read(find), names
+        return archive
 
     def coverage(self) -> pd.DataFrame:
         """Return which intervals are covered, and what is missing between them.
@@ -151,19 +188,22 @@ class Archive:
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
 
+    def names(self) -> Names:
+        """Return what the archive keeps of names, or in their place what `select` was given."""
+        return sidecars.read_archive_names(self.store) if self._names is None else self._names
+
     def assets(self) -> Assets:
         """Return the names and decimals of assets that the archive keeps; maybe none.
 
         Exports take them as `assets`, and tables read from the archive carry them. A damaged file
         raises ArchiveDamagedError.
         """
-        return sidecars.read_archive_names(self.store).assets
+        return self.names().assets
 
     def labels(self) -> Labels:
         """Return the own names of parties, markets and accounts; maybe none: see `assets`."""
-        return sidecars.read_archive_names(self.store).labels
+        return self.names().labels
 
-    @takes_filters
     def read(
         self,
         *,
@@ -172,7 +212,6 @@ class Archive:
         opening: bool = False,
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
-        **filters: Unpack[FilterKeywords],
     ) -> pd.DataFrame:
         """Return balance changes as a table; files and row groups without any are not read.
 
@@ -181,11 +220,9 @@ class Archive:
         start, end
             The interval, half-open; without a time zone UTC. By default from where the first
             complete interval begins to where the last one ends.
-        asset_id, party_ids, market_ids, account_types, assets, labels
-            As for `load_balance_changes`; names are by default those that the archive keeps, and
-            the ids that it has may be short.
         opening
-            Whether to add each account's last row before `start`, under its own timestamp.
+            Whether to add what accounts held at `start`: of each account the last row before it.
+            Accounts that are quiet in the interval are then there as well.
         columns
             Which columns of the table to return, in this order; fewer are read faster.
         partial
@@ -195,23 +232,42 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            The table, as of `load_balance_changes`; its attrs tell the names, and which parts of
-            the interval are known: those that are complete. With fewer columns, rows keep the order
-            of the files: by period, then by party.
+            The table, as of `load_balance_changes`. Its attrs have the names, `start` and which
+            times are known: those that are complete. A change may be missing between an opening
+            and `start`; what the account held is then unknown. With fewer columns, rows keep the
+            order of the files: by period, then by party.
 
         Raises
         ------
         IncompleteError
             If the archive is not known to be complete for [start, end), unless `partial`.
         ValueError
-            If a filter is malformed, `columns` are not some of the table's, each once, or `start`
-            is not before `end`.
+            If `columns` are not some of the table's, each once, or `start` is not before `end`.
         """
         check_columns(columns)
+        names = self.names()
         how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
-        return self._ask(filters, lambda x, accounts: x.read(accounts, columns, **how))
+        frame = self._read(lambda snapshot: snapshot.read(self._filters, columns, **how))
+        frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
+        return frame
 
-    @takes_filters
+    def scan(
+        self, *, start: Instant | None = None, end: Instant | None = None, partial: bool = False
+    ) -> Scan:
+        """Return what `read` would read, fixed at this moment; it takes and raises the same."""
+        return self.snapshot().scan(self._filters, start, end, partial=partial)
+
+    def by_slices(
+        self,
+        work: Callable[[Slices], T],
+        *,
+        rows: int = ROWS,
+        show: Report = lambda _share, _rows: None,
+    ) -> T:
+        """Return what a function makes of the archive's slices of accounts: see `Slices`."""
+        names = self.names()
+        return self._read(lambda now: work(Slices(now, self._filters, names, rows, show)))
+
     def iter_batches(
         self,
         *,
@@ -219,7 +275,6 @@ class Archive:
         end: Instant | None = None,
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
-        **filters: Unpack[FilterKeywords],
     ) -> Iterator[pa.RecordBatch]:
         """Yield balance changes as Arrow batches, for what doesn't fit into memory.
 
@@ -232,22 +287,8 @@ class Archive:
             `schema.ARROW_SCHEMA`, or these columns of it.
         """
         check_columns(columns)
-        return self.scan(start=start, end=end, partial=partial, **filters).iter_batches(columns)
+        return self.scan(start=start, end=end, partial=partial).iter_batches(columns)
 
-    @takes_filters
-    def scan(
-        self,
-        *,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        partial: bool = False,
-        **filters: Unpack[FilterKeywords],
-    ) -> Scan:
-        """Return what `read` would read, fixed at this moment; it takes and raises the same."""
-        accounts = sidecars.make_archive_filters(self.store, filters, self._ids)
-        return self.snapshot().scan(accounts, start, end, partial=partial)
-
-    @takes_filters
     def to_dask(
         self,
         *,
@@ -255,7 +296,6 @@ class Archive:
         end: Instant | None = None,
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
-        **filters: Unpack[FilterKeywords],
     ) -> dd.DataFrame:
         """Return balance changes as a dask DataFrame: a partition for each file, read when needed.
 
@@ -269,96 +309,11 @@ class Archive:
             (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
             are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Categories are those
             of each partition, unknown to dask until `categorize(columns=ACCOUNT_KEY)` has looked.
-            dask's reductions of `groupby` handle decimals; for others use `map_partitions`, or the
-            functions of `cluster`. `to_parquet` needs `schema=None`.
+            dask's reductions of `groupby` handle decimals; for others use `map_partitions`.
+            `to_parquet` needs `schema=None`.
         """
         check_columns(columns)
-        return dask_frame(self.scan(start=start, end=end, partial=partial, **filters), columns)
-
-    @takes_filters
-    def balance_at(
-        self,
-        when: Instant,
-        *,
-        partial: bool = False,
-        units: Units | None = None,
-        **filters: Unpack[FilterKeywords],
-    ) -> pd.DataFrame:
-        """Return the balance of every account at an instant.
-
-        Only the rows since the beginning of a month are read: for each month that is covered, the
-        archive keeps what every account held then.
-
-        Parameters
-        ----------
-        when
-            The instant; without a time zone UTC. A row at exactly `when` counts. Where what is
-            complete ends, that is what was held until then.
-        asset_id, party_ids, market_ids, account_types, assets, labels, partial
-            As for `read`.
-        units
-            As for `balance_analysis.balance_at`; `True` stands for the archive's assets.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As of `balance_analysis.balance_at`, of all accounts that have a row up to `when`.
-            Where a change may be missing since, the balance is NA.
-
-        Raises
-        ------
-        IncompleteError, ValueError
-            If a row before `when` may be missing, unless `partial`; as `read`.
-        """
-        held = self._ask(filters, lambda x, accounts: x.balance_at(accounts, when, partial=partial))
-        return in_units(held, units, held.attrs)
-
-    @takes_filters
-    def opening_balances(
-        self,
-        *,
-        at: Instant,
-        partial: bool = False,
-        units: Units | None = None,
-        **filters: Unpack[FilterKeywords],
-    ) -> pd.DataFrame:
-        """Return every balance before a moment: the `opening` of a table from then on.
-
-        As `balance_at`, but a row at exactly `at` doesn't count. Give the filters of the table:
-        an account of the opening without a row in the table counts as quiet.
-        """
-        before = from_microseconds(to_microseconds(at) - 1)
-        return self.balance_at(before, partial=partial, units=units, **filters)
-
-    @takes_filters
-    def accounts(
-        self, *, partial: bool = False, units: Units | None = None, **given: Unpack[FilterKeywords]
-    ) -> pd.DataFrame:
-        """Return the accounts, a row each; it takes and raises what `balance_at` does.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Sorted by `ACCOUNT_KEY` (category of str): `first_seen`, `last_seen` (datetime64[us,
-            UTC]), `rows` (int64, its balance changes) and `balance` (decimal128(38, 0), at the end
-            of the coverage; NA where it may have changed since it was last seen).
-        """
-        found = self._ask(given, lambda x, accounts: x.accounts(accounts, partial=partial))
-        return in_units(found, units, found.attrs)
-
-    @takes_filters
-    def parties(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
-        """Return the parties, `network` too, of what `accounts` returns.
-
-        Sorted by `party_id` (category of str): how many `accounts`, `assets`, `markets` and `rows`
-        (int64) each has, `first_seen` and `last_seen` (datetime64[us, UTC]).
-        """
-        return count_by(self.accounts(partial=partial, **filters), "party_id")
-
-    @takes_filters
-    def markets(self, *, partial: bool = False, **filters: Unpack[FilterKeywords]) -> pd.DataFrame:
-        """Return the markets as `parties` does, with how many `parties` but `network` they have."""
-        return count_by(self.accounts(partial=partial, **filters), "market_id")
+        return dask_frame(self.scan(start=start, end=end, partial=partial), columns)
 
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
@@ -377,8 +332,8 @@ class Archive:
         Parameters
         ----------
         account
-            Its four ids: by the names of `ACCOUNT_KEY`, as a row of `accounts` has them, or in its
-            order.
+            Its four ids: by the names of `ACCOUNT_KEY`, as a row of `balance_at` has them, or in
+            its order.
         at
             The moment; without a time zone UTC. A row at exactly that time counts, except where
             what is complete ends: there it is what was held until then.

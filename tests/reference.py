@@ -19,10 +19,10 @@ import pdoc.render
 
 import balance_analysis as ba
 
-MODULES = [f"balance_analysis.{name}" for name in ("cluster", "demo", "service.app")]
+MODULES = [f"balance_analysis.{name}" for name in ("demo", "service.app")]
 TASKS = {
     "Load from nodes and segments": {"node", "load", "segments"},
-    "Compute": {"analysis"},
+    "Compute": {"analysis", "scale"},
     "Keep archives": {"archive", "archives", "fill", "proof"},
     "Draw and report": {"figures", "report"},
     "Files": {"files"},
@@ -59,7 +59,7 @@ def build(folder: Path) -> None:
     modules = {module.fullname: module for module in pages.values()}
     modules |= {name: pdoc.doc.Module.from_name(name) for name in MODULES}
     names = [member.name for page in pages.values() for member in page.own_members]
-    if left := {*ba.__all__} - {*names, "cluster"}:  # a module, with a page of its own
+    if left := {*ba.__all__} - {*names}:
         raise SystemExit(f"public names on no page: {', '.join(sorted(left))}")
     for name, module in modules.items():
         page = folder / f"{name.replace('.', '/')}.html"
@@ -74,7 +74,7 @@ def page_of(title: str, rooms: set[str]) -> pdoc.doc.Module:
     module = types.ModuleType(
         f"balance_analysis.{title.partition(' ')[0].strip(',').lower()}", title
     )
-    values = {name: getattr(ba, name) for name in ba.__all__ if name != "cluster"}
+    values = {name: getattr(ba, name) for name in ba.__all__}
     vars(module).update({name: x for name, x in values.items() if room_of(x) in rooms})
     module.__all__ = [name for name in ba.__all__ if name in vars(module)]
     page = pdoc.doc.Module(module)

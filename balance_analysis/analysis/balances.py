@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
+from balance_analysis.analysis.door import at_moments, door
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -23,7 +24,7 @@ from balance_analysis.analysis.grid import (
     to_instants,
     to_times,
 )
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -34,7 +35,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     take_ids,
 )
-from balance_analysis.analysis.totals import merged
+from balance_analysis.analysis.totals import each_holder, merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.spans import clipped
@@ -51,8 +52,9 @@ STATES: Final = pd.CategoricalDtype(
 _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
+@door(at_moments)
 def balance_at(
-    table: pd.DataFrame | History,
+    source: Source,
     at: Instant | Iterable[Instant],
     *,
     units: Units | None = None,
@@ -61,8 +63,8 @@ def balance_at(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     at
         The instant, or several; without a time zone UTC. A row at exactly that time counts.
     units
@@ -108,12 +110,12 @@ def balance_at(
     2       b2 2023-04-02 00:00:00+00:00     <NA>
     3       b2 2023-04-10 00:00:00+00:00        1
     """
-    history = open_history(table)
+    history = open_history(source)
     return in_units(held_at(history, at, warns=True), units, history.attrs)
 
 
 def held_at(
-    table: pd.DataFrame | History,
+    source: Source,
     when: Instant | Iterable[Instant],
     *,
     warns: bool = False,
@@ -121,7 +123,7 @@ def held_at(
     """Return what `balance_at` does, without its warning unless it is wanted."""
     instants, is_one = to_instants(when)
     points, order = np.unique(instants, return_inverse=True)
-    history = open_history(table).at(points)
+    history = open_history(source).at(points)
     steps = history.steps
     check_cells(len(steps), len(points))
     held = as_of(steps, points)
@@ -159,8 +161,9 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
             return
 
 
+@door(each_holder)
 def balance_series(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     freq: Frequency | None = None,
     start: Instant | None = None,
@@ -174,8 +177,8 @@ def balance_series(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     freq
         The distance of the points: any frequency of pandas, such as "1h", "1D", "MS". `None`
         stands for every change.
@@ -244,7 +247,7 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = open_history(table)
+    history = open_history(source)
     grid = history.grid(freq, start=start, end=end, tz=tz)
     steps = merged(history.at_points(grid), by).known_steps()
     if freq is None and layout == "long":

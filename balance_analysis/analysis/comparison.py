@@ -11,8 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
+from balance_analysis.analysis.door import at_moments, door
 from balance_analysis.analysis.grid import to_instants
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import Source, open_history
 from balance_analysis.analysis.holders import largest
 from balance_analysis.analysis.steps import as_of, check_fits, name_of
 from balance_analysis.analysis.totals import make_groups, sum_at
@@ -27,8 +28,9 @@ STATES: Final = pd.CategoricalDtype(
 _NEW, _GONE, _CHANGED, _SAME, _UNKNOWN = range(5)
 
 
+@door(at_moments)
 def compare(
-    table: pd.DataFrame | History,
+    source: Source,
     at: tuple[Instant, Instant],
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
@@ -38,8 +40,8 @@ def compare(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     at
         The two moments, the earlier one first; without a time zone UTC.
     by
@@ -87,7 +89,7 @@ def compare(
     0       b2       9      0      -9          -100.0     gone
     1       a1       4      5       1            25.0  changed
     """
-    history = open_history(table)
+    history = open_history(source)
     points = _to_points(at)
     history.warn_of_quiet()
     steps, groups = history.at(points).known_steps(), make_groups(history, by)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.flows import row_deltas
-from balance_analysis.analysis.history import History, are_known, open_history
+from balance_analysis.analysis.history import Source, are_known, open_history
 from balance_analysis.analysis.steps import check_fits
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.frame import to_arrow, to_frame
@@ -80,7 +80,7 @@ class ConservationReport(Record):
         return {"blocks": self.blocks, "moves": dict(self._findings())}
 
 
-def check_conservation(table: pd.DataFrame) -> ConservationReport:
+def check_conservation(source: Source) -> ConservationReport:
     """Tell at which blocks the total of an asset's accounts moves.
 
     What an account gives another one gets, so the total over all accounts of an asset, EXTERNAL
@@ -89,7 +89,7 @@ def check_conservation(table: pd.DataFrame) -> ConservationReport:
 
     Parameters
     ----------
-    table
+    source
         A table of balance changes, its rows in any order: all accounts of an asset, or each
         transfer to those that are left out shows as a move.
 
@@ -127,7 +127,7 @@ def check_conservation(table: pd.DataFrame) -> ConservationReport:
     1       a1 2023-04-05 00:00:00+00:00        2     -1
     2       b2 2023-04-01 00:00:00+00:00        0   <NA>
     """
-    rows = _without_external(row_deltas(open_history(table)))
+    rows = _without_external(row_deltas(open_history(source)))
     cells, _ = _cells(rows, _BLOCK)
     is_behind_gap = rows["delta"].isna() & rows[ACCOUNT_KEY].duplicated()
     rows = rows.loc[~np.isin(cells, cells[is_behind_gap])].reset_index(drop=True)
@@ -154,7 +154,7 @@ def check_conservation(table: pd.DataFrame) -> ConservationReport:
 
 
 def reconcile(
-    table: pd.DataFrame | History,
+    source: Source,
     flows: pd.DataFrame,
     *,
     units: Units | None = None,
@@ -163,8 +163,8 @@ def reconcile(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     flows
         What accounts got and gave, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
         `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
@@ -209,7 +209,7 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    history = open_history(table)
+    history = open_history(source)
     rows = _without_external(row_deltas(history))
     ledger = _read_flows(flows)
     texts = dict.fromkeys(ACCOUNT_KEY, "str")

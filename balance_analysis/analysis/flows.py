@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
+from balance_analysis.analysis.door import added_up, door, each_account
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -19,7 +20,7 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -47,8 +48,9 @@ _TOGETHER: Final = {"first_seen": (np.minimum, NEVER), "last_seen": (np.maximum,
 Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unknown"]
 
 
+@door(each_account)
 def deltas(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     units: Units | None = None,
 ) -> pd.DataFrame:
@@ -56,8 +58,8 @@ def deltas(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
@@ -91,7 +93,7 @@ def deltas(
     1       a1 2023-04-03 00:00:00+00:00        7      2
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
-    history = open_history(table)
+    history = open_history(source)
     found = row_deltas(history)
     found.attrs = dict(history.attrs)
     return in_units(found, units, history.attrs)
@@ -112,8 +114,9 @@ def row_deltas(history: History) -> pd.DataFrame:
     return history.rows.assign(delta=delta)
 
 
+@door(added_up)
 def flows(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     freq: Frequency | Grid | None = "1D",
     by: str | Sequence[str] = ACCOUNT_KEY,
@@ -129,8 +132,8 @@ def flows(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     freq
         How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
         frequencies and days count from `start`, others have points of their own, at which periods
@@ -216,7 +219,7 @@ def flows(
     values = [*AMOUNTS, *[INTERNAL] * internal, *COUNTS]
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
-    history = open_history(table)
+    history = open_history(source)
     grid = history.grid(freq, start=start, end=end, tz=tz)
     if layout == "long":
         found = sum_flows(history, grid, by, internal=internal)

@@ -9,10 +9,10 @@ lost rows since the table was made, only the rows that are left are known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -42,6 +42,8 @@ from balance_analysis.names import Names, names_in
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.spans import between, clipped
 from balance_analysis.text import count_text, moment_text
+
+T = TypeVar("T")
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -289,12 +291,41 @@ class History:
         return is_known
 
 
-def open_history(table: pd.DataFrame | History) -> History:
-    """Return the history that a table tells.
+class Slices(Protocol):
+    """An archive's accounts, cut where the party or the asset changes."""
+
+    @property
+    def outline(self) -> History:
+        """A history without accounts that has the interval, the names and what is known."""
+
+    def map(self, function: Callable[[History], T], points: int = 1) -> Iterator[T]:
+        """Yield a function's results for all slices; each account has `points` cells in them."""
+
+    def held(self, moments: NDArray[np.int64]) -> History:
+        """Return a history of all accounts that holds at some moments, microseconds."""
+
+    def whole(self) -> History:
+        """Return the history of all rows."""
+
+
+@runtime_checkable
+class Sliced(Protocol):
+    """A source that comes in slices: an archive."""
+
+    def by_slices(self, work: Callable[[Slices], T], *, rows: int = ..., show: Any = ...) -> T:  # noqa: ANN401
+        """Return what a function makes of the slices of one state of the source."""
+
+
+Source = pd.DataFrame | History | Sliced
+"""What functions of a table take first: a table, a history or an archive."""
+
+
+def open_history(source: Source) -> History:
+    """Return the history that a table tells; of an archive, of all its rows.
 
     Parameters
     ----------
-    table
+    source
         A table of balance changes, its rows in any order; identical duplicates count once. Where it
         is a table already, that costs nothing. A history is returned as it is.
 
@@ -305,8 +336,11 @@ def open_history(table: pd.DataFrame | History) -> History:
     TypeError, ValueError
         If it is no table.
     """
-    if isinstance(table, History):
-        return table
+    if isinstance(source, History):
+        return source
+    if isinstance(source, Sliced):
+        return source.by_slices(lambda slices: slices.whole())
+    table = source
     rows, steps = _read_table(table)
     metadata = table.attrs.get(ATTRS_KEY)
     known, bad = known_by_account(metadata)

@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import warn_outside
+from balance_analysis.analysis.door import at_moments, door
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import Source, open_history
 from balance_analysis.analysis.steps import take_ids
 from balance_analysis.analysis.totals import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 
+@door(at_moments)
 def holders(
-    table: pd.DataFrame | History,
+    source: Source,
     at: Instant | None = None,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
@@ -35,8 +37,8 @@ def holders(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     at
         The instant; without a time zone in `tz`. By default just before the end of what is known,
         else at the last row.
@@ -91,7 +93,7 @@ def holders(
     0       b2        6   0.75              0.75         2        1
     1       a1        2   0.25              1.00         2        0
     """
-    history = open_history(table)
+    history = open_history(source)
     history.warn_of_quiet()
     if at is None:
         points = history.grid(tz=tz).edges[-1:] - 1

@@ -10,8 +10,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
+from balance_analysis.analysis.door import door
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, to_times
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import Source, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     Columns,
@@ -24,7 +25,7 @@ from balance_analysis.analysis.steps import (
     map_blocks,
     repeat_ids,
 )
-from balance_analysis.analysis.totals import merged
+from balance_analysis.analysis.totals import each_holder, merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text
@@ -32,8 +33,9 @@ from balance_analysis.text import count_text
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
+@door(each_holder)
 def ohlc(
-    table: pd.DataFrame | History,
+    source: Source,
     freq: Frequency,
     *,
     start: Instant | None = None,
@@ -46,8 +48,8 @@ def ohlc(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     freq
         How long a period is: any frequency of pandas. Fixed frequencies and days count from
         `start`, others, such as "MS", have points of their own.
@@ -93,7 +95,7 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    history = merged(open_history(table), by)
+    history = merged(open_history(source), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(
@@ -127,8 +129,9 @@ def _ranges(pieces: Pieces) -> Columns:
     }
 
 
+@door(each_holder)
 def drawdown(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     units: Units | None = None,
@@ -137,8 +140,8 @@ def drawdown(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     by
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
         "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
@@ -177,7 +180,7 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    history = merged(open_history(table), by)
+    history = merged(open_history(source), by)
     found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
     is_known = found["is_known"]
     result = history.rows.assign(
@@ -204,8 +207,9 @@ def _fall(steps: Steps) -> Columns:
     }
 
 
+@door(each_holder)
 def time_weighted_average(
-    table: pd.DataFrame | History,
+    source: Source,
     start: Instant | None = None,
     end: Instant | None = None,
     *,
@@ -222,8 +226,8 @@ def time_weighted_average(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the table's first row
         (with `freq`, from the beginning of its period, or of what is known) to the end of what is
@@ -277,7 +281,7 @@ def time_weighted_average(
     0       a1        6        1.000
     1       b2        1        0.875
     """
-    history = merged(open_history(table), by)
+    history = merged(open_history(source), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
     check_cells(len(steps), len(grid))
     found = join(

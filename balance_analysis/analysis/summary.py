@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
+from balance_analysis.analysis.door import door, each_account, each_party
 from balance_analysis.analysis.flows import group_flows
 from balance_analysis.analysis.grid import grid_at, to_times
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.int128 import sum_runs
 from balance_analysis.analysis.statistics import averages
 from balance_analysis.analysis.steps import (
@@ -40,8 +41,9 @@ _COLUMNS: Final = (
 _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 
 
+@door(each_account)
 def summarize_accounts(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -51,9 +53,9 @@ def summarize_accounts(
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order. Rows before `start` tell which balance an
-        account brings into the interval.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`. Rows before `start` tell
+        which balance an account brings into the interval.
     start, end
         The interval, half-open; without a time zone UTC. By default from the table's first row to
         the end of what is known, else to just after its last row.
@@ -111,12 +113,13 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    history = open_history(table)
+    history = open_history(source)
     return in_units(summarize(history, ACCOUNT_KEY, start, end), units, history.attrs)
 
 
+@door(each_party)
 def summarize_parties(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     by: str | Sequence[str] = "party_id",
     start: Instant | None = None,
@@ -127,7 +130,7 @@ def summarize_parties(
 
     Parameters
     ----------
-    table, start, end, units
+    source, start, end, units
         As for `summarize_accounts`.
     by
         The columns that make a party, within each asset: see `holders`.
@@ -165,7 +168,7 @@ def summarize_parties(
        accounts  closing  inflow  outflow  internal
     0         2        6       1        0         3
     """
-    history = open_history(table)
+    history = open_history(source)
     return in_units(summarize(history, by, start, end), units, history.attrs)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
+from balance_analysis.analysis.door import (
+    Options,
+    add_up,
+    added_up,
+    concatenated,
+    door,
+    each_account,
+    ids_in,
+    is_by_party,
+)
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -23,7 +34,7 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, Slices, Source, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -53,8 +64,72 @@ _BITS: Final = 128
 _NOWHERE: Final = -1
 
 
+def _added_up(
+    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+) -> Iterator[pd.DataFrame]:
+    """Yield `totals` of an archive: at each change of a group, the changes of slices add up."""
+    if options["share"]:  # a part of what accounts in other slices hold
+        yield function(slices.whole(), **options)
+        return
+    if options["freq"] is not None or is_by_party(options):
+        yield from added_up(slices, function, options)
+        return
+    outline = slices.outline
+    grid = outline.grid(None, **{name: options[name] for name in ("start", "end", "tz")})
+    added = add_up([*slices.map(partial(_changes, by=options["by"], grid=grid))])
+    names = ids_in(added)
+    heads = np.flatnonzero(~added.duplicated(names))
+    is_wanted = added["rows"].to_numpy() > 0
+    is_wanted[heads] |= options["start"] is not None
+    words, too_large = int128.running_sums(int128.words_of(pa.array(added["total"])), heads)
+
+    def name(row: int) -> str:
+        at = moment_text(added["timestamp"].iloc[row])
+        return f"the total of {name_of(added[names], row)} at {at}"
+
+    check_fits(too_large & is_wanted, name)
+    groups = added.groupby(names, observed=True)
+    known, accounts = (groups[what].cumsum().to_numpy() for what in ("known", "accounts"))
+    total = int128.to_balances(words, known > 0)
+    found = added[[*names, "timestamp"]].assign(total=total, known=known, unknown=accounts - known)
+    found = found[is_wanted].reset_index(drop=True)
+    yield in_units(found, options["units"], outline.attrs)
+
+
+def _changes(history: History, by: str | Sequence[str], grid: Grid) -> pd.DataFrame:
+    """Return by how much the totals of groups change, and when, from nothing on.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Of each group and moment the ids, `timestamp`, and by how much these change: `total`, where
+        what is unknown is 0; `known`, of how many accounts the balance is known; `accounts`, which
+        all come at the grid's start; and `rows`, 1 where the group has a row.
+    """
+    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
+    points = change_points(steps, groups, grid, from_start=True, with_events=True)
+    sums = sum_at_changes(steps, groups, *points)
+    heads = np.flatnonzero(np.diff(sums.groups, prepend=-1))
+    rows = change_points(steps, groups, grid, from_start=False)
+    has_row = pd.MultiIndex.from_arrays(points).isin(pd.MultiIndex.from_arrays(rows))
+    words = np.where((sums.known > 0)[:, None], int128.words_of(pa.array(sums.total)), 0)
+    before = [np.roll(each, 1, axis=0) for each in (words, sums.known)]
+    for each in before:
+        each[heads] = 0
+    change, too_large = int128.subtract(words, before[0])
+    found = sums_frame(groups, sums, grid.zone).drop(columns="unknown")
+    check_fits(too_large, lambda row: f"a change of {name_of(groups.ids, int(sums.groups[row]))}")
+    return found.assign(
+        total=int128.to_balances(change),
+        known=sums.known - before[1],
+        accounts=np.bincount(heads, groups.sizes, len(found)).astype(np.int64),
+        rows=has_row.astype(np.int64),
+    )
+
+
+@door(_added_up)
 def totals(
-    table: pd.DataFrame | History,
+    source: Source,
     *,
     by: str | Sequence[str] = ("asset_id", "account_type"),
     freq: Frequency | Grid | None = None,
@@ -66,13 +141,13 @@ def totals(
 ) -> pd.DataFrame:
     """Return the sum of the balances of groups of accounts, on a grid or at every change.
 
-    It is over the accounts of `table` and `opening`: one that has no row in either, such as one
-    that was quiet for the whole of a loaded interval, is neither added up nor counted as unknown.
+    It is over the accounts that have a row: of one that was quiet since the start of a table
+    without openings it knows nothing.
 
     Parameters
     ----------
-    table
-        A table of balance changes, its rows in any order.
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
     by
         The columns that make a group, within each asset: those of `ACCOUNT_KEY`, and others
         that the table has and that have one value for each account, such as
@@ -129,7 +204,7 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    history = open_history(table)
+    history = open_history(source)
     history.warn_of_quiet()
     grid = history.grid(freq, start=start, end=end, tz=tz)
     steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
@@ -477,6 +552,39 @@ def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> 
     if taken := RESULT_COLUMNS.intersection(names):
         raise ValueError(f"by={sorted(taken)}: a result has a column of that name; rename your own")
     return names if "asset_id" in names else ["asset_id", *names]
+
+
+def each_holder(
+    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+) -> Iterator[pd.DataFrame]:
+    """Yield results that belong to one holder each, as its accounts in all slices make it."""
+    if is_by_party(options):
+        yield from each_account(slices, function, options)
+        return
+    names, grid = group_names(options["by"]), None
+    if "layout" in options:  # a series, which also tells what is held where what is known ends
+        grid = slices.outline.grid(**{name: options[name] for name in ("freq", "start", "end")})
+    parts = [*slices.map(partial(_merged_at, by=names, grid=grid))]
+    numbers = [
+        pd.Categorical([str(place)] * len(part.accounts)) for place, part in enumerate(parts)
+    ]
+    accounts = [part.accounts.assign(part=own) for part, own in zip(parts, numbers, strict=True)]
+    joined = replace(
+        parts[0],
+        steps=Steps(
+            concatenated(accounts, [*names, "part"]),
+            np.append(0, np.cumsum(np.concatenate([np.diff(x.steps.bounds) for x in parts]))),
+            *(
+                np.concatenate([getattr(part.steps, name) for part in parts])
+                for name in ("times", "words", "is_row", "valid_until")
+            ),
+        ),
+    )
+    yield function(merged(joined, names), **options)
+
+
+def _merged_at(history: History, by: Sequence[str], grid: Grid | None) -> History:
+    return merged(history if grid is None else history.at_points(grid), by)
 
 
 def merged(history: History, by: str | Sequence[str]) -> History:

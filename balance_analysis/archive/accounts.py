@@ -9,10 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -21,12 +20,13 @@ from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     COLUMNS,
-    NETWORK_PARTY,
-    NO_MARKET,
 )
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
+
+_WHOLE: Final = FILE_KEY[:2]
+"""What a slice never splits: by these, results of slices are those of the whole."""
 
 _ROUND: Final = 4
 """Round the number of slices up to a multiple of this, so that four workers finish together."""
@@ -124,13 +124,6 @@ def find_accounts(rows: pa.Table) -> pa.Table:
     return pa.table([*lasts, pa.array(sizes), pa.array(times)], ACCOUNTS.names).cast(ACCOUNTS)
 
 
-def uncounted(accounts: pa.Table) -> pa.Table:
-    """Return accounts with zero rows, where their rows are counted elsewhere."""
-    none, never = np.zeros(len(accounts), np.int64), np.full(len(accounts), np.iinfo(np.int64).max)
-    columns = [*accounts.select(COLUMNS).columns, pa.array(none), pa.array(never)]
-    return pa.table(columns, schema=accounts.schema)
-
-
 def combine_accounts(parts: Iterable[pa.Table]) -> pa.Table:
     """Combine the accounts of files in time order: each account once, in file order."""
     total, waiting, size = ACCOUNTS.empty_table(), [], 0
@@ -157,46 +150,27 @@ def _combine(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.table(columns, schema=ACCOUNTS)
 
 
-def count_by(accounts: pd.DataFrame, name: Literal["party_id", "market_id"]) -> pd.DataFrame:
-    """Return accounts counted by party or by market: see `Archive.parties`, `Archive.markets`."""
-    others, other, nobody = {
-        "party_id": ("markets", "market_id", NO_MARKET),
-        "market_id": ("parties", "party_id", NETWORK_PARTY),
-    }[name]
-    some = accounts[accounts[name] != NO_MARKET]
-    some = some.assign(**{other: some[other].where(some[other] != nobody)})
-    found = (
-        some.groupby(name, observed=True)
-        .agg(
-            accounts=("rows", "size"),
-            assets=("asset_id", "nunique"),
-            **{others: (other, "nunique")},
-            rows=("rows", "sum"),
-            first_seen=("first_seen", "min"),
-            last_seen=("last_seen", "max"),
-        )
-        .reset_index()
-    )
-    found.attrs = accounts.attrs
-    return found
-
-
 def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:
-    """Cut all accounts into slices of about equal work.
+    """Cut all accounts into slices of about equal work, where the party or the asset changes.
 
     Parameters
     ----------
     counts
         What `combine_accounts` returns.
     rows, accounts
-        Maximum of a slice. An account is never split; one with more rows has its own slice.
+        Maximum of a slice. What a party has of one asset is never split; if it has more rows, it
+        is a slice of its own.
     """
-    work = np.cumsum(counts["rows"].to_numpy() / rows + 1 / accounts)
-    parts = int(np.ceil(work[-1])) if len(work) else 1
+    if not counts.num_rows:
+        return [ALL]
+    heads = np.flatnonzero(np.diff(numbers_of(counts, _WHOLE), prepend=-1))
+    sizes = np.add.reduceat(counts["rows"].to_numpy(), heads)
+    work = np.cumsum(sizes / rows + np.diff(heads, append=counts.num_rows) / accounts)
+    parts = int(np.ceil(work[-1]))
     parts += -parts % _ROUND if parts > _ROUND else 0
-    ends = work[-1] / parts * np.arange(1, parts) if parts > 1 else []
-    hot = np.flatnonzero(counts["rows"].to_numpy() > rows)
+    ends = work[-1] / parts * np.arange(1, parts)
+    hot = np.flatnonzero(sizes > rows)
     places = {*np.searchsorted(work, ends), *hot, *(hot + 1)} - {0, len(work)}
-    keys = counts.select(FILE_KEY).take(pa.array(sorted(places), pa.int64()))
+    keys = counts.select(_WHOLE).take(pa.array(heads[sorted(places)], pa.int64()))
     lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
     return [KeyRange(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]

@@ -24,10 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.grid import to_times
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
 from balance_analysis.archive.accounts import (
@@ -37,7 +34,6 @@ from balance_analysis.archive.accounts import (
     combine_accounts,
     find_accounts,
     times_of,
-    uncounted,
 )
 from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
 from balance_analysis.archive.manifest import (
@@ -52,23 +48,22 @@ from balance_analysis.archive.manifest import (
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, IncompleteError, SnapshotGoneError
 from balance_analysis.evidence import Evidence
-from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of, to_arrow, to_columns
-from balance_analysis.known import ROWS_KEY, START_KEY, Known, note_evidence, note_rows
+from balance_analysis.filters import Filters, make_filters
+from balance_analysis.frame import to_columns
+from balance_analysis.known import ROWS_KEY, START_KEY, Known, note_evidence
 from balance_analysis.merge import Part, merge, sort_parts
-from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     ATTRS_KEY,
     COLUMNS,
+    NO_MARKET,
     Instant,
     from_microseconds,
     to_bounds,
-    to_microseconds,
 )
 from balance_analysis.spans import EVER, Span, clipped
-from balance_analysis.text import iso_text, moment_text, range_text, spans_text
+from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -80,6 +75,9 @@ _TRIES: Final = 10
 
 _FILES: Final = 8
 """Files per task of a thread."""
+
+_NAMED: Final = 3
+"""How many ids an error names, of those that there are."""
 
 _REQUESTS: Final = 16
 """Files of an object store that are read at once; most of the time is spent waiting."""
@@ -134,13 +132,19 @@ class Scan:
     files
         The files that may have rows, in time order.
     evidence
-        The evidence for the rows.
+        The evidence for the rows; with openings also for the time before `start`.
+    start
+        From when on all rows are there, microseconds; `None` where that is not said.
+    openings
+        The files that have each account's last row before `start`, in time order.
     """
 
     store: Store
     filters: Filters
     files: tuple[File, ...]
     evidence: Evidence
+    start: int | None = None
+    openings: tuple[File, ...] = ()
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -150,7 +154,8 @@ class Scan:
     def split(self, count: int) -> list[Scan]:
         """Split the scan into scans of `count` files."""
         starts = range(0, len(self.files), count)
-        return [replace(self, files=self.files[start : start + count]) for start in starts]
+        parts = (self.files[start : start + count] for start in starts)
+        return [replace(self, files=files, openings=()) for files in parts]
 
     def rows(
         self,
@@ -196,7 +201,7 @@ class Scan:
             ends += itertools.islice((int(function(each)) for each in found if each), 1)
         return ends
 
-    def accounts(self, columns: Sequence[str] = FILE_KEY) -> pa.Table:
+    def accounts(self, columns: Sequence[str] = FILE_KEY, key_range: KeyRange = ALL) -> pa.Table:
         """Return the accounts of all files, with some columns: see `combine_accounts`.
 
         Raises
@@ -205,11 +210,13 @@ class Scan:
             If a file can't be read.
         """
         return combine_accounts(
-            find_accounts(rows) for file in self.files for rows in self.rows(file, columns)
+            find_accounts(rows)
+            for file in self.files
+            for rows in self.rows(file, columns, key_range)
         )
 
     def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
-        """Return the rows as a table, of all accounts or of a slice.
+        """Return the rows and openings as a table, of all accounts or of a slice.
 
         Raises
         ------
@@ -221,8 +228,13 @@ class Scan:
             found = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
             return list(sort_parts(found))
 
-        table = merge([*itertools.chain(*self.each(read))])
+        before = replace(self, files=self.openings, openings=())
+        held = before.each(lambda some: some.accounts(COLUMNS, key_range))
+        openings = combine_accounts(held).select(COLUMNS)
+        table = merge([*sort_parts([openings]), *itertools.chain(*self.each(read))])
         note_evidence(table, self.evidence)
+        if self.start is not None:
+            table.attrs[ATTRS_KEY][START_KEY] = iso_text(self.start)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
@@ -286,7 +298,7 @@ def check_columns(columns: Sequence[str]) -> None:
 
 def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     """Return the rows of a scan as a table: see `Archive.read`."""
-    if set(columns) == set(COLUMNS):
+    if scan.openings or set(columns) == set(COLUMNS):
         return scan.read()[list(columns)]
     batches = scan.each(lambda some: list(some.iter_batches(columns)))
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
@@ -437,15 +449,29 @@ class Snapshot:
         return [held, *self.files(held.stop, end)] if held else self.files(end=end)
 
     def scan(
-        self, filters: Filters, start: Instant | None, end: Instant | None, *, partial: bool
+        self,
+        filters: Filters = Filters(),  # noqa: B008 - frozen
+        start: Instant | None = None,
+        end: Instant | None = None,
+        *,
+        opening: bool = False,
+        partial: bool = True,
     ) -> Scan:
-        """Return a scan of this state: see `Archive.scan`."""
+        """Return a scan of this state: see `Archive.read`."""
         self.manifest.query.check_holds(filters)
-        span = self.interval(start, end, partial=partial)
+        begin, stop = self.interval(start, end, partial=partial)
         evidence = self.evidence.narrow(filters)
         if not partial:
-            self.check_complete(*span, evidence)
-        return Scan(self.store, filters, tuple(self.files(*span)), evidence.within(*span))
+            self.check_complete(begin, stop, evidence)
+        return Scan(
+            self.store,
+            filters,
+            tuple(self.files(begin, stop)),
+            # What is not known before `start` says which openings may have changed since.
+            evidence.within(EVER[0] if opening else begin, stop),
+            begin if evidence.answers else None,
+            tuple(self.files_since(begin, begin)) if opening else (),
+        )
 
     def interval(self, start: Instant | None, end: Instant | None, *, partial: bool) -> Span:
         """Return an interval in microseconds; by default from the first complete one to the last.
@@ -500,64 +526,60 @@ class Snapshot:
         partial: bool = False,
     ) -> pd.DataFrame:
         """Return balance changes as a table: see `Archive.read`."""
-        table = read_frame(self.scan(filters, start, end, partial=partial), columns)
-        if not opening or {*columns} != {*COLUMNS}:
-            return table
-        begin, stop = self.interval(start, end, partial=partial)
-        seen = combine_accounts(self._look(filters, self.files_since(begin, begin), COLUMNS))
-        rows = pa.concat_tables([canonical(seen.select(COLUMNS)), to_arrow(table)])
-        opened = frame_of(canonical(rows))
-        note_evidence(opened, self.evidence.narrow(filters).within(EVER[0], stop))
-        opened.attrs[ATTRS_KEY][START_KEY] = iso_text(begin)
-        note_rows(opened)
-        return opened
+        scan = self.scan(filters, start, end, opening=opening, partial=partial)
+        return read_frame(scan, columns)
 
-    def balance_at(self, filters: Filters, when: Instant, *, partial: bool) -> pd.DataFrame:
-        """Return the balance of every account at an instant: see `Archive.balance_at`."""
-        self.manifest.query.check_holds(filters)
-        moment, evidence = to_microseconds(when), self.evidence.narrow(filters)
-        if not partial:
-            first, _ = evidence.complete_bounds
-            self.check_complete(min(first, moment), self.until(moment), evidence)
-        seen = combine_accounts(self._look(filters, self.files_since(moment, moment + 1), COLUMNS))
-        # Each account's last row is enough.
-        table = frame_of(canonical(seen.select(COLUMNS)))
-        note_evidence(table, evidence)
-        return held_at(table, when)
+    def last_rows(self, filters: Filters, moment: int) -> pa.Table:
+        """Return of each account the last row up to a moment."""
+        files = self.files_since(moment, moment + 1)
+        return combine_accounts(self._look(filters, files, COLUMNS)).select(COLUMNS)
 
     def until(self, moment: int) -> int:
         """Return the end of the time in which rows must be known for the balances at a moment."""
         # A row at that instant counts, unless a node's answer ends there.
         return moment + (moment not in {end for _, end in self.evidence.reached})
 
-    def accounts(self, filters: Filters, *, partial: bool) -> pd.DataFrame:
-        """Return the accounts: see `Archive.accounts`."""
-        self.manifest.query.check_holds(filters)
-        span = self.interval(None, None, partial=partial)
-        if not partial:
-            self.check_complete(*span, self.evidence.narrow(filters))
-        files, held = self.files(*span), self.checkpoint(span[1])
-        since = held.stop if held else span[0]
-        later = [file for file in files if file.stop > since]
-        earlier = files[: len(files) - len(later)]
-        # The checkpoint holds the balances before it; their rows are counted in earlier files.
-        parts = self._look(filters, earlier, [*FILE_KEY, "timestamp"])
-        parts += map(uncounted, self._look(filters, [held] if held else [], COLUMNS))
-        seen = combine_accounts([*parts, *self._look(filters, later, COLUMNS)])
-        return _frame(seen.filter(pc.greater(seen["rows"], 0)), self.known_since(span[1]))
-
     def count_accounts(self) -> int:
         """Return the number of accounts with a row."""
-        return int(self._keys().num_rows)
-
-    def ids(self) -> dict[str, set[str]]:
-        """Return the ids of all accounts, by column."""
-        accounts = self._keys()
-        return {name: {*accounts[name].to_pylist()} for name in ACCOUNT_KEY}
-
-    def _keys(self) -> pa.Table:
         files = self.files_since(EVER[1], EVER[1])
-        return combine_accounts(self._look(Filters(), files, FILE_KEY))
+        return int(combine_accounts(self._look(Filters(), files, FILE_KEY)).num_rows)
+
+    def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:  # noqa: B008 - frozen
+        """Return the ids of the accounts that filters select, by column."""
+        scan = Scan(self.store, filters, tuple(self.files_since(EVER[1], EVER[1])), Evidence())
+
+        def look(some: Scan) -> dict[str, set[str]]:
+            found: dict[str, set[str]] = {name: set() for name in ACCOUNT_KEY}
+            for file in some.files:
+                for rows in some.rows(file, FILE_KEY):
+                    for name, ids in found.items():
+                        ids.update(rows[name].unique().to_pylist())
+            return found
+
+        parts = scan.each(look)
+        return {name: set().union(*(part[name] for part in parts)) for name in ACCOUNT_KEY}
+
+    def find(self, narrowed: Filters, **filters: Any) -> Filters:  # noqa: ANN401 - of make_filters
+        """Return filters for the accounts that these and earlier ones select: see `Archive.select`.
+
+        Raises
+        ------
+        ValueError
+            If a filter stands for nothing that there is.
+        ArchiveError
+            If the archive is bound to other accounts.
+        """
+        ids = self.ids(narrowed)
+        wanted = make_filters(**filters, ids=lambda: ids)
+        self.manifest.query.check_holds(wanted)
+        for name, values in wanted.allowed().items():
+            if lacking := [value for value in values if value not in ids[name]]:
+                word = name.removesuffix("_id").replace("_", " ")
+                there = list_text(sorted(ids[name] - {NO_MARKET}), _NAMED) or "none"
+                raise ValueError(f"no row has the {word} {lacking[0]!r}; there is {there}")
+        both = narrowed.intersection(wanted)
+        assert both is not None  # noqa: S101 - each id that is wanted is among the narrowed ones
+        return both
 
     def _look(
         self, filters: Filters, files: Sequence[File], columns: Sequence[str]
@@ -606,15 +628,3 @@ def with_snapshot(store: Store, read: Callable[[Snapshot], T]) -> T:
         with contextlib.suppress(SnapshotGoneError):
             return read(read_snapshot(store))
     return read(read_snapshot(store))
-
-
-def _frame(seen: pa.Table, since: int) -> pd.DataFrame:
-    frame = frame_of(canonical(seen.select(COLUMNS), sort=False))
-    is_known = times_of(seen) >= since
-    frame = frame.assign(
-        first_seen=to_times(seen["first"].to_numpy()),
-        rows=seen["rows"].to_numpy(),
-        balance=frame["balance"].where(is_known),
-    ).rename(columns={"timestamp": "last_seen"})
-    names = [*ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]
-    return frame[names].sort_values(list(ACCOUNT_KEY), ignore_index=True)

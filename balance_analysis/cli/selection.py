@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import errno
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.analysis.history import History
+    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.archives import Archive
     from balance_analysis.filters import Filters
     from balance_analysis.names import Names
@@ -154,25 +155,28 @@ class Selection(options.AccountOptions):
         return ba.read_parquet(self.file, **self.names.keywords())
 
     def _read_archive(self, messages: Messages) -> History:
-        from balance_analysis.archive.snapshot import with_snapshot
-
-        archive = ba.Archive(self.file)
-        return with_snapshot(archive.store, lambda now: self._read_rows(archive.at(now), messages))
-
-    def _read_rows(self, archive: ba.Archive, messages: Messages) -> History:
         from balance_analysis.analysis.history import open_history
+        from balance_analysis.archive.snapshot import with_snapshot
+        from balance_analysis.names import note_names
+        from balance_analysis.schema import ATTRS_KEY
+
+        store = ba.Archive(self.file).store
+        table = with_snapshot(store, lambda now: self._read_rows(now, messages))
+        table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
+        return open_history(table)
+
+    def _read_rows(self, snapshot: Snapshot, messages: Messages) -> pd.DataFrame:
         from balance_analysis.archive.snapshot import TAKE
 
-        how = {**self.bounds, **asdict(self.filters), **self.names.keywords(), "opening": True}
+        how = {**self.bounds, "opening": True}
         try:
-            table = archive.read(**how)
+            return snapshot.read(self.filters, **how)
         except IncompleteError as error:
             if not self.partial:
                 raise
             said = str(error).removesuffix(f"; {TAKE}")
             messages.say(f"Incomplete, as --partial allows: {said}")
-            table = archive.read(**how, partial=True)
-        return open_history(table)
+            return snapshot.read(self.filters, **how, partial=True)
 
     def _missing(self, found: pd.DataFrame) -> str:
         """Return which of the filters left no account, in words; nothing where none is so."""
@@ -202,9 +206,17 @@ class Selection(options.AccountOptions):
     def _accounts(self, *, before: dt.datetime | None = None) -> pd.DataFrame:
         """Return the accounts that have a row, before a moment if that is given."""
         if self.is_archive:
-            archive = ba.Archive(self.file)
-            end = archive.coverage()["end"].max() if before is None else before
-            return archive.balance_at(end, partial=True)[ba.ACCOUNT_KEY]
+            from balance_analysis.archive.snapshot import with_snapshot
+            from balance_analysis.filters import Filters
+            from balance_analysis.frame import frame_of
+            from balance_analysis.rows import canonical
+            from balance_analysis.schema import to_microseconds
+            from balance_analysis.spans import EVER
+
+            last = EVER[1] if before is None else to_microseconds(before) - 1
+            store = ba.Archive(self.file).store
+            rows = with_snapshot(store, lambda now: now.last_rows(Filters(), last))
+            return frame_of(canonical(rows))[ba.ACCOUNT_KEY]
         table = self._table()
         rows = table if before is None else table[table["timestamp"] < before]
         return rows[ba.ACCOUNT_KEY].drop_duplicates()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast, get_args
 
 from typer import Option
 
@@ -30,7 +30,6 @@ from balance_analysis.text import count_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from balance_analysis.archive.snapshot import Snapshot
     from balance_analysis.names import Names
 
 
@@ -170,39 +169,22 @@ def compare(
     A printed table is 80 characters wide, with amounts in whole units of known assets. Its last
     line counts what is new, gone, changed, the same and unknown.
     """
-    from balance_analysis.analysis.history import open_history
-
     if len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
     selection, form = Selection(file=file, partial=partial, **asdict(filters)), listing.chosen(file)
     if selection.is_archive:
-        held = open_history(_held_at(ba.Archive(file), at, **filters.named(), partial=partial))
+        archive = ba.Archive(file).select(**filters.named())
+        archive.scan(end=max(at), partial=partial)  # raises where rows may be missing
+        found = ba.compare(archive, (at[0], at[1]), by=options.columns_of(by))
     else:
-        held = selection.read(messages, into=listing.output)
-    found = ba.compare(held, (at[0], at[1]), by=options.columns_of(by))
+        history = selection.read(messages, into=listing.output)
+        found = ba.compare(history, (at[0], at[1]), by=options.columns_of(by))
     listing.show(
         found, COMPARISON, form, messages, selection.names, what="row" if by else "account"
     )
     if form == "table":
         counts = found["state"].value_counts(sort=False)
         echo(", ".join(f"{count:,} {state}" for state, count in counts.items()))
-
-
-def _held_at(archive: ba.Archive, at: Sequence[str], **how: Any) -> pd.DataFrame:  # noqa: ANN401 - filters
-    """Return the rows that set the balances at some moments, with what the archive knows."""
-    import pandas as pd
-
-    from balance_analysis.archive.snapshot import with_snapshot
-    from balance_analysis.known import note_evidence
-
-    def read(snapshot: Snapshot) -> pd.DataFrame:
-        held = [archive.at(snapshot).balance_at(each, **how) for each in at]
-        rows = pd.concat(held).dropna(subset="balance").rename(columns={"since": "timestamp"})
-        rows.attrs = {**held[0].attrs}
-        note_evidence(rows, snapshot.evidence)
-        return rows
-
-    return with_snapshot(archive.store, read)
 
 
 @command()
@@ -217,12 +199,12 @@ def accounts(
 
     A printed table is 80 characters wide, with amounts in whole units of known assets.
     """
-    from balance_analysis.archive.sidecars import read_archive_names
-
-    held = options.archive_at(archive)
-    form = listing.chosen(archive)
-    names = filters.with_given(read_archive_names(held.store))
-    found = held.accounts(partial=partial, **{**filters.named(), **names.keywords()})
+    held, form = options.archive_at(archive), listing.chosen(archive)
+    names = filters.with_given(held.names())
+    chosen = held.select(**{**filters.named(), **names.keywords()})
+    chosen.scan(partial=partial)  # raises where rows may be missing
+    found = ba.summarize_accounts(chosen).rename(columns={"closing": "balance"})
+    found = found[[*ba.ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]]
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
 
@@ -240,7 +222,8 @@ def explain(
     The options must name one account.
     """
     held = options.archive_at(archive)
-    found = held.accounts(partial=True, **accounts.named())
+    ids = held.select(**accounts.named()).read(columns=ba.ACCOUNT_KEY, partial=True)
+    found = ids.drop_duplicates()
     if found.empty:
         raise ValueError(f"{archive} has no such account")
     if len(found) > 1:

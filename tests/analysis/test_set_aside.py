@@ -176,7 +176,7 @@ def test_an_archive_explains_what_its_table_knows(tmp_path, account, moment):
         writer.commit(month, arrow_from(table_of(rows)), table_evidence(table))
     when = from_microseconds(moment)
     known = at(table, moment)
-    found = archive.balance_at(when, partial=True)
+    found = ba.balance_at(archive, when)
     levels = [None if pd.isna(x) else int(x) for x in found["balance"]]
     keys = found[list(ba.ACCOUNT_KEY)].astype("str").itertuples(index=False, name=None)
     assert dict(zip(keys, levels, strict=True)) == known

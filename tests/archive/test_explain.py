@@ -61,7 +61,7 @@ def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folde
             for x in pq.ParquetFile(folder / row.file).read().to_pylist()
         )
 
-    known = archive.balance_at(at, partial=True)
+    known = ba.balance_at(archive, at)
     own = known[(known[ba.ACCOUNT_KEY].astype(str) == [*account]).all(axis=1)]
     balance = own["balance"].iloc[0] if len(own) else pd.NA
     assert found.balance == (None if pd.isna(balance) else int(balance))
@@ -94,7 +94,7 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
     found = archive.explain(dict(zip(ba.ACCOUNT_KEY, row.account, strict=True)), at=at)
     assert found.balance == int(row.balance)
 
-    accounts = archive.accounts()[ba.ACCOUNT_KEY]
+    accounts = ba.summarize_accounts(archive)[ba.ACCOUNT_KEY]
     held = {*accounts.itertuples(index=False, name=None)}
     strangers = {*product(*(accounts[name].unique() for name in ba.ACCOUNT_KEY))} - held
     nobody = archive.explain(min(strangers), at=at)
@@ -119,7 +119,7 @@ def test_a_command_explains_the_account_that_its_options_name(folder):
 def test_a_command_explains_one_account_alone(folder):
     moment = ("--at", "2023-04-05")
     nobody = fails("explain", folder, "--party", "f" * 64, *moment, code=2, folder=folder)
-    assert "no such account" in nobody
+    assert "no row has the party" in nobody
     several = fails("explain", folder, "--asset", ROWS[0].asset_id, *moment, code=2, folder=folder)
     assert "such accounts: name one by --asset, --account-type, --party and --market" in several
 

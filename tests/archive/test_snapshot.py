@@ -39,12 +39,12 @@ def told(frame):
 READS = {
     "read": lambda archive: told(archive.read(**WIDE)),
     "some columns": lambda archive: told(archive.read(columns=["balance", "timestamp"], **WIDE)),
-    "balance_at": lambda archive: told(archive.balance_at("2023-04-20", partial=True)),
-    "opening_balances": lambda archive: told(
-        archive.opening_balances(at="2023-03-20", partial=True)
+    "openings": lambda archive: told(
+        archive.read(start="2023-03-20", end="2023-04-02", opening=True, partial=True)
     ),
-    "accounts": lambda archive: told(archive.accounts(partial=True)),
-    "parties": lambda archive: told(archive.parties(partial=True)),
+    "balance_at": lambda archive: told(ba.balance_at(archive, "2023-04-20")),
+    "summaries": lambda archive: told(ba.summarize_accounts(archive)),
+    "flows": lambda archive: told(ba.flows(archive, by="asset_id")),
     "coverage": lambda archive: told(archive.coverage()),
     "status": lambda archive: attrgetter(*FIELDS)(archive.status()),
 }
@@ -200,7 +200,7 @@ def test_a_state_that_only_grew_is_never_gone(history, tmp_path):
 def test_views_in_sql_are_of_the_state_in_which_they_were_made(history, tmp_path):
     states, _ = history
     put(tmp_path / "a", states[0])
-    rows = ba.Archive(tmp_path / "a").accounts(partial=True)["rows"]
+    rows = ba.summarize_accounts(ba.Archive(tmp_path / "a"))["rows"]
     connection = ba.Archive(tmp_path / "a").connect()
     put(tmp_path / "a", states[-1])
     found = connection.sql("select sum(rows), (select count(*) from changes) from accounts")

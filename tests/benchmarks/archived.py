@@ -58,11 +58,11 @@ def make_archive(folder: Path, rows: int, accounts: int) -> str:
 
 
 def read_party(folder: Path, party: str) -> int:
-    return len(ba.Archive(folder / ARCHIVE).read(party_ids=[party]))
+    return len(ba.Archive(folder / ARCHIVE).select(party_ids=[party]).read())
 
 
 def read_party_of_store(address: Path, party: str) -> int:
-    return len(ba.Archive(address.read_text(encoding="ascii")).read(party_ids=[party]))
+    return len(ba.Archive(address.read_text(encoding="ascii")).select(party_ids=[party]).read())
 
 
 def read_party_with_dataset(folder: Path, party: str) -> int:
@@ -94,7 +94,7 @@ def confirm_whole(folder: Path, _: str) -> int:
 
 def explain_balance(folder: Path, party: str) -> int:
     archive = ba.Archive(folder / ARCHIVE)
-    account = archive.balance_at(WHEN, party_ids=[party]).iloc[0]
+    account = ba.balance_at(archive.select(party_ids=[party]), WHEN).iloc[0]
     return archive.explain(account, at=WHEN).balance
 
 
@@ -117,7 +117,7 @@ def read_party_with_pandas_filters(folder: Path, party: str) -> int:
 
 
 def total_at(folder: Path, _: str) -> int:
-    held = ba.Archive(folder / ARCHIVE).balance_at(WHEN)
+    held = ba.balance_at(ba.Archive(folder / ARCHIVE), WHEN)
     return sum(map(int, held[BALANCE].dropna()))
 
 
@@ -129,7 +129,7 @@ def total_at_by_full_scan(folder: Path, _: str) -> int:
 
 
 def list_accounts(folder: Path, _: str) -> int:
-    return int(ba.Archive(folder / ARCHIVE).accounts()["rows"].sum())
+    return int(ba.summarize_accounts(ba.Archive(folder / ARCHIVE))["rows"].sum())
 
 
 WORKS: Final[dict[str, Callable[[Path, str], int]]] = {

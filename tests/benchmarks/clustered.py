@@ -19,7 +19,6 @@ import pandas as pd
 import pyarrow as pa
 
 import balance_analysis as ba
-from balance_analysis import cluster
 from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.store import Store
@@ -34,9 +33,9 @@ LIMIT: Final = "2GB"
 STRETCH: Final = 10
 """How many days of rows are made at once."""
 
-WORKS: Final[dict[str, tuple[Callable[..., Any], Callable[..., Any], dict[str, Any]]]] = {
-    "totals an hour": (cluster.totals, ba.totals, {"freq": "1h"}),
-    "averages a day": (cluster.time_weighted_average, ba.time_weighted_average, {"freq": "1D"}),
+WORKS: Final[dict[str, tuple[Callable[..., Any], dict[str, Any]]]] = {
+    "totals an hour": (ba.totals, {"freq": "1h"}),
+    "averages a day": (ba.time_weighted_average, {"freq": "1D"}),
 }
 
 
@@ -87,11 +86,11 @@ def _warm() -> None:
 
 def run(work: str, folder: str, workers: int) -> dict[str, Any]:
     """Do one work and return what it cost."""
-    sliced, whole, how = WORKS[work]
+    function, how = WORKS[work]
     archive = ba.Archive(folder)
     if not workers:
         began = time.perf_counter()
-        found = whole(archive.read(), **how)
+        found = function(archive.read(), **how)
         seconds = time.perf_counter() - began
         return {"seconds": seconds, "peak": peak(), "found": summary_of(found)}
     from distributed import Client, LocalCluster  # noqa: PLC0415 - not for the others
@@ -108,7 +107,7 @@ def run(work: str, folder: str, workers: int) -> dict[str, Any]:
         client.wait_for_workers(workers)
         client.run(_warm)
         began = time.perf_counter()
-        found = sliced(archive, **how, client=client)
+        found = function(archive, **how)
         seconds = time.perf_counter() - began
         peaks = client.run(peak).values()
     return {"seconds": seconds, "peak": max(peaks), "found": summary_of(found)}

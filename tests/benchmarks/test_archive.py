@@ -83,7 +83,7 @@ def test_a_reader_takes_some_time(group, name, work, large_archive, report):
     if group in {ACCOUNTS_OF, READ}:
         assert found == str(ROWS)
     if group == PARTY:
-        assert found == str(len(ba.Archive(folder / ARCHIVE).read(party_ids=[party])))
+        assert found == str(len(ba.Archive(folder / ARCHIVE).select(party_ids=[party]).read()))
     report.add(group, name, cost)
 
 

@@ -24,7 +24,7 @@ WORKS = {
 }
 READS = {
     "rows of the archive": lambda archive, end: archive.read(end=end),
-    "balances at an instant": lambda archive, end: archive.balance_at(end),
+    "balances at an instant": ba.balance_at,
 }
 
 

@@ -109,7 +109,7 @@ def test_the_first_page_of_a_day_takes_some_time(client, tell):
 
 @pytest.mark.parametrize("size", [1000, PAGE])
 def test_a_page_of_one_party_takes_some_time(size, archive, client, tell):
-    accounts = ba.Archive(archive).accounts()
+    accounts = ba.summarize_accounts(ba.Archive(archive))
     rows = accounts.groupby("party_id", observed=True)["rows"].sum()
     parties = rows.sort_values(ascending=False).index
     # Of middling activity: a page of 5,000 rows is all that they have.

@@ -331,7 +331,7 @@ def test_hovering_tells_exact_balances_and_how_they_are_known(open_page, demo):
     moment, [row, *_] = readout(page)
     party_id = page.locator("#readout .link").first.get_attribute("title")
     with ba.demo.sample_archive() as archive:
-        account = archive.balance_at(moment.replace(" ", "T"), party_ids=party_id)
+        account = ba.balance_at(archive.select(party_ids=party_id), moment.replace(" ", "T"))
     held = account[account["asset_id"].str.startswith("7c65")]["balance"].iloc[0]
     assert amounts([row[0]]) == [Decimal(int(held)).scaleb(-18)]
     page.mouse.move(box["x"] + 2, box["y"] + 50)
@@ -489,7 +489,7 @@ def test_hovering_over_thinned_steps_tells_the_very_row_at_that_time(open_page, 
         page.locator("#readout .n", has_text="…").wait_for(state="detached")
         page.locator("#readout .how", has_text=re.compile("since|changed")).wait_for()
         moment, [(balance, how)] = readout(page)
-        held = archive.balance_at(moment.replace(" ", "T")).iloc[0]
+        held = ba.balance_at(archive, moment.replace(" ", "T")).iloc[0]
         assert amounts([balance]) == [int(held["balance"])]
         since = f"{held['since']:%Y-%m-%d %H:%M:%S}"
         assert how == ("changed then" if since == moment else f"since {since}")
@@ -831,7 +831,7 @@ def tiles(page, box):
 def test_an_asset_and_its_accounts_are_told_at_a_glance(open_page, demo):
     page = open_page(f"{demo}{GOV}&range=1W&digits=all")
     with ba.demo.sample_archive() as archive:
-        rows = archive.read(asset_id="tGOV")
+        rows = archive.select(asset_id="tGOV").read()
     flows = ba.flows(rows, freq=None, by="asset_id", start="2023-04-24", end="2023-05-01").iloc[0]
     found = tiles(page, "#headline")
     held = ba.holders(rows, "2023-04-30T23:59:59.999999Z", by="party_id")

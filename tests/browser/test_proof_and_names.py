@@ -158,7 +158,7 @@ def test_what_is_copied_is_whole(open_page, archive, named):
     assert head[:5] == [*ba.ACCOUNT_KEY, "balance"]
     asset = rows[0][0]
     held = ba.holders(
-        archive.read(partial=True, asset_id=f"id:{asset}"), from_microseconds(END - 1)
+        archive.select(asset_id=f"id:{asset}").read(partial=True), from_microseconds(END - 1)
     )
     assert {row[2] for row in rows} == {*held["party_id"]}
     assert len(rows) == len(held)

@@ -44,7 +44,8 @@ def lines(result):
 
 
 def accounts_of(archive):
-    found = ba.Archive(archive).accounts(partial=True)
+    found = ba.summarize_accounts(ba.Archive(archive)).rename(columns={"closing": "balance"})
+    found = found[[*ba.ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]]
     return found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -87,9 +88,8 @@ def test_balances_stand_in_whole_units_where_assets_are_known(tmp_path):
     with demo.serve_sample() as url, ba.Client(url) as client:
         ba.export(client, ba.Archive(folder), start="2023-04-01", end="2023-04-03")
     told = lines(run("accounts", folder, "--asset-id", "tUSD", "--assets", ASSETS, "--limit", "1"))
-    (held,) = (
-        ba.Archive(folder).accounts(asset_id="tUSD", assets=ASSETS).nlargest(1, "rows")["balance"]
-    )
+    chosen = ba.Archive(folder).select(asset_id="tUSD", assets=ASSETS)
+    (held,) = ba.summarize_accounts(chosen).nlargest(1, "rows")["closing"]
     assert told[1].startswith("tUSD ")
     assert f"{int(held) / 10**6:,.2f}" in told[1].split()
 

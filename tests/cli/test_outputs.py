@@ -237,7 +237,7 @@ def test_the_library_writes_nothing_into_an_archive(archive, node):
             lambda: ba.write_network_limits(limits, archive / "limits.json"),
             lambda: ba.write_report(table, archive / "report.html"),
             lambda: ba.load_to_parquet(client, archive / "changes.parquet"),
-            lambda: ba.cluster.series(ba.Archive(archive), to=archive / "series.parquet"),
+            lambda: ba.over_accounts(ba.deltas, ba.Archive(archive), to=archive / "series.parquet"),
             lambda: demo.run_demo(archive, say=print),
             lambda: demo.run_demo(archive / "changes" / "demo", say=print),
         ):

@@ -76,7 +76,7 @@ def test_two_moments_of_a_file_and_of_an_archive_compare_as_in_the_library(by, s
 
 
 def test_a_comparison_in_a_file_has_the_names_that_are_given(sources, tmp_path):
-    party = ba.Archive(sources[0]).accounts()["party_id"].mode()[0]
+    party = ba.summarize_accounts(ba.Archive(sources[0]))["party_id"].mode()[0]
     (tmp_path / "names.csv").write_text(f"id,label\n{party},Alice\n")
     at = ("--at", moment(BEGIN + DAY).isoformat(), "--at", moment(END - DAY // 2).isoformat())
     names = ("--labels", tmp_path / "names.csv", "--party", "Alice")

@@ -88,7 +88,7 @@ def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, ar
     assert not hidden or rows.pop().startswith("... without asset_id, market_id, balance; --wide")
     assert max(map(len, [header, *rows])) <= width
     told = [Decimal(line.split()[-1]).scaleb(18) for line in rows]
-    held = ba.Archive(archive).read(asset_id="tGOV")["balance"]
+    held = ba.Archive(archive).select(asset_id="tGOV").read()["balance"]
     assert sorted(told) == sorted(held)
     assert len(run(*query).stdout.splitlines()[0]) > 100
 

@@ -41,7 +41,7 @@ def displayed():
     """As in a notebook: figures are shown as pictures, and what pandas is told stays inside.
 
     The block gets a list, to which each figure that is shown is added, as a PNG. A cluster's
-    workers are threads: tests/cluster has processes.
+    workers are threads: tests/scale has processes.
     """
     shown, before, show = [], plt.get_backend(), plt.show
     cluster = distributed.LocalCluster

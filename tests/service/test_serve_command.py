@@ -173,7 +173,7 @@ def test_exploring_serves_on_a_free_or_given_port_and_opens_the_browser_there(
 
 def test_the_page_to_explore_takes_own_names(folder, tmp_path, monkeypatch):
     names, found = tmp_path / "names.csv", []
-    (party, *_) = ba.Archive(folder).accounts()["party_id"]
+    (party, *_) = ba.summarize_accounts(ba.Archive(folder))["party_id"]
     names.write_text(f"id,label\n{party},Alice & Co\n")
 
     def ask(app, **_):

@@ -106,7 +106,9 @@ class Library:
     """The same of the library, of all rows up to a moment."""
 
     def __init__(self, archive, asset, end):
-        self.rows = archive.read(asset_id=f"id:{asset}", end=from_microseconds(end), partial=True)
+        self.rows = archive.select(asset_id=f"id:{asset}").read(
+            end=from_microseconds(end), partial=True
+        )
 
     def of(self, account):
         picked = self.rows[list(ba.ACCOUNT_KEY)].astype("str") == list(account)
@@ -129,7 +131,7 @@ def check_archive(archive, service, seed):
     ]
     assert about["gaps"] == merged(gaps)
     check(page("notes")["coverage"], coverage)
-    accounts = archive.accounts(partial=True)
+    accounts = ba.summarize_accounts(archive)
     for party in rng.sample(PARTIES, 2):
         check_party(archive, page, party, ranges(rng, *bounds))
     for account in accounts.sample(min(len(accounts), 2), random_state=seed).itertuples():
@@ -143,7 +145,7 @@ def check_archive(archive, service, seed):
 
 def check_party(archive, page, party, span):
     bounds = {name: from_microseconds(at) for name, at in zip(("start", "end"), span, strict=True)}
-    rows = archive.read(party_ids=party, end=bounds["end"], partial=True)
+    rows = archive.select(party_ids=party).read(end=bounds["end"], partial=True)
     found = page("party", party=party, start=span[0], end=span[1])
     assert found["untold"] == {}
     check(found["totals"], ba.summarize_parties(rows, **bounds))
@@ -199,7 +201,9 @@ def check_holders(archive, page, asset, about, rng):
     for at in (None, rng.randrange(first, last), rng.choice((last, last + 40 * DAY, first))):
         found = page("holders", asset=asset, at=at)
         when = from_microseconds(last - 1 if at is None else at)
-        rows = archive.read(asset_id=f"id:{asset}", end=when + pd.Timedelta("1us"), partial=True)
+        rows = archive.select(asset_id=f"id:{asset}").read(
+            end=when + pd.Timedelta("1us"), partial=True
+        )
         shares = ba.holders(rows, when)
         expected = dict(
             zip(
@@ -211,12 +215,13 @@ def check_holders(archive, page, asset, about, rng):
         assert {row[0]: (row[1], row[2]) for row in found["holders"]["rows"]} == expected
         level = {"asset_id": pd.Categorical([asset]), **levels_of(rows, [when])}
         check(found["level"], pd.DataFrame(level))
-        held = archive.balance_at(when, asset_id=f"id:{asset}", partial=True)
+        held = ba.balance_at(rows, when)
         assert dict(zip(keys_of(held), told(held, "balance"), strict=True)) == {
             key: level for key, (level, _) in expected.items()
         }
     listed = page("accounts", asset=asset)["accounts"]["rows"]
-    held = archive.balance_at(from_microseconds(last - 1), asset_id=f"id:{asset}", partial=True)
+    chosen = archive.select(asset_id=f"id:{asset}")
+    held = ba.balance_at(chosen, from_microseconds(last - 1))
     assert dict(listed) == dict(zip(keys_of(held), told(held, "balance"), strict=True))
 
 

@@ -169,7 +169,7 @@ def of_one_party(request, held, node, tmp_path):
         with ba.Client(node.url) as client:
             table = ba.load_balance_changes(client, **bounds, party_ids=[party])
     elif request.param == "read":
-        table = held.archive.read(party_ids=[party])
+        table = held.archive.select(party_ids=[party]).read()
     else:
         table = held.read()
         table = table[table["party_id"] == party]

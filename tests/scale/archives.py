@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from balance_analysis.evidence import SetAside
+
 ASKED_AT = "2023-07-01T00:00:00+00:00"
 
 
@@ -32,10 +34,14 @@ def write_archive(
     table: pd.DataFrame,
     partition: str = "day",
     unproven: tuple[float, float] = (0, 0),
+    bad: tuple[SetAside, ...] = (),
+    *,
+    from_first_block: bool = False,
 ) -> Archive:
     """Write a table as an archive that covers it, and a little more than that, to a new folder.
 
-    `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete.
+    `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete; `bad`
+    are rows that were set aside.
     """
     writer = begin(folder, partition)
     rows = arrow_from(table)
@@ -55,18 +61,17 @@ def write_archive(
     for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True):
         if span[0] < span[1]:
             evidence |= answered(span, "made", ASKED_AT, reached=is_proven)
+    evidence = replace(evidence, set_aside=bad, from_first_block=from_first_block)
     writer.amend(replace(writer.manifest, evidence=evidence, files=files))
     return Archive(folder)
 
 
 @contextmanager
-def archive_of(
-    table: pd.DataFrame, partition: str = "day", unproven: tuple[float, float] = (0, 0)
-) -> Iterator[Archive]:
+def archive_of(table: pd.DataFrame, *how: object, **also: bool) -> Iterator[Archive]:
     """Give an archive of a table, which ends with the context."""
     folder = Path(tempfile.mkdtemp())
     try:
-        yield write_archive(folder, table, partition, unproven)
+        yield write_archive(folder, table, *how, **also)
     finally:
         shutil.rmtree(folder)
 

@@ -14,7 +14,7 @@ from balance_analysis import ACCOUNT_KEY
 from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, cut
 from balance_analysis.archive.snapshot import Scan
 from tests.analysis.tables import HOUR, many_rows, table_of
-from tests.cluster.archives import write_archive
+from tests.scale.archives import write_archive
 
 ids = st.tuples(*[st.text("ab\U0010ffff", max_size=3)] * len(FILE_KEY))
 counted = st.dictionaries(ids, st.integers(1, 50), max_size=40)
@@ -24,8 +24,16 @@ def counts_of(numbers):
     """Return {account: rows} as `Scan.accounts` does."""
     keys = sorted(numbers)
     columns = {name: [key[place] for key in keys] for place, name in enumerate(FILE_KEY)}
-    schema = pa.schema([*((name, pa.string()) for name in FILE_KEY), ("rows", pa.int64())])
-    return pa.table({**columns, "rows": [numbers[key] for key in keys]}, schema)
+    ids = pa.dictionary(pa.int32(), pa.string())
+    texts = {
+        name: pa.DictionaryArray.from_arrays(
+            pa.array([sorted({*own}).index(one) for one in own], pa.int32()),
+            pa.array(sorted({*own}), pa.string()),
+        )
+        for name, own in columns.items()
+    }
+    schema = pa.schema([*((name, ids) for name in FILE_KEY), ("rows", pa.int64())])
+    return pa.table({**texts, "rows": [numbers[key] for key in keys]}, schema)
 
 
 @given(counted, st.integers(1, 80), st.integers(1, 10))
@@ -34,20 +42,23 @@ def test_slices_are_all_accounts_and_none_is_too_large(numbers, rows, accounts):
     lows = [part.low for part in slices]
     assert lows == sorted(set(lows))
     assert [part.high for part in slices] == [*lows[1:], None]
-    own = [[] for _ in slices]
+    own = [{} for _ in slices]
     for key in sorted(numbers):
-        part = bisect_right(lows, key) - 1
-        own[part].append(key)
-    for keys in own:
-        # An account is never split: the one that an edge falls into stands behind it, whole.
-        others = keys[1:]
+        place = bisect_right(lows, key) - 1
+        own[place].setdefault(key[:2], []).append(key)
+    # What a party has of one asset is never split.
+    owners = [owner for part in own for owner in part]
+    assert len(owners) == len(set(owners))
+    for part in own:
+        # The first is the one that an edge falls into: it stands behind it, whole.
+        others = [key for keys in [*part.values()][1:] for key in keys]
         assert sum(numbers[key] for key in others) <= rows
         assert len(others) <= accounts
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(950, 1), (310, 3), (230, 4), (200, 8), (95, 12)])
 def test_the_last_round_keeps_two_or_four_workers_busy(rows, parts):
-    numbers = {("p", "a", "t", f"{place:04}"): 1 for place in range(900)}
+    numbers = {(f"{place:04}", "a", "t", ""): 1 for place in range(900)}
     assert len(cut(counts_of(numbers), rows=rows, accounts=float("inf"))) == parts
 
 

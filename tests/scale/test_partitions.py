@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.analysis.tables import DAY, HOUR, START, books, many_rows, records, table_of
-from tests.cluster.archives import archive_of, assert_same, write_archive
 from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE, empty_table
 from tests.moments import from_microseconds
+from tests.scale.archives import archive_of, assert_same, write_archive
 
 TIMES = st.integers(0, 14).map(lambda step: START + step * 5 * HOUR)
 
@@ -71,10 +71,10 @@ def test_a_stretch_of_days_reads_these_days_only(archive, table):
 
 def test_filters_bounds_and_columns_are_those_of_read(archive):
     bounds = {"start": from_microseconds(START + DAY), "end": from_microseconds(START + 9 * DAY)}
-    how = {**bounds, "asset_id": "VOTE", "columns": ["balance", "asset_id"]}
-    found = archive.to_dask(**how).compute()
+    how, chosen = {**bounds, "columns": ["balance", "asset_id"]}, archive.select(asset_id="VOTE")
+    found = chosen.to_dask(**how).compute()
     assert list(found.columns) == ["balance", "asset_id"]
-    assert records(found) == records(archive.read(**how))
+    assert records(found) == records(chosen.read(**how))
 
 
 def test_an_archive_without_rows_is_a_frame_without_rows(tmp_path):
@@ -99,5 +99,5 @@ def test_partitions_together_know_the_gap_that_a_read_knows(tmp_path):
         ba.import_segments(archive, [segment], progress=False, partition="hour")
     joined, table = archive.to_dask(partial=True).compute(), archive.read(partial=True)
     held = [ba.balance_at(each, "2023-04-01T10:00Z") for each in (joined, table)]
-    assert_same(held[0], held[1])
+    assert_same(held[0], held[1].drop(columns=["symbol", "label"], errors="ignore"))
     assert held[0]["balance"].isna().all()

@@ -13,11 +13,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 import balance_analysis as ba
-from balance_analysis import cluster, errors
+from balance_analysis import errors
 from balance_analysis.archive.accounts import KeyRange
-from balance_analysis.cluster.tasks import running
+from balance_analysis.scale.slices import mapped
 from tests.analysis.tables import HOUR, START, many_rows, table_of
-from tests.cluster.archives import assert_same, write_archive
+from tests.scale.archives import assert_same, write_archive
 
 SIZE = 150
 """Rows a task: some fourteen tasks."""
@@ -49,19 +49,28 @@ def table(archive):
     return archive.read()
 
 
-def test_two_processes_give_what_one_gives(client, archive, table):
-    how = {"rows_per_task": SIZE, "client": client}
-    assert_same(
-        cluster.series(archive, freq="1D", **how),
-        ba.balance_series(table, freq="1D", layout="long"),
-    )
-    assert_same(cluster.totals(archive, freq="6h", **how), ba.totals(table, freq="6h"))
-    assert_same(
-        cluster.time_weighted_average(archive, freq="MS", tz="Europe/Berlin", **how),
-        ba.time_weighted_average(table, freq="MS", tz="Europe/Berlin"),
-    )
-    assert_same(cluster.flows(archive, by="asset_id", **how), ba.flows(table, by="asset_id"))
-    assert_same(cluster.summarize_accounts(archive, **how), ba.summarize_accounts(table))
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [
+        (ba.balance_series, {"freq": "1D", "layout": "long"}),
+        (ba.balance_series, {"freq": "1D", "by": "asset_id"}),
+        (ba.totals, {"freq": "6h"}),
+        (ba.totals, {"by": "asset_id"}),
+        (ba.time_weighted_average, {"freq": "MS", "tz": "Europe/Berlin"}),
+        (ba.flows, {"by": "asset_id"}),
+        (ba.summarize_accounts, {}),
+        (ba.deltas, {}),
+        (ba.holders, {"by": "party_id"}),
+    ],
+)
+def test_two_processes_give_what_one_gives(client, archive, table, function, how):
+    with client.as_current():
+        found = ba.over_accounts(function, archive, rows_per_slice=SIZE, **how)
+    expected = function(table, **how)
+    if expected.columns.name:
+        assert found.equals(expected)
+    else:
+        assert_same(found, expected)
 
 
 def test_a_shuffle_between_processes_keeps_every_digit(client, archive, table):
@@ -81,7 +90,9 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, 
             killed.append(next(iter(client.run(os.getpid).values())))
             os.kill(killed[0], signal.SIGKILL)
 
-    found = cluster.flows(archive, freq="6h", rows_per_task=SIZE, client=client, progress=kill_one)
+    how = {"freq": "6h", "rows_per_slice": SIZE, "progress": kill_one}
+    with client.as_current():
+        found = ba.over_accounts(ba.flows, archive, **how)
     assert killed
     assert_same(found, ba.flows(table, freq="6h"))
     client.wait_for_workers(2)
@@ -95,17 +106,15 @@ def test_a_file_that_is_damaged_is_named_and_its_error_is_itself(client, table, 
     content[100:140] = bytes(40)
     file.write_bytes(content)
 
-    with pytest.raises(ba.ArchiveError, match=f"{file.parent.name}/changes.parquet") as failed:
-        cluster.flows(archive, rows_per_task=SIZE, client=client)
+    said = f"{file.parent.name}/changes.parquet"
+    with client.as_current(), pytest.raises(ba.ArchiveError, match=said) as failed:
+        ba.over_accounts(ba.flows, archive, rows_per_slice=SIZE)
     assert failed.value.__notes__
 
 
 def test_what_a_task_raises_arrives_with_a_note_of_the_task(client):
-    with (
-        running(client) as runner,
-        pytest.raises(ba.CheckError, match="wrong") as failed,
-    ):
-        list(runner.map(_refuse, [KeyRange(("a",), ("b",))]))
+    with client.as_current(), pytest.raises(ba.CheckError, match="wrong") as failed:
+        list(mapped(_refuse, [KeyRange(("a",), ("b",))]))
     assert failed.value.rows.equals(pd.DataFrame({"a": [1]}))
     assert failed.value.__notes__ == ["in the task of accounts from 'a' before 'b'"]
 
@@ -141,29 +150,22 @@ def test_an_error_pickles_with_all_it_tells(kind):
 
 
 def test_the_client_that_the_caller_made_is_used(client):
-    with client.as_current(), running(None) as runner:
-        assert list(runner.map(_process, [1])) != [os.getpid()]
-    with running(None) as runner:
-        assert list(runner.map(_process, [1])) == [os.getpid()]
+    with client.as_current():
+        assert list(mapped(_process, [1])) != [os.getpid()]
+    assert list(mapped(_process, [1])) == [os.getpid()]
 
 
 def _process(_item):
     return os.getpid()
 
 
-def test_nothing_of_dask_is_imported_for_the_executor_of_this_machine(archive):
+def test_nothing_of_dask_is_imported_without_a_client(archive):
     code = (
-        "import sys; from balance_analysis import cluster; import balance_analysis as ba\n"
-        "assert not {'dask', 'distributed'} & {*sys.modules}\n"
-        "found = cluster.totals(ba.Archive(sys.argv[1]), freq='1D')\n"
+        "import sys; import balance_analysis as ba\n"
+        "found = ba.totals(ba.Archive(sys.argv[1]), freq='1D')\n"
         "assert not {'dask', 'distributed'} & {*sys.modules}\n"
         "print(len(found))"
     )
     command = [sys.executable, "-c", code, archive.uri]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
     assert int(said.stdout) > 0
-
-
-def test_what_is_no_executor_is_refused(archive):
-    with pytest.raises(TypeError, match="an executor of concurrent"):
-        cluster.totals(archive, client="tcp://scheduler:8786")

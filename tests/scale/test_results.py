@@ -1,0 +1,170 @@
+"""Where results go, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shutil
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.archive.accounts import FILE_KEY, KeyRange
+from tests.analysis.tables import HOUR, START, many_rows, records, table_of
+from tests.columns import ID_TYPE
+from tests.moments import from_microseconds
+from tests.scale.archives import assert_same, write_archive
+
+SIZE = 150
+"""Rows a slice: some fourteen slices."""
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    return write_archive(tmp_path_factory.mktemp("scale") / "archive", table_of(rows))
+
+
+@pytest.fixture(scope="module")
+def table(archive):
+    return archive.read()
+
+
+def test_a_file_has_the_rows_of_the_result_by_party(archive, tmp_path):
+    file = tmp_path / "series.parquet"
+    how = {"freq": "1D", "layout": "long", "rows_per_slice": SIZE}
+    expected = ba.over_accounts(ba.balance_series, archive, **how)
+    assert ba.over_accounts(ba.balance_series, archive, to=file, **how) is None
+
+    rows = pq.read_table(file)
+    assert rows.schema.field("party_id").type == ID_TYPE
+    assert rows.schema.field("timestamp").type == pa.timestamp("us", "UTC")
+    assert rows.schema.field("balance").type == pa.decimal128(38, 0)
+    order = [*FILE_KEY, "timestamp"]
+    found = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
+    texts = expected.astype(dict.fromkeys(FILE_KEY, "str")).sort_values(order)
+    assert records(found) == records(texts.astype(dict.fromkeys(FILE_KEY, "category")))
+
+
+def test_sums_of_groups_are_written_in_their_own_order(archive, tmp_path, table):
+    file = tmp_path / "totals.parquet"
+    ba.over_accounts(ba.totals, archive, freq="1D", rows_per_slice=SIZE, to=file)
+    found, expected = pq.read_table(file), ba.totals(table, freq="1D")
+    assert found["total"].to_pylist() == pa.array(expected["total"]).to_pylist()
+    assert found["asset_id"].cast(pa.string()).to_pylist() == expected["asset_id"].tolist()
+
+
+def test_a_work_that_fails_leaves_the_file_that_was_there(table, tmp_path):
+    archive = write_archive(tmp_path / "archive", table)
+    target = tmp_path / "result.parquet"
+    target.write_bytes(b"before")
+    last = max((tmp_path / "archive" / "changes").rglob("*.parquet"))
+    content = last.read_bytes()
+    last.unlink()
+
+    with pytest.raises(ba.ArchiveError, match="can't be read"):
+        ba.over_accounts(ba.flows, archive, rows_per_slice=SIZE, to=target)
+    assert target.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["result.parquet"]
+    last.write_bytes(content)
+    ba.over_accounts(ba.flows, archive, rows_per_slice=SIZE, to=target)
+    assert pq.read_table(target).num_rows == len(ba.flows(table))
+
+
+def test_progress_goes_up_to_all_rows(archive, table):
+    seen = []
+    how = {"rows_per_slice": SIZE, "progress": lambda *told: seen.append(told)}
+    ba.over_accounts(ba.flows, archive, **how)
+    assert seen == sorted(seen)
+    assert len(seen) > 5
+    assert seen[-1] == (1.0, len(table))
+
+
+def test_a_function_keeps_its_signature():
+    parameters = inspect.signature(ba.totals).parameters
+    assert [*parameters][:3] == ["source", "by", "freq"]
+    assert ba.totals.__doc__.startswith("Return the sum")
+
+
+def test_results_carry_the_names_that_the_archive_keeps_or_the_caller_gives(table, tmp_path):
+    archive = write_archive(tmp_path / "archive", table)
+    party = table["party_id"].iloc[0]
+    (tmp_path / "archive" / "_labels.json").write_text(json.dumps({party: "kept"}))
+    for labels, told in ((None, "kept"), ({party: "given"}, "given")):
+        chosen = archive.select(labels=labels)
+        totals = ba.totals(chosen, by=["asset_id", "party_id"], freq="1D")
+        expected = ba.totals(chosen.read(), by=["asset_id", "party_id"], freq="1D")
+        assert totals.attrs == expected.attrs
+        assert told in set(ba.labelled(totals)["label"])
+
+
+def test_whole_units_are_those_of_the_exact_amounts(archive, table):
+    assets = dict.fromkeys(["VOTE", "ea43"], 18)
+    for how in ({"by": "asset_id", "freq": "1D"}, {"by": "asset_id"}, {"by": "party_id"}):
+        found = ba.over_accounts(ba.totals, archive, rows_per_slice=SIZE, units=assets, **how)
+        assert_same(found, ba.totals(table, units=assets, **how))
+
+
+def test_deltas_of_an_archive_are_a_table_again(archive, table):
+    found = ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE)
+    assert_same(found, ba.deltas(table))
+    assert_same(ba.totals(found, freq="1D"), ba.totals(table, freq="1D"))
+
+
+@pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_totals, ba.plot_flows])
+def test_a_picture_of_an_archive_is_that_of_its_table(plot, archive, table):
+    pictures = []
+    for source in (archive.select(asset_id="VOTE"), table[table["asset_id"] == "VOTE"]):
+        figure = plot(source).figure
+        figure.canvas.draw()
+        pictures.append(bytes(figure.canvas.buffer_rgba()))
+        plt.close(figure)
+    assert pictures[0] == pictures[1]
+
+
+def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_path):
+    times = table["timestamp"]
+    middle = times.min().floor("D") + pd.Timedelta("3D12h")
+    early = table[times < middle]
+    folder = tmp_path / "archive"
+    archive = write_archive(folder, early)
+    scan = archive.scan()
+    shutil.rmtree(folder)
+    write_archive(folder, table)
+    later = scan.files[-1].spans[-1][1]
+    known = table[times < from_microseconds(later)]
+    assert len(known) < len(table)
+    assert_same(scan.read(KeyRange()), ba.to_table(known))
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "said"),
+    [
+        ({"to": "no/such/folder/file"}, FileNotFoundError, "be written to"),
+        ({"to": "."}, ValueError, "is a folder"),
+        ({"by": "party"}, ValueError, "did you mean 'party_id'"),
+        ({"by": None}, TypeError, "by must name columns"),
+        ({"start": "2023-04-02", "end": "2023-04-01"}, ValueError, "start must be before end"),
+        ({"rows_per_slice": 0}, ValueError, "rows_per_slice must be at least 1"),
+        ({"rows_per_slice": True}, TypeError, "rows_per_slice must be a whole number"),
+        ({"foo": 1}, TypeError, "unexpected keyword argument 'foo'"),
+    ],
+)
+@pytest.mark.parametrize("work", [ba.totals, ba.flows])
+def test_what_makes_no_sense_is_refused(archive, work, how, kind, said):
+    with pytest.raises(kind, match=said):
+        ba.over_accounts(work, archive, **how)
+
+
+def test_what_is_no_function_of_a_table_is_refused(archive):
+    with pytest.raises(TypeError, match="no function of this package that takes an archive"):
+        ba.over_accounts(len, archive)
+
+
+def test_a_wide_layout_is_not_written(archive, tmp_path):
+    with pytest.raises(ValueError, match="layout='long'"):
+        ba.over_accounts(ba.balance_series, archive, freq="1D", to=tmp_path / "x.parquet")
