@@ -145,7 +145,8 @@ def check_archive(archive, service, seed):
 
 def check_party(archive, page, party, span):
     bounds = {name: from_microseconds(at) for name, at in zip(("start", "end"), span, strict=True)}
-    rows = archive.select(party_ids=party).read(end=bounds["end"], partial=True)
+    rows = archive.read(end=bounds["end"], partial=True)
+    rows = rows[rows["party_id"] == party]  # maybe none, which a selection refuses
     found = page("party", party=party, start=span[0], end=span[1])
     assert found["untold"] == {}
     check(found["totals"], ba.summarize_parties(rows, **bounds))
