@@ -59,7 +59,8 @@ class Archive:
     """An archive of balance changes: a folder, or an address in an object store.
 
     `export` fills it. Its methods read exact digits, and only where the archive is complete, unless
-    the caller passes `partial`. `uri` is its address, `store` its files.
+    the caller passes `partial`. `uri` is its address, `store` its files, `filters` the accounts
+    that were selected.
 
     Parameters
     ----------
@@ -76,12 +77,12 @@ class Archive:
     def __init__(self, uri: PathLike) -> None:
         self.store: Store = Store(uri)
         self.uri: str = self.store.uri
-        self._filters = Filters()
+        self.filters: Filters = Filters()
         self._names: Names | None = None
         self._fixed: Snapshot | None = None
 
     def __repr__(self) -> str:
-        chosen = f" of {self._filters}" if self._filters.allowed() else ""
+        chosen = f" of {self.filters}" if self.filters.allowed() else ""
         return f"Archive({self.uri!r}){chosen}"
 
     def _repr_html_(self) -> str:
@@ -144,7 +145,7 @@ class Archive:
 
         def find(snapshot: Snapshot) -> Filters:
             return snapshot.find(
-                self._filters,
+                self.filters,
                 asset_id=asset_id,
                 party_ids=party_ids,
                 market_ids=market_ids,
@@ -153,7 +154,7 @@ class Archive:
             )
 
         archive: Archive = copy.copy(self)
-        archive._filters, archive._names = self._read(find), names
+        archive.filters, archive._names = self._read(find), names
         return archive
 
     def coverage(self) -> pd.DataFrame:
@@ -247,7 +248,7 @@ class Archive:
         check_columns(columns)
         names = self.names()
         how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
-        frame = self._read(lambda snapshot: snapshot.read(self._filters, columns, **how))
+        frame = self._read(lambda snapshot: snapshot.read(self.filters, columns, **how))
         frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
         return frame
 
@@ -255,7 +256,7 @@ class Archive:
         self, *, start: Instant | None = None, end: Instant | None = None, partial: bool = False
     ) -> Scan:
         """Return what `read` would read, fixed at this moment; it takes and raises the same."""
-        return self.snapshot().scan(self._filters, start, end, partial=partial)
+        return self.snapshot().scan(self.filters, start, end, partial=partial)
 
     def by_slices(
         self,
@@ -266,7 +267,7 @@ class Archive:
     ) -> T:
         """Return what a function makes of the archive's slices of accounts: see `Slices`."""
         names = self.names()
-        return self._read(lambda now: work(Slices(now, self._filters, names, rows, show)))
+        return self._read(lambda now: work(Slices(now, self.filters, names, rows, show)))
 
     def iter_batches(
         self,

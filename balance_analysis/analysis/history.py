@@ -192,8 +192,8 @@ class History:
         if any(since < self.start <= until for since, until in self.known):
             return None  # openings were asked for
         return (
-            f"accounts without a change since {moment_text(self.start)} are not in the table, so "
-            "they are left out: load or read it with opening=True"
+            f"accounts without a change since {moment_text(self.start)} are left out; load or read "
+            "with opening=True, which adds them if their older rows are still there"
         )
 
     def warn_of_quiet(self) -> None:

@@ -376,7 +376,7 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
         rows = rows.take(pa.array(stable_order(times_of(rows))))
         return _rows_side("table", evidence, _parts_of(rows))
     snapshot = getattr(source, "snapshot", None)
-    return segments_side(source) if snapshot is None else archive_side(snapshot())
+    return segments_side(source) if snapshot is None else archive_side(snapshot(), source.filters)
 
 
 def _parts_of(rows: pa.Table) -> Iterator[pa.Table]:
@@ -394,8 +394,8 @@ def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
     return text
 
 
-def archive_side(snapshot: Snapshot) -> Side:
-    """Return a state of an archive as a side of a comparison."""
+def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:  # noqa: B008 - frozen
+    """Return some accounts of a state of an archive as a side of a comparison."""
 
     def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
         scan = Scan(snapshot.store, filters, (), Evidence())
@@ -408,7 +408,7 @@ def archive_side(snapshot: Snapshot) -> Side:
                     part = replace(file, spans=tuple(wanted), is_final=True)
                     yield pa.concat_tables([NO_ROWS, *scan.rows(part, use_threads=True)])
 
-    return Side(without_credentials(snapshot.store.uri), snapshot.evidence, rows)
+    return Side(without_credentials(snapshot.store.uri), snapshot.evidence.narrow(chosen), rows)
 
 
 def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table]) -> Side:

@@ -209,3 +209,19 @@ def test_trouble_ends_with_2_and_writes_nothing(held, tmp_path, arguments, said)
     one = held(ROWS, "archive")
     given_ = [each.format(one=one, folder=tmp_path) for each in arguments]
     assert said in fails("diff", *given_, code=2, folder=tmp_path)
+
+
+def test_a_selection_of_an_archive_is_compared_for_its_own_accounts(tmp_path):
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", **SPAN)
+    archive = ba.Archive(tmp_path / "x")
+    table, party = archive.read(), ROWS[0].party_id
+    some = archive.select(party_ids=party)
+    own = table.balances.select(party_ids=party)
+    assert ba.diff(some, own).is_same
+    assert ba.diff(some, own).compared == (len(own), len(own))
+    for one, other in ((some, table), (archive, own), (some, archive)):
+        found = ba.diff(one, other)
+        assert not found.is_same
+        assert found.rows.empty
+        assert found.compared == (len(own), len(own))
