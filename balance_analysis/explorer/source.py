@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -100,6 +101,11 @@ class TableState:
         begins = steps.times[steps.heads]
         is_there = (begins < span[1]) | (begins == NEVER)
         return self.of(keys_of(filters.select(accounts[is_there])))
+
+    @property
+    def left_out(self) -> str | None:
+        """What to say of accounts that were quiet, if the table can't have them."""
+        return self.history.lacks_quiet
 
     def of(self, accounts: Iterable[Key]) -> History:
         """Return all that is told of some accounts."""
@@ -237,6 +243,11 @@ class ArchiveState:
             return counts
 
         return rank_assets(sum(map_parallel(count, self._snapshot.files()), Counter[str]()))
+
+    @property
+    def left_out(self) -> str | None:
+        """What to say of accounts that were quiet since the archive's start, if it lacks them."""
+        return open_history(replace(self._snapshot.scan(), files=()).read()).lacks_quiet
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return its coverage and its network limits."""

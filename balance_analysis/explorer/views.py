@@ -170,6 +170,7 @@ def _about(look: Look) -> dict[str, Any]:
         "end": state.end,
         "gaps": [] if state.known is None else between(state.known, state.start, state.end),
         "completeness": completeness(state),
+        "left_out": state.left_out,
         "opened": opened,
         "labels": {
             **state.labels.shown(state.labels.ids()),
