@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import balance_analysis as ba
 from balance_analysis import ACCOUNT_KEY, summarize_accounts
 from tests.analysis import oracle
 from tests.analysis.oracle import Grid
@@ -154,3 +156,24 @@ def test_columns_and_dtypes_are_the_same_for_any_rows(rows, start):
 
 def test_no_rows_give_no_rows():
     assert summarize_accounts(empty_table(), start="2023-04-01", end="2023-04-02").empty
+
+
+@settings(max_examples=20)
+@given(
+    books(),
+    st.lists(st.sampled_from([*summarize_accounts(empty_table()).columns[4:]]), unique=True),
+    st.booleans(),
+)
+def test_columns_that_are_asked_for_are_those_of_the_whole_summary(book, columns, by_party):
+    table = opened(*book)
+    function = ba.summarize_parties if by_party else summarize_accounts
+    whole = function(table)
+    keys = [name for name in ba.ACCOUNT_KEY if name in whole]
+    found = function(table, columns=columns)
+    pd.testing.assert_frame_equal(found, whole[[*keys, *columns]])
+
+
+@pytest.mark.parametrize("columns", ["net", ["net", "gross"]])
+def test_columns_that_there_are_not_are_refused(columns):
+    with pytest.raises(ValueError, match="columns must be some of"):
+        summarize_accounts(empty_table(), columns=columns)
