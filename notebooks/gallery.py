@@ -30,9 +30,8 @@ WIDTH, HEIGHT = 1200, 900
 def draw(folder: Path) -> list[Path]:
     """Draw all figures into a folder, which is made where it doesn't exist, and return them."""
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
-    table = ba.read_parquet(sample_data() / "changes.parquet")
-    assets = sample_assets()
-    usd = table[table["asset_id"] == assets.find("tUSD").asset_id]
+    table = ba.read_parquet(sample_data() / "changes.parquet", assets=sample_assets())
+    usd = table.balances.select(asset_id="tUSD")
     is_maker = usd["party_id"].isin(usd.loc[usd["account_type"] == "ACCOUNT_TYPE_BOND", "party_id"])
     traders = usd[(usd["account_type"] == "ACCOUNT_TYPE_GENERAL") & ~is_maker]
     busiest = traders["party_id"].value_counts().index
@@ -41,16 +40,15 @@ def draw(folder: Path) -> list[Path]:
     figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
     four = traders[traders["party_id"].isin(busiest[:4])]
     words = "What four traders held in tUSD around the volatile 12 April, without market makers"
-    ba.plot_balances(four, ax=ax, assets=assets, title=words, **DAYS)
+    ba.plot_balances(four, ax=ax, title=words, **DAYS)
     first = save(figure, folder / "balances.png", dpi=150)
 
     figure, axes = plt.subplots(2, 2, figsize=(15, 7.5), layout="constrained")
-    shown = {"end": END, "assets": assets}
     words = "What the three busiest traders held, without market makers"
-    ba.plot_balances(some, ax=axes[0, 0], title=words, **shown)
-    ba.plot_totals(usd, ax=axes[0, 1], freq="1h", title="What the asset consists of", **shown)
+    ba.plot_balances(some, ax=axes[0, 0], title=words, end=END)
+    ba.plot_totals(usd, ax=axes[0, 1], freq="1h", title="What the asset consists of", end=END)
     words = "What came to traders and left them, without market makers"
-    ba.plot_flows(traders, ax=axes[1, 0], assets=assets, title=words)
+    ba.plot_flows(traders, ax=axes[1, 0], title=words)
     words = "When things happen: not at all from 17 to 23 April"
     ba.plot_activity(table, ax=axes[1, 1], title=words)
     light = save(figure, folder / "pictures" / "gallery.png")
@@ -59,10 +57,10 @@ def draw(folder: Path) -> list[Path]:
         figure, axes = plt.subplots(1, 2, figsize=(15, 3.9), layout="constrained")
         one = some[some["party_id"] == busiest[0]]
         words = "How far a balance lies below its peak"
-        ba.plot_drawdown(one, ax=axes[0], title=words, **shown)
+        ba.plot_drawdown(one, ax=axes[0], title=words, end=END)
         words = "Which part each of the largest traders held, without market makers"
         who = {"by": "party_id", "freq": "1D", "shares": True}
-        ba.plot_totals(traders, ax=axes[1], title=words, **who, **shown)
+        ba.plot_totals(traders, ax=axes[1], title=words, **who, end=END)
         dark = save(figure, folder / "pictures" / "gallery-dark.png")
     return [first, light, dark]
 
