@@ -179,7 +179,7 @@ def _one_asset(history: History, selection: Selection, messages: Messages) -> Hi
 
 def _one_account(history: History, bounds: dict[str, Any], messages: Messages) -> History:
     """Return the history of the account that held most in the interval."""
-    accounts = ba.summarize_accounts(history, **bounds)
+    accounts = ba.summarize_accounts(history, **bounds, columns=["maximum"])
     if len(accounts) <= 1:
         return history
     place = int(accounts["maximum"].fillna(-1).map(int).argmax())

@@ -203,8 +203,9 @@ def accounts(
     names = filters.with_given(held.names())
     chosen = held.select(**{**filters.named(), **names.keywords()})
     chosen.scan(partial=partial)  # raises where rows may be missing
-    found = ba.summarize_accounts(chosen).rename(columns={"closing": "balance"})
-    found = found[[*ba.ACCOUNT_KEY, "first_seen", "last_seen", "rows", "balance"]]
+    columns = ["first_seen", "last_seen", "rows", "closing"]
+    found = ba.summarize_accounts(chosen, columns=columns)[[*ba.ACCOUNT_KEY, *columns]]
+    found = found.rename(columns={"closing": "balance"})
     found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
 

@@ -288,7 +288,8 @@ def _flows(look: Look) -> dict[str, Any]:
 def _movers(look: Look) -> dict[str, Any]:
     bounds = look.query.start, look.query.end
     history = look.rows(bounds, edges=np.array(bounds))
-    found = summarize_accounts(history, **look.query.bounds)
+    columns = ["opening", "closing", "net"]
+    found = summarize_accounts(history, **look.query.bounds, columns=columns)
     found = found[(found["net"] != 0).fillna(value=False)]
     found = largest(found, found["net"].abs(), None)
     moved = found["asset_id"].value_counts()
