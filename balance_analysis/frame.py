@@ -160,6 +160,16 @@ def to_amounts(column: pd.Series[Any], *, may_lack: bool = False) -> pa.Array[An
     return pa.array([_whole(*pair, name=name) for pair in column.items()], wanted)
 
 
+def is_amounts(column: pd.Series[Any]) -> bool:
+    """Whether a column is of amounts: counts are plain integers, which are none."""
+    dtype = column.dtype
+    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
+        return True
+    if dtype == "object" and pd.api.types.infer_dtype(column) in {"decimal", "integer"}:
+        return True
+    return column.name == "balance" and not pd.api.types.is_float_dtype(dtype)
+
+
 def _whole(label: object, value: object, *, name: object) -> int | None:
     """Return a value as an integer of at most 38 digits."""
     if value is None or value is pd.NA or value != value:  # noqa: PLR0124 - NaN differs from itself

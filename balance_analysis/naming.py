@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.errors import check_frame
 from balance_analysis.names import AssetsLike, Labels, LabelsLike, Names, names_of, note_names
@@ -13,6 +13,10 @@ from balance_analysis.text import told_apart, type_label
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
+
+
+UNITS_KEY: Final = "units"
+"""Where `attrs[ATTRS_KEY]` says of a frame in whole units which these are, by asset."""
 
 
 def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) -> pd.Series[str]:
@@ -180,6 +184,22 @@ def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
             told = names.assets.labels if name == "asset_id" else names.labels.shown
             said[name] = {x: type_label(x) for x in ids} if name == "account_type" else told(ids)
     return {name: [said[name][each] for each in accounts[name].astype("str")] for name in said}
+
+
+def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
+    """Return in which unit a frame has the amounts of each asset.
+
+    It is `tUSD` of whole units, `10^-5 tUSD` of the smallest where decimals are known, else
+    `smallest`.
+    """
+    ids, assets = [*asset_ids], names_of(frame).assets
+    labels = assets.labels(ids)
+    smallest = dict.fromkeys(ids, "smallest")
+    for one in smallest.keys() & assets.keys():
+        decimals = assets[one].decimals
+        smallest[one] = f"10^-{decimals} {labels[one]}" if decimals else labels[one]
+    whole = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
+    return {**smallest, **{one: unit for one, unit in whole.items() if one in smallest}}
 
 
 def header_of(frame: pd.DataFrame) -> list[str]:

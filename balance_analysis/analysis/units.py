@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
-from balance_analysis.frame import to_amounts
+from balance_analysis.frame import is_amounts, to_amounts
 from balance_analysis.names import Assets, AssetsLike, carried, names_in, names_of
-from balance_analysis.naming import with_names
+from balance_analysis.naming import UNITS_KEY, with_names
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import list_text
 
@@ -93,7 +93,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     names = [*map(str, ids.categories), "NA"]
     rows_of = {names[code]: np.flatnonzero(ids.codes == code) for code in np.unique(ids.codes)}
     decimals = _decimals(rows_of, known)
-    amounts = {str(name): column for name, column in data.items() if _is_amounts(column)}
+    amounts = {str(name): column for name, column in data.items() if is_amounts(column)}
     if not amounts:
         raise TypeError(
             "the frame has no column of amounts: Arrow decimals, Decimal, or whole numbers of any "
@@ -104,7 +104,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
         exact = to_amounts(column, may_lack=True)
         for asset, rows in rows_of.items():
             whole[name][rows] = _in_whole_units(exact.take(pa.array(rows)), decimals[asset])
-    return data.assign(**whole)
+    return _noted(data.assign(**whole), rows_of, known)
 
 
 def to_integers(data: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     exact = data.copy()
     for place in range(data.shape[1]):
         column = data.iloc[:, place]
-        if _is_amounts(column):
+        if is_amounts(column):
             amounts = to_amounts(column, may_lack=True).to_pylist()
             numbers = [pd.NA if amount is None else int(amount) for amount in amounts]
             exact.isetitem(place, pd.array(numbers, dtype=object))
@@ -152,11 +152,18 @@ def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     columns: dict[int, Any] = {}
     for place, asset in enumerate(assets):
         column = columns[place] = data.iloc[:, place].rename(None)
-        if _is_amounts(column):
+        if is_amounts(column):
             amounts = to_amounts(column, may_lack=True)
             columns[place] = _in_whole_units(amounts, decimals[asset])
     whole = pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
     whole.attrs.update(data.attrs)
+    return _noted(whole, assets, known)
+
+
+def _noted(whole: pd.DataFrame, assets: Iterable[str], known: Assets) -> pd.DataFrame:
+    """Note in the attrs of a frame which whole units it has, by asset, and return it."""
+    units = known.labels(dict.fromkeys(assets))
+    whole.attrs[ATTRS_KEY] = {**whole.attrs.get(ATTRS_KEY, {}), UNITS_KEY: units}
     return whole
 
 
@@ -171,16 +178,6 @@ def _decimals(assets: Iterable[str], known: Assets) -> dict[str, int]:
             "they are"
         )
     return {asset: known[asset].decimals for asset in present}
-
-
-def _is_amounts(column: pd.Series[Any]) -> bool:
-    """Whether a column is of amounts: counts are plain integers, which are none."""
-    dtype = column.dtype
-    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
-        return True
-    if dtype == "object" and pd.api.types.infer_dtype(column) in {"decimal", "integer"}:
-        return True
-    return column.name == "balance" and not pd.api.types.is_float_dtype(dtype)
 
 
 def _in_whole_units(amounts: pa.Array[Any], decimals: int) -> NDArray[np.float64]:

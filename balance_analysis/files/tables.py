@@ -20,15 +20,15 @@ from typing import Any, BinaryIO, Final
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pandas.api.types import infer_dtype, is_integer_dtype, is_string_dtype
+from pandas.api.types import infer_dtype, is_float_dtype, is_integer_dtype, is_string_dtype
 from pyarrow import csv
 
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
-from balance_analysis.frame import to_amounts, to_plain_arrow
-from balance_analysis.names import carried
-from balance_analysis.naming import header_of, labelled
+from balance_analysis.frame import is_amounts, to_amounts, to_plain_arrow
+from balance_analysis.names import carried, names_in
+from balance_analysis.naming import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -72,12 +72,14 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     ----------
     frame
         Any frame or series. An index that has a name, or is not of integers, becomes columns. Of a
-        table with openings, which are rows older than its `start`, the column `opening` tells
-        which rows these are. Periods are text, such as `2023-04`. The
-        names of columns of several levels are joined by slashes; those of accounts and other
-        holders, as a wide series has them, are what these are called, or short, such as
-        `tUSD/general/c2071f..76b5`. A long one has the ids, and where it knows names the columns
-        `symbol` and `label` in front, as of `labelled`; in Parquet the metadata tells the names.
+        table with openings, which are rows older than its `start`, the column `opening` tells which
+        rows these are. Periods are text, such as `2023-04`. The names of columns of several levels
+        are joined by slashes; those of accounts and other holders, as a wide series has them, are
+        what these are called, or short, such as `tUSD/general/c2071f..76b5 [10^-5 tUSD]`, with the
+        unit of its amounts. A long one has the ids, and where it knows names the columns `symbol`
+        and `label` in front, as of `labelled`, but a table in Parquet; one with amounts says in the
+        column `unit` what they are in: `tUSD` if they are whole units, else `10^-5 tUSD`, or
+        `smallest` where the decimals aren't known. In Parquet the metadata tells the names.
     path
         A .parquet, .csv, .json or .xlsx file; one that stands there is replaced, whole.
 
@@ -130,11 +132,11 @@ def write_to(frame: pd.DataFrame | pd.Series[Any], form: str, file: BinaryIO) ->
     """Write a frame in a format to what is open; the metadata of Parquet tells its names."""
     frame = frame.to_frame() if isinstance(frame, pd.Series) else frame
     check_type(frame, pd.DataFrame, "a frame or series of pandas")
-    names = carried(frame.attrs.get(ATTRS_KEY))
-    if names and form != "parquet" and {*ACCOUNT_KEY} & {*frame.columns}:
-        frame = labelled(frame)
-        for name in {"symbol", "label"} & {*frame} if form == "csv" else ():
-            frame[name] = frame[name].map(_in_ascii)
+    told, is_table = frame.attrs.get(ATTRS_KEY), {*COLUMNS} <= {*frame.columns}
+    if carried(told) and {*ACCOUNT_KEY} & {*frame.columns} and not (form == "parquet" and is_table):
+        frame = with_names(frame, names_in(told))
+    for name in {"symbol", "label"} & {*frame.columns} if form == "csv" else ():
+        frame = frame.assign(**{name: frame[name].map(_in_ascii, na_action="ignore")})
     WRITERS[form](to_rows(frame), file)
 
 
@@ -162,7 +164,7 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
     ValueError, TypeError
         As `write_table`.
     """
-    flat = frame.set_axis([*map(_in_ascii, header_of(frame))], axis="columns")
+    flat = _with_units(frame)
     names = flat.index.names
     if any(name is not None for name in names) or not is_integer_dtype(flat.index):
         flat.index = flat.index.set_names(["index" if n is None else str(n) for n in names])
@@ -176,6 +178,29 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
     flat = flat.assign(**{str(name): _readable(column) for name, column in flat.items()})
     rows = to_plain_arrow(flat)
     return rows.replace_schema_metadata(make_note({"load": metadata})) if metadata else rows
+
+
+def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with plain headers that says in which units its amounts are."""
+    header = [*map(_in_ascii, header_of(frame))]
+    is_whole = UNITS_KEY in (frame.attrs.get(ATTRS_KEY) or {})
+    has_amounts = [
+        is_amounts(column) or (is_whole and is_float_dtype(column)) for _, column in frame.items()
+    ]
+    if "asset_id" in frame.columns.names:
+        assets = [*frame.columns.get_level_values("asset_id").astype("str")]
+        units = units_of(frame, assets)
+        header = [
+            f"{name} [{_in_ascii(units[one])}]" if has else name
+            for name, one, has in zip(header, assets, has_amounts, strict=True)
+        ]
+    flat = frame.set_axis(header, axis="columns")
+    if "asset_id" not in frame.columns or "unit" in frame.columns or not any(has_amounts):
+        return flat
+    ids = pd.Categorical(frame["asset_id"])
+    units = units_of(frame, ids.categories.astype("str"))
+    texts = pd.array([_in_ascii(unit) for unit in units.values()], dtype="str")
+    return flat.assign(unit=texts.take(ids.codes, allow_fill=True))
 
 
 def _with_openings(table: pd.DataFrame, start: str | None) -> pd.DataFrame:

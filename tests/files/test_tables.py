@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.files import tables
+from balance_analysis.frame import BALANCE_DTYPE
 from tests.analysis.tables import LARGEST, START
 from tests.cli.test_tables import tables as spoilt
 from tests.columns import note_known
@@ -81,6 +82,10 @@ def check(frame, path):
         expected = expected.reset_index()
     header, rows = read(path)
     names = list(map(header_of, expected.columns))
+    if "asset_id" in expected and header[-1:] == ["unit"]:
+        assert {row[-1] for row in rows} <= {"smallest"}
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    header = [name.removesuffix(" [smallest]") for name in header]
     if rows or path.suffix != ".json":
         told = [name.removesuffix(" (UTC)").removeprefix("'") for name in header]
         assert [name.strip("/") for name in told] == names
@@ -395,3 +400,45 @@ def test_parquet_of_a_table_keeps_openings_as_rows_and_the_start(tmp_path):
         whole = table.reset_index(drop=True)
         pd.testing.assert_frame_equal(back, whole, check_categorical=False)
         assert back.attrs[ba.schema.ATTRS_KEY]["start"] == table.attrs[ba.schema.ATTRS_KEY]["start"]
+
+
+UNITS = {"e4" * 32: {"symbol": "tUSD", "decimals": 5}}
+
+
+def held_in(*assets):
+    frame = pd.DataFrame({"asset_id": assets, "party_id": "a1"})
+    frame["balance"] = pd.array([150_000] * len(assets), dtype=BALANCE_DTYPE)
+    return frame
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "xlsx", "parquet"])
+def test_files_say_in_which_unit_amounts_are(tmp_path, form):
+    read = {"csv": pd.read_csv, "json": pd.read_json, "xlsx": pd.read_excel}
+    held, file = held_in(*UNITS, "odd"), tmp_path / f"x.{form}"
+    named = held.copy()
+    named.attrs["balance_analysis"] = {"assets": UNITS}
+    whole = ba.to_units(held.head(1), UNITS)
+    for frame, units in (
+        (held, ["smallest", "smallest"]),
+        (named, ["10^-5 tUSD", "smallest"]),
+        (whole, ["tUSD"]),
+    ):
+        ba.write_table(frame, file)
+        assert read.get(form, pd.read_parquet)(file)["unit"].tolist() == units
+    for none in (held.drop(columns="balance"), held.drop(columns="asset_id")):
+        ba.write_table(none, file)
+        assert "unit" not in read.get(form, pd.read_parquet)(file)
+
+
+def test_a_wide_layout_says_the_unit_in_its_header(tmp_path):
+    table = ba.to_table(
+        held_in(*UNITS).assign(
+            account_type="ACCOUNT_TYPE_GENERAL", market_id="", timestamp=pd.Timestamp("2023-04-01")
+        )
+    )
+    told = table.attrs.get("balance_analysis", {})
+    table.attrs["balance_analysis"] = {**told, "assets": UNITS}
+    series = ba.balance_series(table, freq="1D")
+    for frame, unit in ((series, "10^-5 tUSD"), (ba.to_units(series), "tUSD")):
+        ba.write_table(frame, tmp_path / "x.csv")
+        assert [*pd.read_csv(tmp_path / "x.csv")][1] == f"tUSD/general/a1 [{unit}]"
