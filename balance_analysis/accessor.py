@@ -143,7 +143,7 @@ class BalancesAccessor:
         >>> part = table.balances.between("2023-04-02", "2023-04-08")
         >>> ba.deltas(part)[["timestamp", "balance", "delta"]]
                           timestamp  balance  delta
-        0 2023-04-03 00:00:00+00:00        7      2
+        1 2023-04-03 00:00:00+00:00        7      2
         """
         part: pd.DataFrame = _module("analysis.selection").between(self._table, start, end)
         return part

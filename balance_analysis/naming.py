@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.errors import check_frame
 from balance_analysis.names import AssetsLike, Labels, LabelsLike, Names, names_of, note_names
+from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, NO_MARKET
 from balance_analysis.text import told_apart, type_label
 
 if TYPE_CHECKING:
     import pandas as pd
-    from numpy.typing import NDArray
+    import pyarrow as pa
 
 
 UNITS_KEY: Final = "units"
@@ -57,10 +58,10 @@ def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) 
     >>> account_labels(accounts[["market_id"]]).tolist()
     ['market bda439…82ef', 'no market']
     """
-    texts, places = _texts_of(accounts, names_of(accounts, labels=labels).labels)
-    series = accounts.iloc[:, 0].astype("object")
-    series[:] = [texts[place] for place in places]
-    return series.rename("label").astype("str")
+    import pandas as pd  # noqa: PLC0415 - heavy
+
+    found = _labels_of(accounts, names_of(accounts, labels=labels).labels)
+    return pd.Series(found, accounts.index, name="label").astype("str")
 
 
 def labelled(
@@ -116,10 +117,7 @@ def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
     found = data.copy(deep=False)
     column: Any
     if {*data} & {*ACCOUNT_KEY[1:]} and "label" not in data:
-        texts, places = _texts_of(data, names.labels)
-        codes, distinct = pd.factorize(pd.Index(texts, dtype="str"), sort=True)
-        kind = pd.CategoricalDtype(distinct)
-        column = pd.Categorical.from_codes(codes[places], dtype=kind, validate=False)
+        column = _labels_of(data, names.labels)
         found.insert(0, "label", column)
     if "asset_id" in data and "symbol" not in data:
         ids = pd.Categorical(data["asset_id"])
@@ -132,47 +130,81 @@ def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
     return found
 
 
-def _texts_of(accounts: pd.DataFrame, labels: Labels) -> tuple[list[str], NDArray[Any]]:
-    """Return a label of each distinct account, and which of these each row is of."""
+def _labels_of(accounts: pd.DataFrame, labels: Labels) -> pd.Categorical:
+    """Return the label of each row's account, or group of accounts; categories are sorted."""
     import numpy as np  # noqa: PLC0415 - heavy
     import pandas as pd  # noqa: PLC0415 - likewise
+    import pyarrow.compute as pc  # noqa: PLC0415 - likewise
 
     ids = {name: pd.Categorical(accounts[name]) for name in ACCOUNT_KEY if name in accounts}
     if not ids:
         raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
-    # Rows of one account mostly stand together.
-    is_head = np.ones(len(accounts), bool)
-    is_head[1:] = np.logical_or.reduce([x.codes[1:] != x.codes[:-1] for x in ids.values()])
-    starts = np.flatnonzero(is_head)
-    heads = pd.DataFrame({name: column.codes[starts] for name, column in ids.items()})
-    runs = heads.groupby([*ids], sort=False).ngroup().to_numpy()
-    told: dict[str, list[str]] = {}
-    for name, codes in heads.drop_duplicates().items():
-        texts = [*ids[str(name)].categories.astype("str"), "NA"]
-        told[str(name)] = [texts[code] for code in codes]
-    found = _labels_of(told, labels)
-    return found, np.repeat(runs, np.diff(starts, append=len(accounts)))
+    # Rows of one account mostly stand together: only the first of each run is looked at.
+    is_first = np.ones(len(accounts), bool)
+    is_first[1:] = False
+    for column in ids.values():
+        is_first[1:] |= column.codes[1:] != column.codes[:-1]
+    runs = np.flatnonzero(is_first)
+    codes = [column.codes[runs].astype(np.int64) + 1 for column in ids.values()]
+    numbers = account_numbers(codes, [len(column.categories) + 1 for column in ids.values()])
+    places, distinct = pd.factorize(numbers)
+    firsts = np.empty(len(distinct), np.int64)
+    firsts[places[::-1]] = runs[::-1]
+    texts = _joined({name: column[firsts] for name, column in ids.items()}, labels)
+    categories = texts.unique()
+    categories = categories.take(pc.sort_indices(categories))
+    kind = pd.CategoricalDtype(pd.Index(pd.array(categories, dtype="str")))
+    ranks = pc.index_in(texts, categories).to_numpy(zero_copy_only=False)
+    of_runs = pd.Categorical.from_codes(ranks[places], dtype=kind, validate=False)
+    of_rows: Any = np.repeat(of_runs.codes, np.diff(runs, append=len(accounts)))
+    return pd.Categorical.from_codes(of_rows, dtype=kind, validate=False)
 
 
-def _labels_of(told: dict[str, list[str]], labels: Labels) -> list[str]:
-    """Return the labels of distinct accounts, or groups of them, from their ids by column."""
-    parts: list[list[str]] = []
-    if kinds := told.get("account_type"):
-        words = {kind: type_label(kind) for kind in {*kinds}}
-        parts.append([words[kind] for kind in kinds])
-    if parties := told.get("party_id"):
-        shown = labels.shown(parties)
-        parts.append([shown[one] or "no party" for one in parties])
-    if markets := told.get("market_id"):
-        shown, word = labels.shown(markets), "" if parties else "market "
-        parts.append([f"{word}{shown[one]}" if one != NO_MARKET else "" for one in markets])
-    nothing = "no market" if "market_id" in told else "all accounts"
-    texts = [" · ".join(filter(None, each)) or nothing for each in zip(*parts, strict=True)]
-    texts = texts or [nothing] * len(told.get("asset_id", []))
-    if len(told) == len(ACCOUNT_KEY) and len(labels) > len(labels.ids()):
-        alike = dict(zip(zip(*told.values(), strict=True), texts, strict=True))
-        texts = [*told_apart(alike, labels).values()]
-    return [*map(drawable, texts)]
+def _joined(ids: dict[str, pd.Categorical], labels: Labels) -> pa.Array[Any]:
+    """Return the labels of distinct accounts, or groups of them, from their ids by column.
+
+    Python looks at each distinct id once, Arrow puts the parts of labels together.
+    """
+    import numpy as np  # noqa: PLC0415 - heavy
+    import pyarrow as pa  # noqa: PLC0415 - likewise
+    import pyarrow.compute as pc  # noqa: PLC0415 - likewise
+
+    keys: list[list[str]] = []
+    parts: Any = []
+    is_own = len(ids) == len(ACCOUNT_KEY) and len(labels) > len(labels.ids())
+    for name, column in ids.items():
+        used, codes = np.unique(column.codes, return_inverse=True)
+        told = column.categories.astype("str").take(used, fill_value=np.nan).fillna("NA").tolist()
+        if is_own:
+            keys.append([told[code] for code in codes])
+        shown = _part_of(name, told, labels, ids)
+        parts.append(pa.array(shown, pa.string()).take(pa.array(codes)))
+    # No row lacks all parts: Arrow leaves out such a row.
+    parts.append(" · ")
+    texts = pc.binary_join_element_wise(*parts, null_handling="skip")
+    if is_own:
+        accounts = [*zip(*keys, strict=True)]
+        named = told_apart(dict(zip(accounts, texts.to_pylist(), strict=True)), labels)
+        texts = pa.array([_printable(named[one]) for one in accounts], pa.string())
+    return pc.if_else(
+        pc.starts_with(texts, "_"), pc.binary_join_element_wise("", texts, " "), texts
+    )
+
+
+def _part_of(
+    name: str, ids: list[str], labels: Labels, beside: Collection[str]
+) -> list[str | None]:
+    """Return what the ids of a column add to labels, which depends on the columns beside it."""
+    if name == "asset_id":
+        return [None if len(beside) > 1 else "all accounts" for _ in ids]
+    if name == "account_type":
+        return [_printable(type_label(one)) or "no type" for one in ids]
+    shown = labels.shown(ids)
+    if name == "party_id":
+        return [_printable(shown[one]) or "no party" for one in ids]
+    word = "" if "party_id" in beside else "market "
+    none = None if {"account_type", "party_id"} & {*beside} else "no market"
+    return [f"{word}{_printable(shown[one])}" if one != NO_MARKET else none for one in ids]
 
 
 def short_keys(accounts: pd.DataFrame, names: Names) -> dict[str, list[str]]:
@@ -198,8 +230,14 @@ def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
     for one in smallest.keys() & assets.keys():
         decimals = assets[one].decimals
         smallest[one] = f"10^-{decimals} {labels[one]}" if decimals else labels[one]
-    whole = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
-    return {**smallest, **{one: unit for one, unit in whole.items() if one in smallest}}
+    whole = noted_units(frame)
+    return {one: whole.get(one, unit) for one, unit in smallest.items()}
+
+
+def noted_units(frame: pd.DataFrame) -> dict[str, str]:
+    """Return which whole units a frame's attrs note that it has, by asset; none, if others."""
+    units: dict[str, str] = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
+    return units
 
 
 def header_of(frame: pd.DataFrame) -> list[str]:
@@ -212,6 +250,12 @@ def header_of(frame: pd.DataFrame) -> list[str]:
 
 def drawable(label: str) -> str:
     """Return a label as matplotlib draws it: it leaves out what begins with an underscore."""
-    if not label.isprintable():
-        label = "".join(letter if letter.isprintable() else "\ufffd" for letter in label)
+    label = _printable(label)
     return f" {label}" if label.startswith("_") else label
+
+
+def _printable(text: str) -> str:
+    """Return a text in which a mark stands for each character that can't be printed."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)

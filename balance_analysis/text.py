@@ -210,6 +210,7 @@ def told_apart(short: Mapping[T, str], names: Mapping[Any, str]) -> dict[T, str]
     >>> told_apart(short_ids(["a1", "b2", "c3"]), {"a1": "Alice", "b2": "Desk", "c3": "desk"})
     {'a1': 'Alice', 'b2': 'Desk (b2)', 'c3': 'desk (c3)'}
     """
+    names = {**names}
     shown = {one: names.get(one) or text for one, text in short.items()}
     uses = Counter(map(str.casefold, {**names, **shown}.values()))
     return {

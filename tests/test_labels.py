@@ -41,6 +41,29 @@ def test_the_header_of_a_wide_series_has_labels_and_an_empty_table_none():
     assert ba.account_labels(table[:0]).empty
 
 
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (["asset_id"], ["all accounts"] * 3),
+        (["market_id"], ["market m", "no market", "market NA"]),
+        (["account_type", "market_id"], ["general · market m", "general", "general · market NA"]),
+        (["party_id", "market_id"], ["NA · m", "no party", "NA · NA"]),
+        ([*ba.ACCOUNT_KEY], ["general · NA · m", "general · no party", "own"]),
+    ],
+)
+def test_what_is_missing_has_a_label_too(columns, expected):
+    accounts = pd.DataFrame(
+        {
+            "asset_id": "VOTE",
+            "account_type": "ACCOUNT_TYPE_GENERAL",
+            "party_id": ["NA", "", None],
+            "market_id": ["m", "", None],
+        }
+    )
+    own = {("VOTE", "ACCOUNT_TYPE_GENERAL", "NA", "NA"): "own"}
+    assert ba.account_labels(accounts[columns], labels=own).tolist() == expected
+
+
 def test_labels_of_what_has_no_ids_are_refused():
     with pytest.raises(ValueError, match="asset_id, account_type"):
         ba.account_labels(pd.DataFrame({"a": [1]}))

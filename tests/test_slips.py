@@ -71,8 +71,10 @@ def test_a_keyword_that_a_function_does_not_have_is_told_by_its_name(function, k
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_matplotlib_tells_a_keyword_that_a_picture_does_not_have(name):
+    accounts = TABLE.groupby([*ba.ACCOUNT_KEY], observed=True)
+    account = ba.to_table(accounts.get_group(next(iter(accounts.groups))))
     with pytest.raises((AttributeError, TypeError), match="nonsense_keyword"):
-        getattr(ba, name)(TABLE, nonsense_keyword=1)
+        getattr(ba, name)(account, nonsense_keyword=1)
     plt.close("all")
 
 

@@ -24,9 +24,10 @@ from balance_analysis.analysis.grid import to_instants, to_zone
 from balance_analysis.analysis.history import Sliced, Slices
 from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.units import in_units
-from balance_analysis.known import note_rows
+from balance_analysis.known import EVIDENCE_KEY, note_rows
+from balance_analysis.naming import UNITS_KEY, noted_units
 from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ACCOUNT_KEY, COLUMNS
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import moment_text
 
 F = TypeVar("F", bound=Callable[..., pd.DataFrame])
@@ -147,9 +148,12 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
         whole = concatenated(frames, ids_in(first))
         order = np.argsort(numbers_of_ids(whole, ids_in(whole)), kind="stable")
         whole = whole.take(order).reset_index(drop=True)
-    whole.attrs = first.attrs
-    whole = in_units(whole, None, first.attrs)
-    if {*COLUMNS} <= {*whole}:
+    told = first.attrs.get(ATTRS_KEY, {})
+    if units := {x: y for one in frames for x, y in noted_units(one).items()}:
+        told = {**told, UNITS_KEY: units}
+    whole.attrs = {ATTRS_KEY: told} if told else {}
+    whole = in_units(whole, None, whole.attrs)
+    if EVIDENCE_KEY in told:  # it is a table, as deltas are
         note_rows(whole)
     return whole
 

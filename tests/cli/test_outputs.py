@@ -418,7 +418,7 @@ def test_a_wide_series_has_a_short_name_in_ascii_for_each_account(ending, tmp_pa
     accounts = ba.read_parquet(source)[ba.ACCOUNT_KEY].drop_duplicates()
     assert len(names) == len({*names}) == len(accounts)
     assert all(name.isascii() and len(name) < 60 for name in names)
-    assert names[-1] == "ef4a2c..b3fd/settlement/network/687120..3413"
+    assert names[-1] == "ef4a2c..b3fd/settlement/network/687120..3413 [smallest]"
 
 
 def test_whole_units_in_excel_have_the_exact_amounts_beside_them(tmp_path):

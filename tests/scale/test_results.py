@@ -168,3 +168,43 @@ def test_what_is_no_function_of_a_table_is_refused(archive):
 def test_a_wide_layout_is_not_written(archive, tmp_path):
     with pytest.raises(ValueError, match="layout='long'"):
         ba.over_accounts(ba.balance_series, archive, freq="1D", to=tmp_path / "x.parquet")
+
+
+NAMED = {
+    "deltas": {},
+    "balance_series": {"freq": "1D", "layout": "long"},
+    "flows": {"freq": "1D"},
+    "summarize_accounts": {},
+    "holders": {"at": None},
+    "balance_at": {"at": "2023-04-02"},
+    "totals": {"by": ["asset_id", "account_type"], "freq": "1D"},
+}
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory, table):
+    """Give an archive that keeps names, whose ids are short alike: slices would cut them more."""
+    parties = [*table["party_id"].cat.categories]
+    longer = {
+        party: f"{number:03}{'0' * 58}{number % 2:03}" for number, party in enumerate(parties)
+    }
+    rows = table.assign(party_id=table["party_id"].map(longer).astype("category"))
+    folder = tmp_path_factory.mktemp("named") / "archive"
+    archive = write_archive(folder, ba.to_table(rows))
+    labels = {longer[party]: "Desk" for party in parties[:4]}
+    (folder / "_labels.json").write_text(json.dumps(labels))
+    (folder / "_assets.json").write_text(json.dumps({"VOTE": {"symbol": "V", "decimals": 3}}))
+    return archive
+
+
+@pytest.mark.parametrize("units", [None, "own"])
+@pytest.mark.parametrize("name", NAMED)
+def test_labels_tell_the_accounts_of_all_slices_apart(named, name, units):
+    how = {**NAMED[name], "units": {"VOTE": 3, "ea43": 18} if units else None}
+    function, whole = getattr(ba, name), named.read(partial=True)
+    found = ba.over_accounts(function, named, rows_per_slice=SIZE, **how)
+    expected = function(whole, **how)
+    assert "symbol" in found
+    assert [*found] == [*expected]
+    assert_same(found, expected)
+    assert found.attrs == expected.attrs
