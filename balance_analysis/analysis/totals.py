@@ -574,10 +574,10 @@ def each_holder(
         steps=Steps(
             concatenated(accounts, [*names, "part"]),
             np.append(0, np.cumsum(np.concatenate([np.diff(x.steps.bounds) for x in parts]))),
-            *(
-                np.concatenate([getattr(part.steps, name) for part in parts])
-                for name in ("times", "words", "is_row", "valid_until")
-            ),
+            np.concatenate([part.steps.times for part in parts]),
+            np.concatenate([part.steps.words for part in parts]),
+            np.concatenate([part.steps.is_row for part in parts]),
+            np.concatenate([_until(part.steps) for part in parts]),
         ),
     )
     yield function(merged(joined, names), **options)
@@ -585,6 +585,12 @@ def each_holder(
 
 def _merged_at(history: History, by: Sequence[str], grid: Grid | None) -> History:
     return merged(history if grid is None else history.at_points(grid), by)
+
+
+def _until(steps: Steps) -> NDArray[np.int64]:
+    """Return until when each step's balance is known."""
+    lasting = np.full(len(steps.times), NEVER)
+    return lasting if steps.valid_until is None else steps.valid_until
 
 
 def merged(history: History, by: str | Sequence[str]) -> History:
