@@ -23,11 +23,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from balance_analysis.errors import logger
 from balance_analysis.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
-from balance_analysis.spans import EVER, Span, between, joined, overlap
-from balance_analysis.text import iso_text
+from balance_analysis.spans import EVER, Span, between, clipped, joined, overlap
+from balance_analysis.text import iso_text, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -298,7 +299,7 @@ def note_cut(
     evidence = None if table_evidence(whole, is_sorted=True) is None else _whole_evidence(metadata)
     if evidence is None:
         note_known(cut, known, nothing_before=says_nothing_before(metadata))
-        if isinstance(metadata, dict) and EVIDENCE_KEY in metadata:
+        if read_known(metadata) is not None:  # nobody knows of which accounts
             cut.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
     else:
         note_evidence(cut, evidence.within(EVER[0], end))
@@ -320,25 +321,38 @@ def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
     """Note in the attrs of the rows of several tables what these know together.
 
     Tables of the same filters know what any of them does, from its own start on. Others know only
-    what each of them does. A part without notes, or one that lost rows, is no part of what is
-    noted, so functions find that its accounts have changed.
+    what each of them does. The openings of the first one stay openings. A part without notes, or
+    one that lost rows, is no part of what is noted, so functions find that its accounts have
+    changed.
     """
     notes = [part.attrs.get(ATTRS_KEY) for part in parts]
     table.attrs[ATTRS_KEY] = {**next((x for x in notes if isinstance(x, dict)), {})}
     if not all(_has_its_rows(part) for part in parts):
         return
-    starts = [(start, place) for place, x in enumerate(notes) if (start := start_of(x)) is not None]
     evidence = [table_evidence(part) for part in parts]
+    starts = sorted(
+        (start, read_known(note) or (), place)
+        for place, note in enumerate(notes)
+        if (start := start_of(note)) is not None
+    )
     if all(evidence) and len({each.filters for each in evidence if each}) == 1:
         if starts:
-            evidence[min(starts)[1]] = _whole_evidence(notes[min(starts)[1]])
+            first = starts[0][2]
+            evidence[first] = _whole_evidence(notes[first])
         note_evidence(table, reduce(or_, (each for each in evidence if each)))
     else:
-        knows = [read_known(note) for note in notes]
-        note_known(table, reduce(overlap, (x for x in knows if x is not None), [EVER]))
+        # From its own start on a part knows its accounts, and not those of the others.
+        knows = [[*clipped(read_known(x) or (), start_of(x) or EVER[0], EVER[1])] for x in notes]
+        known = reduce(overlap, knows)
+        note_known(table, known)
         table.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
+        logger.warning(
+            "tables of different accounts were put together: of all of them every change is known "
+            "in %s",
+            spans_text(known) or "no interval",
+        )
     if starts:
-        table.attrs[ATTRS_KEY][START_KEY] = iso_text(min(starts)[0])
+        table.attrs[ATTRS_KEY][START_KEY] = iso_text(starts[0][0])
     note_rows_of(table)
 
 

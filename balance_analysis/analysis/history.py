@@ -32,6 +32,7 @@ from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.evidence import SetAside
 from balance_analysis.known import (
     EVIDENCE_KEY,
+    ROWS_KEY,
     Known,
     are_changed,
     known_by_account,
@@ -41,7 +42,7 @@ from balance_analysis.known import (
 from balance_analysis.names import Names, names_in
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.spans import between, clipped
-from balance_analysis.text import count_text, moment_text
+from balance_analysis.text import count_text, moment_text, spans_text
 
 T = TypeVar("T")
 
@@ -174,7 +175,11 @@ class History:
         if isinstance(freq, Grid):
             return freq
         known = None if self.known is None else [*clipped(self.known, self.start, NEVER)]
-        return make_grid(self.extent, freq=freq, start=start, end=end, tz=tz, known=known)
+        times = self.extent
+        if self.has_openings and len(times):
+            times = np.array([min(self.start, times[0]), times[-1]])
+            known = [(self.start, self.start)] if known is None else known
+        return make_grid(times, freq=freq, start=start, end=end, tz=tz, known=known)
 
     @property
     def start(self) -> int:
@@ -183,23 +188,35 @@ class History:
         return ALWAYS if start is None else start
 
     @property
-    def lacks_quiet(self) -> str | None:
-        """What to say of accounts that were quiet, if the table can't have them."""
-        if self.known is None or self.start == ALWAYS or not self.steps.is_row.all():
-            return None
-        if says_nothing_before(self.attrs.get(ATTRS_KEY)):
-            return None
-        if any(since < self.start <= until for since, until in self.known):
-            return None  # openings were asked for
-        return (
-            f"accounts without a change since {moment_text(self.start)} are left out; load or read "
-            "with opening=True, which adds them if their older rows are still there"
-        )
+    def has_openings(self) -> bool:
+        """Whether the table has rows from before its start."""
+        return self.start != ALWAYS and not self.steps.is_row[self.steps.times > ALWAYS].all()
+
+    @property
+    def left_out(self) -> list[str]:
+        """What to say of accounts that sums leave out, as the table can't have them."""
+        known, since = self.known or (), moment_text(max(self.start, 0))
+        # Openings were looked for where something before the start is known.
+        is_opened = self.has_openings or any(a < self.start <= b for a, b in known)
+        is_opened |= says_nothing_before(self.attrs.get(ATTRS_KEY))
+        said = []
+        if known and self.start != ALWAYS and not is_opened:
+            said.append(
+                f"accounts without a change since {since} are left out; load or read with "
+                "opening=True, which adds them if their older rows are still there"
+            )
+        if gaps := between(known, known[0][0], known[-1][1]) if known else []:
+            said.append(
+                f"accounts that changed only in {spans_text(gaps)} are left out: rows of that time "
+                "may be missing"
+            )
+        return said
 
     def warn_of_quiet(self) -> None:
-        """Warn, once for a table, if what is added up lacks accounts that were quiet."""
-        if said := self.lacks_quiet:
-            _warn_once(said, str(self.attrs[ATTRS_KEY].get(EVIDENCE_KEY)))
+        """Warn, once for a table, of accounts that sums leave out."""
+        notes = self.attrs.get(ATTRS_KEY, {})
+        for said in self.left_out:
+            _warn_once(said, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
         """Return the history of some of the accounts, of which as much is known as before."""
@@ -364,8 +381,8 @@ def open_history(source: Source) -> History:
 
 
 @lru_cache(maxsize=256)
-def _warn_once(said: str, _: str) -> None:
-    """Warn, unless the same was said of a table of the same evidence."""
+def _warn_once(said: str, *_: str) -> None:
+    """Warn, unless the same was said of a table of the same evidence and rows."""
     logger.warning("%s", said)
 
 

@@ -12,7 +12,7 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.filters import make_filters
 from balance_analysis.known import note_accounts, note_cut
 from balance_analysis.names import names_of
-from balance_analysis.schema import ACCOUNT_KEY, Instant
+from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant
 from balance_analysis.spans import EVER, clipped
 from balance_analysis.text import list_text
 
@@ -65,6 +65,11 @@ def cut(
     goes_on = np.logical_and.reduce([code[1:] == code[:-1] for code in ids]) & is_before[1:]
     is_opening = is_before & ~np.append(goes_on, False)[: len(times)]
     part: pd.DataFrame = whole[is_opening | ~is_before & (times < stop)].reset_index(drop=True)
+    if others := [name for name in table if name not in COLUMNS]:
+        keys = [*ACCOUNT_KEY, "timestamp"]
+        own = table[[*keys, *others]].drop_duplicates(keys)
+        part = part.merge(own.astype(dict.fromkeys(ACCOUNT_KEY, "str")), "left", keys)
+        part = part.astype({name: whole[name].dtype for name in ACCOUNT_KEY})
     part.attrs = dict(whole.attrs)
     first = min(begin, int(times.min(initial=begin)))
     known = [(first, stop)] if history.known is None else [*clipped(history.known, EVER[0], stop)]

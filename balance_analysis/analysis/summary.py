@@ -29,7 +29,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     spread,
 )
-from balance_analysis.analysis.totals import make_groups, merged, sum_at
+from balance_analysis.analysis.totals import make_groups, merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
@@ -220,10 +220,8 @@ def summarize(
         for name in ("first_seen", "last_seen"):
             found[name] = np.where(found["rows"], found[name], ALWAYS)
         found["net"] = np.where(is_told[:, None], net, found["net"])
-        # What is known in an interval of which every change is known is known at its end.
-        has_flows = sum_at(own, groups, grid.edges[1:] - 1).known > 0
         every = np.arange(len(groups))
-        has_flows &= history.knows(groups.numbers, every, np.zeros_like(every), grid.edges)
+        has_flows = history.knows(groups.numbers, every, np.zeros_like(every), grid.edges)
     if is_party:
         is_lacking = ~as_of(own, grid.edges - 1).is_known.reshape(len(own), 2).all(axis=1)
         found["accounts"] = groups.sizes

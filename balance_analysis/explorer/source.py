@@ -103,9 +103,9 @@ class TableState:
         return self.of(keys_of(filters.select(accounts[is_there])))
 
     @property
-    def left_out(self) -> str | None:
-        """What to say of accounts that were quiet, if the table can't have them."""
-        return self.history.lacks_quiet
+    def left_out(self) -> list[str]:
+        """What to say of accounts that sums leave out."""
+        return self.history.left_out
 
     def of(self, accounts: Iterable[Key]) -> History:
         """Return all that is told of some accounts."""
@@ -245,9 +245,9 @@ class ArchiveState:
         return rank_assets(sum(map_parallel(count, self._snapshot.files()), Counter[str]()))
 
     @property
-    def left_out(self) -> str | None:
-        """What to say of accounts that were quiet since the archive's start, if it lacks them."""
-        return open_history(replace(self._snapshot.scan(), files=()).read()).lacks_quiet
+    def left_out(self) -> list[str]:
+        """What to say of accounts that sums leave out."""
+        return open_history(replace(self._snapshot.scan(), files=()).read()).left_out
 
     def notes(self) -> dict[str, pd.DataFrame]:
         """Return its coverage and its network limits."""

@@ -94,9 +94,7 @@ class Chart:
     @property
     def left_out(self) -> list[str]:
         """What the legend says of accounts that the table can't have."""
-        if self.history.lacks_quiet is None:
-            return []
-        return [f"without accounts that were quiet since {date_text(self.history.start)}"]
+        return ["without accounts of which no row is known"] if self.history.left_out else []
 
     @cached_property
     def over(self) -> tuple[Steps, Grid]:

@@ -222,16 +222,20 @@ def microseconds(aware):
 
 @dataclass(frozen=True)
 class Grid:
-    """What a caller asks for: a frequency, None for one interval, and bounds, None for defaults."""
+    """What a caller asks for: a frequency, None for one interval, and bounds, None for defaults.
+
+    `since` is when a table with openings begins, by default where its first row is.
+    """
 
     freq: Fixed | Days | Calendar | None = None
     start: int | None = None
     end: int | None = None
     zone: str = "UTC"
+    since: int | None = None
 
     def periods(self, rows):
         """Return the (start, end) of each period."""
-        times = [row[4] for row in rows]
+        times = self._times(rows)
         begin = self._begin(times)
         if begin is None:
             return []
@@ -242,12 +246,14 @@ class Grid:
         for point in self._after(begin):
             edges.append(point if self.end is None else min(point, self.end))
             if edges[-1] == self.end or (self.end is None and point > last):
+                if self.start is None and self.since is not None and edges[1] > self.since:
+                    edges[0] = max(edges[0], self.since)
                 return list(pairwise(edges))
         raise AssertionError
 
     def points(self, rows):
         """Return the moments at which levels are asked for."""
-        times = [row[4] for row in rows]
+        times = self._times(rows)
         begin = self._begin(times)
         if begin is None:
             return []
@@ -270,11 +276,15 @@ class Grid:
 
     def interval(self, rows):
         """Return the one interval of a summary, which is never empty."""
-        times = [row[4] for row in rows]
+        times = self._times(rows)
         start = self.start
         if start is None:
             start = min(times) if self.end is None else min([*times, self.end - 1])
         return start, max([*times, start]) + 1 if self.end is None else self.end
+
+    def _times(self, rows):
+        times = [row[4] for row in rows]
+        return [*times, self.since] if times and self.since is not None else times
 
     def _begin(self, times):
         if self.start is not None or not times:
@@ -428,9 +438,9 @@ def _summary(account, start, end):
         "maximum": high,
         "minimum_at": next((left for left, _, level in known if level == low), None),
         "maximum_at": next((left for left, _, level in known if level == high), None),
-        "inflow": inflow if known else None,
-        "outflow": outflow if known else None,
-        "net": net if known else None,
+        "inflow": inflow,
+        "outflow": outflow,
+        "net": net,
         "average": None if exact is None else half_even(exact),
         "drawdown": deepest,
         "drawdown_at": deepest_at,

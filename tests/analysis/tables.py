@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
+from dataclasses import replace
 
 import pandas as pd
 import pyarrow as pa
@@ -144,6 +145,11 @@ def opened(rows, opening, known=None, **how):
     return ba.to_table(
         table_of([*rows, *before]), start=instant(BEGIN) if opening else None, known=spans, **how
     )
+
+
+def since_openings(grid, opening):
+    """Return a grid as the table of `opened` has it by default."""
+    return replace(grid, since=BEGIN if opening else None)
 
 
 def many_rows(count=2000):

@@ -78,14 +78,13 @@ class Party(oracle.Account):
             found["closing"],
         )
         is_whole = all(member.sees_all(start, end - 1) for member in self.members)
-        is_known = is_whole and any(member.known(start, end) for member in self.members)
         sums = {
             "inflow": inflow,
             "outflow": inflow - sum(nets),
             "internal": sum(gains) - inflow,
             "net": sum(nets),
         }
-        if not is_known:
+        if not is_whole:
             sums = dict.fromkeys(sums)
         if before is not None and after is not None:
             sums["net"] = after - before

@@ -534,3 +534,87 @@ def test_sums_of_a_table_that_begins_in_the_middle_say_once_that_quiet_accounts_
     ba.deltas(table)
     ba.balance_at(table, instant(moment))
     assert not [text for text in caplog.messages if "opening=True" in text]
+
+
+HOURS = {"a": (1, 2, 12, 32), "b": (3, 22, 31)}
+
+
+def hours(known=((0, 20), (30, 60)), parties=HOURS, start=0, **how):
+    """Return a table of hours, of parties that have rows in some of them."""
+    rows = [
+        ("VOTE", "ACCOUNT_TYPE_GENERAL", party, "", START + hour * HOUR, hour)
+        for party, all_hours in parties.items()
+        for hour in all_hours
+    ]
+    spans = [(instant(START + a * HOUR), instant(START + b * HOUR)) for a, b in known]
+    return ba.to_table(table_of(rows), known=spans, start=instant(START + start * HOUR), **how)
+
+
+def at(hour):
+    return instant(START + hour * HOUR)
+
+
+def test_a_part_of_chosen_accounts_knows_nothing_of_the_others_when_it_is_put_beside_them():
+    whole = hours([(0, 60)], nothing_before=True)
+    some = whole["party_id"] == "a"
+    later = whole.balances.between(at(40), at(60))
+    for part in (
+        whole[some].balances.between(at(30), at(40)),
+        whole.balances.between(at(30), at(40))[lambda rows: rows["party_id"] == "a"],
+        whole.balances.select(party_ids="a").balances.between(at(30), at(40)),
+    ):
+        for joined in (pd.concat([part, later]), pd.concat([later, part])):
+            held = ba.balance_at(joined, [at(32), at(35)])
+            assert held[held["party_id"] == "b"]["balance"].isna().all()
+            flowed = ba.flows(joined, freq="5h", start=at(30), end=at(40), layout="wide")
+            assert flowed.isna().all(axis=None)
+            assert (
+                ba.flows(joined, freq=None, by="asset_id", start=at(30), end=at(35))["net"]
+                .isna()
+                .all()
+            )
+
+
+def test_of_two_parts_with_one_start_that_with_openings_says_what_was_held():
+    whole = hours([(0, 60)], nothing_before=True)
+    one = whole.balances.between(at(20), at(30))
+    other = ba.to_table(
+        whole[(whole["timestamp"] >= at(20)) & (whole["timestamp"] < at(40))],
+        known=[(at(20), at(40))],
+        start=at(20),
+    )
+    for joined in (pd.concat([one, other]), pd.concat([other, one])):
+        assert records(ba.balance_at(joined, at(21))[["balance"]]) == [(12,), (3,)]
+
+
+def test_sums_over_a_gap_say_that_accounts_of_the_gap_are_left_out(caplog):
+    ba.totals(hours(nothing_before=True), by="asset_id")
+    (said,) = caplog.messages
+    assert said.startswith("accounts that changed only in 2023-03-29T06:40Z to 2023-03-29T16:40Z")
+
+
+def test_an_interval_with_openings_begins_at_its_start():
+    part = hours([(0, 60)], {"a": (1, 15)}, nothing_before=True).balances.between(at(10), at(20))
+    found = ba.time_weighted_average(part)
+    assert records(found[["start", "end", "average"]]) == [
+        (START + 10 * HOUR, START + 20 * HOUR, 8)
+    ]
+    assert ba.summarize_accounts(part)["minimum"].tolist() == [1]
+    assert ba.flows(part, freq=None)["start"].tolist() == [at(10)]
+
+
+def test_an_interval_keeps_the_columns_of_ones_own():
+    table = hours([(0, 60)], nothing_before=True)
+    table["desk"] = table["party_id"].map({"a": "east", "b": "west"})
+    part = table.balances.between(at(20), at(40))
+    assert ba.totals(part, by="desk", start=at(20))["desk"].astype("str").unique().tolist() == [
+        "east",
+        "west",
+    ]
+    assert records(ba.deltas(part)[["delta"]]) == [(20,), (19,), (9,)]
+
+
+def test_flows_of_an_account_that_is_known_to_be_quiet_are_zero_even_if_its_balance_is_unknown():
+    table = hours([(0, 20), (30, 50)], {"a": (10,)}, start=40)
+    found = ba.summarize_accounts(table, start=at(40), end=at(50))
+    assert records(found[["opening", "inflow", "outflow", "net"]]) == [(None, 0, 0, 0)]

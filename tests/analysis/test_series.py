@@ -23,6 +23,7 @@ from tests.analysis.tables import (
     opened,
     records,
     signed,
+    since_openings,
     table_of,
 )
 from tests.columns import BALANCE_DTYPE, empty_table
@@ -45,10 +46,13 @@ def test_wide_has_the_balances_of_long(data, book):
     rows, opening = book
     grid = data.draw(fixed_grids(rows))
     wide = ba.balance_series(opened(rows, opening), **asked(grid))
-    expected = {row[:5]: row[5] for row in oracle.series(rows, opening, grid)}
+    expected = {
+        row[:5]: row[5] for row in oracle.series(rows, opening, since_openings(grid, opening))
+    }
     assert cells(wide) == expected
     assert list(wide.columns) == list(oracle.book(rows, opening))
-    assert [moment(time) for time in wide.index] == grid.points(rows)
+    points = since_openings(grid, opening).points(rows)
+    assert [moment(time) for time in wide.index] == points
 
 
 bounds = st.tuples(st.none() | instants, st.none() | instants).map(
@@ -62,7 +66,7 @@ def test_without_a_frequency_long_has_the_rows_and_the_start(book, ends):
     rows, opening = book
     grid = Grid(None, *ends)
     found = ba.balance_series(opened(rows, opening), **asked(grid), layout="long")
-    assert records(found) == oracle.sparse_series(rows, opening, grid)
+    assert records(found) == oracle.sparse_series(rows, opening, since_openings(grid, opening))
 
 
 @settings(max_examples=15)

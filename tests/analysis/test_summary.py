@@ -30,6 +30,7 @@ from tests.analysis.tables import (
     recorded_table,
     rows,
     signed,
+    since_openings,
     table_of,
 )
 from tests.columns import BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
@@ -65,7 +66,7 @@ def test_every_column_is_what_a_walk_through_the_interval_finds(data, book):
             )
         )
     )
-    expected = outcome(oracle.summaries, rows, opening, grid)
+    expected = outcome(oracle.summaries, rows, opening, since_openings(grid, opening))
     assert found == expected
     assert list(found) == list(expected)
 

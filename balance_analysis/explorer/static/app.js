@@ -103,7 +103,7 @@ const begin = async () => {
   at("did").open = innerWidth > 640; // what stands below it is near on a small screen, too
   const isGood = ["confirmed", "complete"].includes(about.completeness);
   at("said").append(isFrozen ? make("p", { class: "note" }, told().said) : make("p", { class: `verdict${isGood ? "" : " bad"}`, title: meaning(about.completeness) }, about.completeness));
-  if (about.left_out) at("said").append(make("p", { class: "note" }, about.left_out));
+  at("said").append(...about.left_out.map((said) => make("p", { class: "note" }, said)));
   if (!isFrozen) setInterval(async () => { at("stale").hidden = (await get("version").catch(() => about)).version === about.version; }, 5000);
   show();
 };
