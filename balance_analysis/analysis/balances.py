@@ -35,6 +35,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     take_ids,
 )
+from balance_analysis.analysis.sums import distinct
 from balance_analysis.analysis.totals import each_holder, merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
@@ -278,7 +279,7 @@ def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[n
     if not len(grid):
         return np.empty(0, np.int64)
     within = times[(times >= edges[0]) & (times < edges[-1])]
-    return np.unique(within if start is None else np.append(within, edges[0]))
+    return distinct(within if start is None else np.append(within, edges[0]))
 
 
 def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from balance_analysis.analysis.grid import to_instants
 from balance_analysis.analysis.history import Source, open_history
 from balance_analysis.analysis.holders import largest
 from balance_analysis.analysis.steps import as_of, check_fits, name_of
-from balance_analysis.analysis.totals import make_groups, sum_at
+from balance_analysis.analysis.sums import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 

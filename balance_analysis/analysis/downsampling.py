@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import to_decimals
 from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.totals import events
+from balance_analysis.analysis.sums import events
 
 _POINTS: Final = 4
 """Of a column: the first, the last, the lowest and the highest."""

@@ -34,7 +34,7 @@ from balance_analysis.analysis.steps import (
     step_deltas,
     take_ids,
 )
-from balance_analysis.analysis.totals import Groups, make_groups, numbered, pairs_of
+from balance_analysis.analysis.sums import Groups, make_groups, pairs_of
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
@@ -297,7 +297,8 @@ def _from_others(
     is_inside = steps.is_row & (periods >= 0) & (periods < len(grid))
     rows = np.flatnonzero(is_inside & ~int128.is_zero(deltas))
     owners, times = groups.numbers[steps.numbers[rows]], steps.times[rows]
-    blocks, places = numbered(pairs_of(owners, times).keys(owners, times))
+    keys = pairs_of(owners, times).keys(owners, times)
+    blocks, places = np.unique(keys, return_inverse=True)
     net = _add_up("", int128.take(deltas, rows), places, len(blocks), lambda _: _BLOCK)
     cell_of = np.empty(len(blocks), np.int64)
     cell_of[places] = np.searchsorted(cells, owners * len(grid) + periods[rows])
@@ -329,7 +330,7 @@ def _used_cells(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct ones of so many cells, ascending, and the place of each among them."""
     if count > 8 * len(cells):
-        return numbered(cells)
+        return np.unique(cells, return_inverse=True)
     is_used = np.zeros(count, bool)
     is_used[cells] = True
     return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]

@@ -300,10 +300,10 @@ class History:
         begins, stops = edges[:-1], edges[1:]
         is_known = are_known(self.known, begins, stops)[period] & (begins >= self.start)[period]
         if self.is_changed is not None:
-            is_known &= ~np.isin(of, groups[self.is_changed])
+            is_known &= ~(np.bincount(groups, self.is_changed) > 0)[of]
         for bad in self.set_aside:
             start, end = bad.span
-            is_its = np.isin(of, groups[self._is_of(bad)])
+            is_its = (np.bincount(groups, self._is_of(bad)) > 0)[of]
             is_known &= ~(is_its & ((begins < end) & (stops > start))[period])
         return is_known
 

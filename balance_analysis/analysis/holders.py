@@ -18,7 +18,7 @@ from balance_analysis.analysis.door import at_moments, door
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
 from balance_analysis.analysis.history import Source, open_history
 from balance_analysis.analysis.steps import take_ids
-from balance_analysis.analysis.totals import make_groups, sum_at
+from balance_analysis.analysis.sums import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 

@@ -29,7 +29,8 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     spread,
 )
-from balance_analysis.analysis.totals import make_groups, merged
+from balance_analysis.analysis.sums import make_groups
+from balance_analysis.analysis.totals import merged
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 

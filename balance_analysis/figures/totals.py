@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, make_grid
 from balance_analysis.analysis.steps import Steps, cut
-from balance_analysis.analysis.totals import Groups, events, group_names, make_groups, sum_at
+from balance_analysis.analysis.sums import (
+    Groups,
+    distinct,
+    events,
+    group_names,
+    make_groups,
+    sum_at,
+)
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import (
     OTHERS,
@@ -251,7 +258,7 @@ def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
     extent, known = np.array([interval.start, interval.before - 1]), interval.known
     grid = make_grid(extent, freq=freq, start=chart.start, end=chart.end, tz=None, known=known)
     points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
-    return np.unique(np.clip(points, interval.start, interval.before - 1))
+    return distinct(np.clip(points, interval.start, interval.before - 1))
 
 
 def _change_points(stack: Stack) -> NDArray[np.int64]:
