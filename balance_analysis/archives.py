@@ -17,11 +17,11 @@ import pyarrow as pa
 from balance_analysis.archive import sidecars
 from balance_analysis.archive.digest import ArchiveDigest, digest
 from balance_analysis.archive.explain import Explanation, explain
+from balance_analysis.archive.partitions import dask_frame
 from balance_analysis.archive.snapshot import (
     Scan,
     Snapshot,
     check_columns,
-    dask_frame,
     with_snapshot,
 )
 from balance_analysis.archive.sql import views_of

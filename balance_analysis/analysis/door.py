@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.grid import to_instants, to_zone
-from balance_analysis.analysis.history import Sliced, Slices
+from balance_analysis.analysis.history import AccountSlices, Sliced
 from balance_analysis.analysis.steps import check_fits, name_of
 from balance_analysis.analysis.units import in_units
 from balance_analysis.known import EVIDENCE_KEY, note_rows
@@ -37,7 +37,7 @@ COUNTS: Final = ("accounts", "active", "changes", "known", "rows", "unknown")
 
 
 Options = dict[str, Any]
-Combine = Callable[[Slices, Callable[..., pd.DataFrame], Options], Iterator[pd.DataFrame]]
+Combine = Callable[[AccountSlices, Callable[..., pd.DataFrame], Options], Iterator[pd.DataFrame]]
 """Yields a function's results, for accounts that differ from frame to frame."""
 
 
@@ -47,7 +47,9 @@ def door(combine: Combine) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
 
-        def frames(slices: Slices, *args: object, **options: object) -> Iterator[pd.DataFrame]:
+        def frames(
+            slices: AccountSlices, *args: object, **options: object
+        ) -> Iterator[pd.DataFrame]:
             bound = signature.bind(slices, *args, **options)
             bound.apply_defaults()
             _, *given = bound.arguments.items()
@@ -81,7 +83,7 @@ def frames_of(function: Callable[..., pd.DataFrame]) -> Callable[..., Iterator[p
 
 
 def each_account(
-    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
     """Yield results that belong to one account, or one party of an asset, each."""
     points = 1
@@ -102,7 +104,7 @@ def is_by_party(options: Options) -> bool:
 
 
 def each_party(
-    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
     """Yield results of groups, of which one of several parties needs all its accounts at once."""
     if is_by_party(options):
@@ -112,7 +114,7 @@ def each_party(
 
 
 def added_up(
-    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
     """Yield results that are sums over the accounts of a group."""
     outline = slices.outline
@@ -126,7 +128,7 @@ def added_up(
 
 
 def at_moments(
-    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
     """Yield results that need the balances at the moments `at` alone."""
     if options["at"] is None:

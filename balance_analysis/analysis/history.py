@@ -308,7 +308,7 @@ class History:
         return is_known
 
 
-class Slices(Protocol):
+class AccountSlices(Protocol):
     """An archive's accounts, cut where the party or the asset changes."""
 
     @property
@@ -329,7 +329,13 @@ class Slices(Protocol):
 class Sliced(Protocol):
     """A source that comes in slices: an archive."""
 
-    def by_slices(self, work: Callable[[Slices], T], *, rows: int = ..., show: Any = ...) -> T:  # noqa: ANN401
+    def by_slices(
+        self,
+        work: Callable[[AccountSlices], T],
+        *,
+        rows: int = ...,
+        show: Callable[[float, int], None] = ...,
+    ) -> T:
         """Return what a function makes of the slices of one state of the source."""
 
 

@@ -24,7 +24,7 @@ from balance_analysis.analysis.door import (
     is_by_party,
 )
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, to_times
-from balance_analysis.analysis.history import History, Slices, Source, open_history
+from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
 from balance_analysis.analysis.steps import NEVER, Steps, check_fits, name_of, take_ids
 from balance_analysis.analysis.sums import (
     Groups,
@@ -44,7 +44,7 @@ from balance_analysis.text import moment_text
 
 
 def _added_up(
-    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
     """Yield `totals` of an archive: at each change of a group, the changes of slices add up."""
     if options["share"]:  # a part of what accounts in other slices hold
@@ -229,7 +229,7 @@ def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
 
 
 def each_holder(
-    slices: Slices, function: Callable[..., pd.DataFrame], options: Options
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
     """Yield results that belong to one holder each, as its accounts in all slices make it."""
     if is_by_party(options):

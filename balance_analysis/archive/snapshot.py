@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 import itertools
 import threading
 from collections import OrderedDict
@@ -50,7 +49,7 @@ from balance_analysis.errors import ArchiveDamagedError, IncompleteError, Snapsh
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import to_columns
-from balance_analysis.known import ROWS_KEY, START_KEY, Known, note_evidence
+from balance_analysis.known import START_KEY, Known, note_evidence
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -59,14 +58,13 @@ from balance_analysis.schema import (
     COLUMNS,
     NO_MARKET,
     Instant,
-    from_microseconds,
     to_bounds,
 )
 from balance_analysis.spans import EVER, Span, clipped
 from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    import dask.dataframe as dd
+    pass
 
 TAKE: Final = "`partial` takes what there is"
 
@@ -303,41 +301,6 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     batches = scan.each(lambda some: list(some.iter_batches(columns)))
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
     return to_columns(pa.Table.from_batches(itertools.chain(*batches), schema))
-
-
-def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
-    """Return the rows of a scan, one partition per file: see `Archive.to_dask`."""
-    dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
-    nothing = replace(scan, files=())
-    scans = scan.split(1) or [nothing]
-    begins = [_begin(some) for some in scans]
-    ids = [name for name in columns if name in ACCOUNT_KEY]
-    frame: dd.DataFrame = dask.from_map(
-        _read_partition,
-        scans,
-        args=(tuple(columns),),
-        meta=dask.utils.clear_known_categories(_read_partition(nothing, columns), ids),
-        divisions=(*begins, begins[-1]),
-        label="balance-changes",
-        enforce_metadata=False,
-    )
-    return frame
-
-
-def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
-    # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
-    # in another order.
-    table = read_frame(scan, names)
-    # Joined, only attrs stay that are the same in all partitions: how many rows are in one is not.
-    table.attrs.get(ATTRS_KEY, {}).pop(ROWS_KEY, None)
-    period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
-    return table.set_axis(period.rename("period"), axis=0)
-
-
-def _begin(scan: Scan) -> pd.Timestamp:
-    """Return when the period of the first file begins."""
-    begin = scan.files[0].begin if scan.files else 0
-    return pd.Timestamp(from_microseconds(begin)).as_unit("us")
 
 
 class LruCache:

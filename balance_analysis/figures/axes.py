@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from balance_analysis.analysis.downsampling import downsample, levels_in, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, Grid
-from balance_analysis.analysis.history import History, are_known, open_history
+from balance_analysis.analysis.history import History, Source, are_known, open_history
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.totals import merged
 from balance_analysis.analysis.units import to_units
@@ -53,8 +53,8 @@ class Chart:
 
     Attributes
     ----------
-    data
-        The table.
+    source
+        The table or the archive.
     given
         The Axes to draw into; `None` for that of a new figure, which is made when it is needed.
     start, end, assets, labels, title, limits
@@ -69,7 +69,7 @@ class Chart:
         The columns that make a holder.
     """
 
-    data: pd.DataFrame
+    source: Source
     given: Axes | None
     start: Instant | None
     end: Instant | None
@@ -89,7 +89,7 @@ class Chart:
     @cached_property
     def history(self) -> History:
         """What the table tells."""
-        return merged(open_history(self.data), self.by)
+        return merged(open_history(self.source), self.by)
 
     @property
     def left_out(self) -> list[str]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.downsampling import sort_keys
+from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge, to_dates
@@ -26,7 +27,7 @@ MOST_LINES: Final = 8
 
 
 def plot_balances(
-    data: pd.DataFrame,
+    source: Source,
     *,
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
@@ -42,8 +43,8 @@ def plot_balances(
     r"""Draw the balances of accounts of one asset over time, as steps.
 
     A balance holds from its row until the account's next row, the last one until `end`, as far as
-    every change is known. Before an account's first row its balance is unknown, unless `opening`
-    tells it, and no line is drawn; where no account's balance is known, it is hatched. Where one
+    every change is known. Before an account's first row, opening or not, its balance is
+    unknown, and no line is drawn; where no account's balance is known, it is hatched. Where one
     account holds so much that others would lie flat on zero, the axis is logarithmic, and says so.
 
     Of more than eight accounts, those that don't change in the interval are drawn together, thin
@@ -53,7 +54,7 @@ def plot_balances(
 
     Parameters
     ----------
-    data
+    source
         A table of balance changes of one asset, its rows in any order.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
@@ -105,7 +106,7 @@ def plot_balances(
     >>> ax.get_title("left"), ax.get_ylabel()
     ('VOTE balance of general · a1', 'balance\n(smallest unit of VOTE)')
     """
-    chart = axes.Chart(data, ax, start, end, assets, labels, title, limits, by=by)
+    chart = axes.Chart(source, ax, start, end, assets, labels, title, limits, by=by)
     (steps, _), interval = chart.over, chart.interval
     ax = chart.label("balance")
     if index:
@@ -192,7 +193,7 @@ def _draw_flat(
 
 
 def plot_drawdown(
-    data: pd.DataFrame,
+    source: Source,
     *,
     ax: Axes | None = None,
     assets: AssetsLike | None = None,
@@ -210,7 +211,7 @@ def plot_drawdown(
 
     Parameters
     ----------
-    data
+    source
         A table of balance changes of one account, its rows in any order.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
@@ -259,7 +260,7 @@ def plot_drawdown(
     >>> ax.get_legend().get_title().get_text()
     'deepest: 2 (25%), 2023-04-03'
     """
-    chart = axes.Chart(data, ax, start, end, assets, labels, title, by=by)
+    chart = axes.Chart(source, ax, start, end, assets, labels, title, by=by)
     (steps, _), interval = chart.over, chart.interval
     if len(steps) > 1:
         raise ValueError(

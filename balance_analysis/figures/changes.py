@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
-from balance_analysis.analysis.history import are_known
+from balance_analysis.analysis.history import Source, are_known
 from balance_analysis.figures import axes
 from balance_analysis.figures.layout import points_of
 from balance_analysis.figures.styles import BLUE, VERMILION, ink, looks
@@ -54,7 +54,7 @@ _HALF: Final = 0.46
 
 
 def plot_flows(
-    data: pd.DataFrame,
+    source: Source,
     *,
     ax: Axes | None = None,
     freq: Frequency | None = "1D",
@@ -76,7 +76,7 @@ def plot_flows(
 
     Parameters
     ----------
-    data
+    source
         A table of balance changes of one asset, its rows in any order.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
@@ -129,7 +129,7 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    chart = axes.Chart(data, ax, start, end, assets, labels, title, limits, freq)
+    chart = axes.Chart(source, ax, start, end, assets, labels, title, limits, freq)
     found, measure = sum_flows(chart.history, chart.over[1], "asset_id"), chart.each_period("flows")
     ax = chart.label(measure)
     if found.empty:
@@ -172,7 +172,7 @@ def _draw_bars(chart: axes.Chart, found: pd.DataFrame, style: dict[str, Any]) ->
 
 
 def plot_activity(
-    data: pd.DataFrame,
+    source: Source,
     *,
     ax: Axes | None = None,
     kind: Literal["calendar", "week"] = "calendar",
@@ -187,7 +187,7 @@ def plot_activity(
 
     Parameters
     ----------
-    data
+    source
         A table of balance changes, its rows in any order. Rows are counted, not amounts, so it may
         be of several assets.
     ax
@@ -238,7 +238,7 @@ def plot_activity(
     if kind not in kinds:
         raise ValueError(f"kind must be 'calendar' or 'week', not {kind!r}")
     look: Any = {"size": (10, 3.2), "mixes_assets": True}
-    chart = axes.Chart(data, ax, start, end, assets, labels, title, **look)
+    chart = axes.Chart(source, ax, start, end, assets, labels, title, **look)
     interval, times = chart.interval, chart.over[0].row_times
     times = times[(interval.start <= times) & (times < interval.before)]
     if not len(times):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency, make_grid
+from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Steps, cut
 from balance_analysis.analysis.sums import (
     Groups,
@@ -46,7 +47,7 @@ _THINNEST: Final = 0.01
 
 
 def plot_totals(
-    data: pd.DataFrame,
+    source: Source,
     *,
     ax: Axes | None = None,
     by: str | Sequence[str] = ("asset_id", "account_type"),
@@ -70,7 +71,7 @@ def plot_totals(
 
     Parameters
     ----------
-    data
+    source
         A table of balance changes of one asset, its rows in any order.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
@@ -126,7 +127,7 @@ def plot_totals(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['margin 7', 'general 5']
     """
-    chart = axes.Chart(data, ax, start, end, assets, labels, title, limits)
+    chart = axes.Chart(source, ax, start, end, assets, labels, title, limits)
     names = group_names(by, chart.history.columns)
     chart.label("total")
     if chart.interval.is_empty:
