@@ -167,7 +167,7 @@ def test_halving_ends_at_single_values(parties, markets, types):
 
 
 @pytest.mark.parametrize(
-    "function", [ba.load_balance_changes, ba.iter_pages, ba.export, ba.Archive.read]
+    "function", [ba.load_balance_changes, ba.iter_pages, ba.export, ba.Archive.select]
 )
 def test_functions_that_take_filters_show_them_in_their_signature(function):
     shown = inspect.signature(function).parameters
@@ -279,6 +279,6 @@ def test_a_whole_id_is_taken_without_a_look_at_what_there_is():
 
 def test_a_filter_that_there_is_not_is_refused_with_a_near_one():
     with pytest.raises(
-        TypeError, match=r"read\(\) has no keyword 'party_id'; did you mean party_ids"
+        TypeError, match=r"iter_pages\(\) has no keyword 'party_id'; did you mean party_ids"
     ):
-        ba.Archive("nowhere").read(party_id="a")
+        ba.iter_pages(None, party_id="a")

@@ -14,7 +14,6 @@ from balance_analysis.cli.output import Messages
 from balance_analysis.cli.selection import Selection
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.names import rank_assets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,6 +162,8 @@ def _plot_history(
 
 def _one_asset(history: History, selection: Selection, messages: Messages) -> History:
     """Return the history of the asset that has most rows in the interval, or else most accounts."""
+    from balance_analysis.names import rank_assets
+
     assets = history.accounts["asset_id"].astype("str")
     if assets.nunique() <= 1:
         return history

@@ -148,11 +148,3 @@ def by_block(ledger):
             account = (entry.asset_id, entry.account_type, entry.party_id, entry.market_id)
             nets[entry.timestamp_ns // 1000].append((account, entry.net))
     return nets
-
-
-def test_what_pandas_made_and_what_is_shown_short_are_equal_in_either_order():
-    held = balance_at(table_of([(*GENERAL, 0, 5)]), "2023-04-01")
-    plain = pd.DataFrame(held)
-    assert type(held) is not type(plain)
-    pd.testing.assert_frame_equal(held, plain)
-    pd.testing.assert_frame_equal(plain, held)

@@ -109,7 +109,8 @@ def test_a_wide_series_by_party_has_what_parties_are_called_above_it(tmp_path):
     words = ("--by", "party", "--layout", "wide", "--freq", "7D", "--asset", "tUSD")
     said = run("series", SAMPLE, *words, *names, "--party", "Alice", "--party", other).stdout
     header = said.splitlines()[0]
-    assert header == f"timestamp,tUSD/Alice,tUSD/{other[:6]}..{other[-4:]}"
+    unit, short = "[10^-6 tUSD]", f"{other[:6]}..{other[-4:]}"
+    assert header == f"timestamp,tUSD/Alice {unit},tUSD/{short} {unit}"
 
 
 def test_a_comparison_takes_two_moments(tmp_path):

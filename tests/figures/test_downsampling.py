@@ -73,7 +73,7 @@ def test_a_picture_shows_the_lowest_balance_before_a_gap_and_where_it_begins(tmp
     table.loc[19_990, "balance"] = -7
     known = [(START, middle), (middle + 100 * SECOND, START + count * SECOND)]
     moments = [tuple(pd.Timestamp(bound, unit="us", tz="UTC") for bound in span) for span in known]
-    (line,) = ba.plot_balances(table, known=moments).lines
+    (line,) = ba.plot_balances(ba.to_table(table, known=moments)).lines
     levels = line.get_ydata()
     assert np.nanmin(levels) == -7
     assert np.isnan(levels).any()

@@ -82,7 +82,7 @@ def test_balances_in_a_gap_and_behind_it_are_those_of_rows_alone(archive, cut):
     assert cells(ba.balance_at(cut, at(3)), "balance") == expected
     assert cells(ba.balance_at(archive, at(3)), "balance") == expected
     held = ba.balance_at(archive, at(2))
-    assert cells(held, "balance") == {"aa": None, "dd": None}
+    assert cells(held, "balance") == {"aa": None, "bb": None, "cc": None, "dd": None}
     later = ba.balance_at(cut, at(2, 1))
     assert set(cells(later, "balance").values()) == {None}
 
