@@ -8,7 +8,7 @@ A table has every change from its `start` on. Its older rows are *openings*: of 
 last row before `start`. They tell what was held at `start`, and are no changes of the interval.
 
 pandas copies attrs to every selection, even to one that took rows out of accounts. So a table also
-notes how many rows each account has, and whoever opens it compares.
+notes which rows each account has, and whoever opens it compares.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOTHING_BEFORE_KEY: Final = "nothing_before"
 """Where it says that an account without an opening held nothing at the start."""
 
 ROWS_KEY: Final = "account_rows"
-"""Where `attrs[ATTRS_KEY]` has them, packed: base64 of a word of 64 bits for each account."""
+"""Where `attrs[ATTRS_KEY]` has the number of rows, and in base64 a word for each account."""
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 """An odd constant, 2**64 over the golden ratio, that spreads the bits of a time."""
@@ -240,12 +240,12 @@ def known_json(known: Iterable[Span]) -> list[list[str]]:
     return _Shared([*map(iso_text, span)] for span in known)
 
 
-def note_rows(table: pd.DataFrame) -> None:
+def note_rows(table: pd.DataFrame, *, is_sorted: bool = True) -> None:
     """Note in a table's attrs which rows each account has, beside what these say already.
 
-    The rows stand in the table's order; those of one account and timestamp count once.
+    Rows of one account and timestamp count once.
     """
-    words, count = _words_of(table)
+    words, count = _words_of(table if is_sorted else _in_order(table))
     packed = base64.b64encode(np.sort(words).astype("<u8").tobytes()).decode()
     table.attrs.setdefault(ATTRS_KEY, {})[ROWS_KEY] = f"{count} {packed}"
 
@@ -314,7 +314,7 @@ def note_accounts(chosen: pd.DataFrame, whole: pd.DataFrame, filters: Filters) -
     if table_evidence(whole) is None or (evidence := _whole_evidence(metadata)) is None:
         return  # the notes of the table are true of whole accounts
     note_evidence(chosen, evidence.narrow(filters))
-    note_rows_of(chosen)
+    note_rows(chosen, is_sorted=False)
 
 
 def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
@@ -353,7 +353,7 @@ def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
         )
     if starts:
         table.attrs[ATTRS_KEY][START_KEY] = iso_text(starts[0][0])
-    note_rows_of(table)
+    note_rows(table, is_sorted=False)
 
 
 def _has_its_rows(table: pd.DataFrame) -> bool:
@@ -362,13 +362,6 @@ def _has_its_rows(table: pd.DataFrame) -> bool:
     if noted is None or not {*COLUMNS} <= {*getattr(table, "columns", ())}:
         return False
     return bool(np.isin(_words_of(_in_order(table))[0], noted).all())
-
-
-def note_rows_of(table: pd.DataFrame) -> None:
-    """Note which rows each account has, of rows in any order."""
-    ordered = _in_order(table)
-    note_rows(ordered)
-    table.attrs[ATTRS_KEY] |= ordered.attrs[ATTRS_KEY]
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:

@@ -49,9 +49,6 @@ By = Annotated[
     Literal["party", "type", "market", "asset"] | None,
     Option(help="What to put together, within each asset; by default accounts stand alone."),
 ]
-Scheduler = Annotated[
-    Text, Option(metavar="ADDRESS", help="Run on this Dask cluster: tcp://host:8786.")
-]
 
 
 def expanded(path: Path | None) -> Path | None:

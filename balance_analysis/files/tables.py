@@ -27,6 +27,7 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import is_amounts, to_amounts, to_plain_arrow
+from balance_analysis.known import START_KEY
 from balance_analysis.names import carried, names_in
 from balance_analysis.naming import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.schema import (
@@ -174,7 +175,7 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
         twice = flat.columns[flat.columns.duplicated()][0]
         raise ValueError(f"two columns would be called {twice!r}; take the long layout, or rename")
     metadata = frame.attrs.get(ATTRS_KEY) or {}
-    flat = _with_openings(flat, metadata.get("start"))
+    flat = _with_openings(flat, metadata.get(START_KEY))
     flat = flat.assign(**{str(name): _readable(column) for name, column in flat.items()})
     rows = to_plain_arrow(flat)
     return rows.replace_schema_metadata(make_note({"load": metadata})) if metadata else rows
