@@ -160,26 +160,6 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 }
 """The views: what each is, and which parameters it has."""
 
-PARTS: Final[dict[str, tuple[str, ...]]] = {
-    **{name: (name,) for name in VIEWS},
-    "about": ("assets",),
-    "account": ("periods", "summary"),
-    "explain": ("explanation", "cited"),
-    "holders": ("holders", "level"),
-    "notes": ("coverage", "limits"),
-    "party": ("totals", "accounts", "flows"),
-}
-"""The tables that a view has, as a file of one can be asked for; the first one, if none is."""
-
-_TYPES: Final[dict[str, pa.DataType]] = {
-    "amount": pa.decimal128(38, 0),
-    "moment": pa.timestamp("us", "UTC"),
-    "count": pa.int64(),
-    "ratio": pa.float64(),
-    "flag": pa.bool_(),
-    "text": pa.string(),
-}
-
 Records = dict[str, Any]
 """Columns, each with its kind, and rows."""
 
@@ -232,34 +212,6 @@ def records_by(
         for key, told in found.items():
             told[part] = {**whole, "rows": [whole["rows"][n] for n in places.get(key, ())]}
     return found
-
-
-def to_table(content: dict[str, Any], part: str) -> pa.Table:
-    """Return one of the parts of a view, from what is told of it, with all ids of its accounts."""
-    found = content.get(part, [])
-    if part == "series":
-        lines = [
-            (line["key"], time, balance)
-            for line in found
-            for time, balance in zip(line["times"], line["balances"], strict=True)
-        ]
-        kinds = {"account": "text", "timestamp": "moment", "balance": "amount"}
-        found = {"columns": to_columns(kinds), "rows": lines}
-    if not isinstance(found, dict):
-        return pa.Table.from_pylist(found if isinstance(found, list) else [{part: found}])
-    table: dict[str, pa.Array[Any]] = {}
-    for place, column in enumerate(found["columns"]):
-        cells = [row[place] for row in found["rows"]]
-        if column["name"] == "account":
-            ids = list(zip(*(map(unquote, key.split("|")) for key in cells), strict=True))
-            table |= {
-                name: pa.array(ids[n] if ids else [], pa.string())
-                for n, name in enumerate(ACCOUNT_KEY)
-            }
-        else:
-            kind = pa.string() if column["kind"] == "amount" else _TYPES[column["kind"]]
-            table[column["name"]] = pa.array(cells, kind).cast(_TYPES[column["kind"]])
-    return pa.table(table)
 
 
 def to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:

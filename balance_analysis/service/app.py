@@ -6,7 +6,6 @@ This module knows the paths; `changes` and the explorer answer, `guards` stands 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -38,13 +37,12 @@ from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
-from balance_analysis.explorer.wire import PARTS, VIEWS, read_query, to_table
-from balance_analysis.files.tables import WRITERS
+from balance_analysis.explorer.wire import VIEWS, read_query
 from balance_analysis.names import read_names
 from balance_analysis.service import guards
 from balance_analysis.service.changes import Changes, evidence_headers
 from balance_analysis.service.errors import Code, RefusedError, refusing_while_unreadable
-from balance_analysis.service.openapi import CHANGES, FORMS, LIMITS, VIEWS_AT, describe, page
+from balance_analysis.service.openapi import CHANGES, LIMITS, VIEWS_AT, describe, page
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
@@ -125,11 +123,11 @@ def create_app(
         return found
 
     async def view(request: Request) -> Response:
-        name, _, form = request.url.path.rpartition("/")[2].partition(".")
+        name = request.url.path.rpartition("/")[2]
         items = request.query_params.multi_items()
         # Which state it is, each open page asks now and then.
         turns = pages if name == "version" else views
-        return await turns.answer(request, partial(_view, explorer, name, form, items))
+        return await turns.answer(request, partial(_view, explorer, name, items))
 
     def figures(_request: Request) -> Response:
         try:
@@ -145,7 +143,7 @@ def create_app(
         "/docs": _docs,
         "/health": lambda _: JSONResponse(_health(_status(archive))),
         "/metrics": figures,
-        **{f"{VIEWS_AT}/{name}{form}": view for name in VIEWS for form in ("", *FORMS)},
+        **{f"{VIEWS_AT}/{name}": view for name in VIEWS},
         **{path: partial(_static, *file) for path, file in static_files().items()},
     }
     limiter = None if rate_limit is None else guards.RateLimiter(rate_limit)
@@ -269,11 +267,10 @@ async def _with_threads(_app: Starlette) -> AsyncIterator[dict[str, object]]:
 def _view(
     explorer: Explorer,
     view: str,
-    form: str,
     items: Sequence[tuple[str, str]],
     check: Callable[[], None],
 ) -> Response:
-    """Return a view of the explorer, or as `csv` a part of it, a table as `write_table` writes it.
+    """Return a view of the explorer as JSON.
 
     `check` is called now and then, and may end the work.
 
@@ -285,7 +282,6 @@ def _view(
     """
     try:
         items = [(name, text) for name, text in items if name != "pretty"]
-        part = _take_part(view, items) if form == "csv" else ""
         query = read_query(view, items)
     except ValueError as error:
         raise RefusedError(str(error)) from error
@@ -306,22 +302,7 @@ def _view(
             raise RefusedError(str(error), code=Code.OUT_OF_RANGE) from error
         finally:
             pa.default_memory_pool().release_unused()
-    if not part:
-        return Response(content, media_type="application/json")
-    file = io.BytesIO()
-    WRITERS["csv"](to_table(msgspec.json.decode(content), part), file)
-    headers = {"Content-Disposition": f'attachment; filename="{view}.csv"'}
-    return Response(file.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def _take_part(view: str, items: list[tuple[str, str]]) -> str:
-    """Return which part of a view is asked for, and take that out of the parameters."""
-    given = next((item for item in items if item[0] == "part"), ("part", PARTS[view][0]))
-    if given in items:
-        items.remove(given)
-    if given[1] not in PARTS[view]:
-        raise ValueError(f"part must be {' or '.join(PARTS[view])}, not {given[1][:30]!r}")
-    return given[1]
+    return Response(content, media_type="application/json")
 
 
 def _docs(_request: Request) -> Response:

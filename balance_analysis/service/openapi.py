@@ -18,23 +18,18 @@ from markupsafe import Markup, escape
 
 from balance_analysis import __version__
 from balance_analysis.explorer.page import digest
-from balance_analysis.explorer.wire import PARTS, VIEWS
+from balance_analysis.explorer.wire import VIEWS
 from balance_analysis.schema import ACCOUNT_TYPES
 from balance_analysis.service.errors import RefusedError
 
 CHANGES: Final = "/api/v2/balance/changes"
 LIMITS: Final = "/api/v2/network/limits"
 VIEWS_AT: Final = "/explore"
-FORMS: Final = (".json", ".csv")
-"""How the address of a view ends; without an end it is JSON, too."""
 
 _DOCUMENT: Final = Path(__file__).with_name("openapi.json")
 _TEMPLATE: Final = Path(__file__).with_name("docs.html")
 _INLINE: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _CODE: Final = re.compile(r"`([^`]+)`")
-_CSV: Final = (
-    "A table, as a file: whole numbers of the smallest unit, ids whole, times in ISO 8601."
-)
 _EXAMPLES: Final = {
     CHANGES: "?pagination.first=5&pagination.newestFirst=false"
     "&dateRange.startTimestamp=1680307200000000000&dateRange.endTimestamp=1680393600000000000"
@@ -47,30 +42,19 @@ def describe() -> dict[str, Any]:
     document["info"]["version"] = __version__
     document["components"]["schemas"]["AccountType"]["enum"] = list(ACCOUNT_TYPES)
     view = document.pop("x-view")
-    document["paths"] |= {
-        f"{VIEWS_AT}/{name}{form}": {"get": _view(name, form, **view)}
-        for name in VIEWS
-        for form in FORMS
-    }
+    document["paths"] |= {f"{VIEWS_AT}/{name}": {"get": _view(name, **view)} for name in VIEWS}
     return document
 
 
-def _view(
-    name: str, form: str, parameters: dict[str, Any], responses: dict[str, Any]
-) -> dict[str, Any]:
+def _view(name: str, parameters: dict[str, Any], responses: dict[str, Any]) -> dict[str, Any]:
     """Return the operation of a view of the explorer, by what views may take and answer."""
     about, names = VIEWS[name]
     answer = {"application/json": {"schema": {"$ref": "#/components/schemas/View"}}}
-    if form == ".csv":
-        about = f"{about} {_CSV}"
-        answer = {"text/csv": {"schema": {"type": "string"}}}
-        names += ("part",) if PARTS[name][1:] else ()
-    part = {"schema": {"type": "string", "enum": list(PARTS[name])}}
     return {
-        "operationId": f"explore{name.capitalize()}{form.replace('.', '_')}",
-        "summary": f"Explore: {name}{form}",
+        "operationId": f"explore{name.capitalize()}",
+        "summary": f"Explore: {name}",
         "description": about,
-        "parameters": [parameters[each] | (part if each == "part" else {}) for each in names],
+        "parameters": [parameters[each] for each in names],
         "responses": {"200": {"description": "The view.", "content": answer}, **responses},
     }
 

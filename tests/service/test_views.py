@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import random
 import shutil
 from itertools import pairwise
-from urllib.parse import unquote
 
 import pandas as pd
 import pytest
@@ -17,7 +15,6 @@ from hypothesis import settings
 import balance_analysis as ba
 from balance_analysis import Archive
 from balance_analysis.archive.store import Store
-from balance_analysis.explorer.wire import PARTS, VIEWS
 from tests.archive.writing import writer_of
 from tests.explorer.test_views import (
     check,
@@ -87,11 +84,6 @@ class Page:
 
     def __call__(self, view, **query):
         return json.loads(self.read(view, **query))
-
-    def table(self, view, **query):
-        return pd.read_csv(
-            io.BytesIO(self.read(f"{view}.csv", **query)), dtype=str, na_filter=False
-        )
 
     def read(self, view, **query):
         accounts = query.pop("accounts", ())
@@ -334,64 +326,6 @@ def try_archive(folder, seed):
         check_archive(archive, InProcess(runner, application(archive)), seed)
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_as_csv_has_the_rows_of_its_json_with_whole_ids_integers_and_iso_times(sample, view):
-    with asyncio.Runner() as runner:
-        page = Page(InProcess(runner, application(sample)))
-        ((key, _), *_) = page("accounts")["accounts"]["rows"]
-        query = {"accounts": [tuple(map(unquote, key.split("|")))]}
-        query = query if "account" in VIEWS[view][1] else {}
-        content = page(f"{view}.json", **query)
-        assert content == page(view, **query)
-        check_csv(content[PARTS[view][0]], page.table(view, **query))
-        for part in PARTS[view]:
-            check_csv(content[part], page.table(view, **query, part=part))
-
-
-def check_csv(found, table):
-    """A table has the rows of what a view tells, each cell as `write_table` writes it."""
-    if isinstance(found, str):
-        assert table.to_numpy().tolist() == [[found]]
-    elif isinstance(found, dict):
-        kinds = {column["name"]: column["kind"] for column in found["columns"]}
-        for one, (_, row) in zip(as_dicts(found), table.iterrows(), strict=True):
-            if "account" in one:
-                assert write_key(tuple(row[list(ba.ACCOUNT_KEY)])) == one.pop("account")
-            written = {name: WRITTEN.get(kinds[name], str)(value) for name, value in one.items()}
-            read = {
-                name: row[name] and float(row[name]) if kinds[name] == "ratio" else row[name]
-                for name in one
-            }
-            assert read == {
-                name: "" if one[name] is None else text for name, text in written.items()
-            }
-    elif "id" in found[0]:
-        assert table["id"].tolist() == [one["id"] for one in found]
-    else:
-        (line,) = found
-        assert keys_of(table) == [line["key"]] * len(line["times"])
-        assert table["balance"].tolist() == [level or "" for level in line["balances"]]
-        assert table["timestamp"].tolist() == [*map(iso, line["times"])]
-
-
-def iso(moment):
-    return None if moment is None else f"{from_microseconds(moment):%Y-%m-%dT%H:%M:%S.%fZ}"
-
-
-WRITTEN = {"moment": iso, "ratio": lambda part: part, "flag": lambda flag: str(flag).lower()}
-
-
-def test_a_file_of_a_part_that_a_view_has_not_is_refused(sample):
-    with asyncio.Runner() as runner:
-        answer = InProcess(runner, application(sample)).get(
-            [("part", "x")], path="/explore/holders.csv"
-        )
-    assert answer.status == 400
-    assert (
-        "part must be holders or level, not 'x'" in json.loads(answer.body)["details"][0]["inner"]
-    )
-
-
 @pytest.mark.hypothesis  # so that a longer run tries more of them as well
 @pytest.mark.parametrize("seed", range(ARCHIVES))
 def test_every_view_of_an_archive_is_what_the_library_computes(tmp_path, seed):
@@ -530,12 +464,9 @@ def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
         ({"start": 7, "end": 5}, 400, "start must be before end"),
     ],
 )
-@pytest.mark.parametrize("form", ["", ".json", ".csv"])
-def test_an_asset_that_is_not_there_and_a_turned_range_are_refused(
-    growing, query, status, says, form
-):
+def test_an_asset_that_is_not_there_and_a_turned_range_are_refused(growing, query, status, says):
     archive, _ = growing
-    refused = served(archive)(f"totals{form}", **query)
+    refused = served(archive)("totals", **query)
     assert refused.status == status
     assert says in read_error(refused.json())[1]
 

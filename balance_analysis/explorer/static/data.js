@@ -18,8 +18,8 @@ export const told = () => frozen ?? { said: "", first: [] };
 const asked = new Map();
 let version = null; // of the data that the page shows: all of it is of one state
 
-/** Return where the data of a view is, as JSON or a part of it as CSV. */
-export const addressOf = (view, form, parameters) => `explore/${view}.${form}?${new URLSearchParams(parameters)}`;
+/** Return where the data of a view is. */
+export const addressOf = (view, parameters) => `explore/${view}?${new URLSearchParams(parameters)}`;
 
 /** Return a view; parameters are names and values, in the order that the view tells them. The last one asked for as something counts. */
 export const get = async (view, parameters = [], as = view) => {
@@ -33,7 +33,7 @@ export const get = async (view, parameters = [], as = view) => {
   const turn = new AbortController();
   asked.set(as, turn);
   const state = version && !["about", "version"].includes(view) ? [["version", version]] : [];
-  const answer = await fetch(addressOf(view, "json", [...parameters, ...state]), { signal: turn.signal }).catch((error) => {
+  const answer = await fetch(addressOf(view, [...parameters, ...state]), { signal: turn.signal }).catch((error) => {
     throw error.name === "AbortError" ? error : new Error("The service doesn't answer.");
   });
   const body = await answer.json().catch(() => null);

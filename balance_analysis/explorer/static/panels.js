@@ -44,12 +44,10 @@ const facts = ({ columns, rows: [row = []] }, own = decimals(), from = undefined
 /** Return a view for the panel, which then says where its data is. */
 const look = async (view, parameters = []) => {
   const found = await get(view, parameters);
-  shownOf.push([view, parameters, Object.keys(found).filter((part) => found[part]?.columns)]);
+  shownOf.push([view, parameters]);
   return found;
 };
-const link = (text, view, form, parameters) => make("a", { href: addressOf(view, form, parameters), target: "_blank" }, text);
-const dataParts = () => (isFrozen || !shownOf.length ? [] : [make("p", { class: "note data" }, "Data: ", ...shownOf.flatMap(([view, parameters, parts], n) => [n ? "; " : "", link(`${view} JSON`, view, "json", parameters),
-  ...parts.flatMap((part, place) => [", ", link(`${part === view ? "" : `${words(part)} `}CSV`, view, "csv", [...parameters, ...(place || part !== view ? [["part", part]] : [])])])]))]);
+const dataParts = () => (isFrozen || !shownOf.length ? [] : [make("p", { class: "note data" }, "Data: ", ...shownOf.flatMap(([view, parameters], n) => [n ? ", " : "", make("a", { href: addressOf(view, parameters), target: "_blank" }, `${view} JSON`)]))]);
 
 /** Return network limits: those that changed drawn over the time in which they were seen, the others in a short table. */
 const said = (value) => (typeof value === "boolean" ? shown(value, "flag") : typeof value === "string" ? value : JSON.stringify(value));
