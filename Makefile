@@ -28,7 +28,7 @@ mutants: .venv/installed ## small faults in MODULE (such as node/walk) that no t
 reference: .venv/installed-dev ## every public name with its docstring: build/reference/index.html
 	$(RUN)/python -W error -m tests.reference build/reference
 
-bench: .venv-bench/installed ## all benchmarks, in less than 20 minutes: tests/benchmarks/RESULTS.md, and a picture
+bench: .venv-bench/installed ## all benchmarks, in less than 20 minutes: tests/benchmarks/RESULTS.md
 	.venv-bench/bin/python -m tests.benchmarks
 
 pictures: .venv/installed ## README's pictures, and what the notebooks show, made anew

@@ -1,90 +1,160 @@
-"""Run all benchmarks, and write the page of results: `python -m tests.benchmarks [NAME ...]`.
+"""Run the benchmarks and write the page of results: `python -m tests.benchmarks [PART ...]`.
 
-Each file of benchmarks is a run of pytest of its own, so that one that fails or hangs takes none of
-the others with it. With names, such as `decode growth`, only these are run anew: what the others
-found last stands in `.benchmarks`.
+Each part is a process of its own, so that one that fails takes none of the others with it. A part
+that isn't named keeps the figures that it measured last, in `.benchmarks`.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Final
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
 
-from tests.benchmarks.page import HERE, PAGE, publish
-from tests.benchmarks.processes import CHECKOUT, environment
-from tests.benchmarks.report import Report
+from tests.benchmarks.figures import CHECKOUT, Figure, environment
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-RECORDS: Final = CHECKOUT / ".benchmarks"
-PLAN: Final[dict[str, list[str]]] = {
-    "startup": ["--rounds=7"],
-    "whole_processes": ["--rounds=3"],
-    "latency": ["--rounds=2"],
-    "memory": [],
-    "decode": [],
-    "reconstruct": ["--rounds=2"],
-    "growth": [],
-    "archive": ["--rounds=2"],
-    "segments": ["--rounds=2"],
-    "service": [],
-    "explorer": [],
-    "figures": [],
-    "report": [],
-    "cluster": ["--rounds=2", "-k", "20000000"],
+PARTS: Final = {
+    "startup": 3,
+    "loads": 3,
+    "reconstruct": 3,
+    "archives": 1,
+    "service": 3,
+    "pictures": 3,
 }
-"""Of each file the options, chosen so that all end within 20 minutes on two processors."""
+"""The parts, each with its rounds, chosen so that all end within 20 minutes on two processors."""
 
 LONGEST: Final = 900
-"""Seconds after which a file is given up."""
+"""Seconds after which a part is given up."""
+
+RECORDS: Final = CHECKOUT / ".benchmarks"
+PAGE: Final = CHECKOUT / "tests" / "benchmarks" / "RESULTS.md"
+README: Final = CHECKOUT / "README.md"
+PACKAGES: Final = ("numpy", "pandas", "pyarrow", "msgspec", "polars", "duckdb")
 
 
 def main(names: list[str]) -> int:
-    if strangers := {*names} - {*PLAN}:
-        sys.exit(f"there is no benchmark {min(strangers)}; there are {', '.join(PLAN)}")
+    if unknown := {*names} - {*PARTS}:
+        sys.exit(f"there is no benchmark {min(unknown)}; there are {', '.join(PARTS)}")
     RECORDS.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as data:
-        ended = {name: run(name, data) for name in names or PLAN}
-    report = Report.joined(
-        record.read_bytes() for record in map(record_of, PLAN) if record.exists()
-    )
-    planned = {f"test_{name}.py" for name in PLAN}
-    report.failed |= {
-        **{name: ended.get(name, "not run") for name in PLAN if not record_of(name).exists()},
-        **{file.name: "not planned" for file in HERE.glob("test_*.py") if file.name not in planned},
+    failed = [name for name in names or PARTS if not run_part(name)]
+    failed += [name for name in PARTS if name not in failed and not record_of(name).exists()]
+    records = {
+        name: json.loads(record_of(name).read_text()) for name in PARTS if name not in failed
     }
-    publish(report)
-    print(f"{PAGE.name}: {len(report.failed)} failed or left out")  # noqa: T201
-    return 1 if report.failed else 0
+    PAGE.write_text("\n".join(page(records, failed)) + "\n", encoding="utf-8")
+    if "loads" in records:
+        pattern = r"500,000 rows load in .* as a plain loop"
+        told = re.sub(pattern, headline(records), README.read_text(encoding="utf-8"))
+        README.write_text(told, encoding="utf-8")
+    sys.stdout.write(f"{PAGE.name} is written; failed: {', '.join(failed) or 'none'}\n")
+    return bool(failed)
 
 
 def record_of(name: str) -> Path:
     return RECORDS / f"{name}.json"
 
 
-def run(name: str, data: str) -> str:
-    """Run one file of benchmarks, and return how it ended."""
+def run_part(name: str) -> bool:
+    """Run one part as a process and return whether it measured all."""
     record_of(name).unlink(missing_ok=True)
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
-    command += [
-        *PLAN[name],
-        "--record",
-        str(record_of(name)),
-        "--data",
-        data,
-        str(HERE / f"test_{name}.py"),
-    ]
+    command = [sys.executable, "-P", "-m", "tests.benchmarks", "--part", name]
     try:
-        done = subprocess.run(
-            command, cwd=CHECKOUT, env=environment(), check=False, timeout=LONGEST
-        )
+        subprocess.run(command, cwd=CHECKOUT, env=environment(), check=False, timeout=LONGEST)
     except subprocess.TimeoutExpired:
-        return f"given up after {LONGEST} s"
-    return f"ended with {done.returncode} and no record"
+        sys.stderr.write(f"{name}: given up after {LONGEST} s\n")
+    return record_of(name).exists()
+
+
+def measure(name: str) -> None:
+    """Measure one part in this process and write its record."""
+    began, load = time.time(), os.getloadavg()[0]
+    figures = []
+    data = Path(tempfile.gettempdir()) / "balance-analysis-benchmarks"
+    data.mkdir(exist_ok=True)
+    for figure in importlib.import_module(f"tests.benchmarks.{name}").measure(data, PARTS[name]):
+        sys.stdout.write(f"{name}: {figure.name}: {figure.value:,.3g} {figure.unit}\n")
+        sys.stdout.flush()
+        figures.append(asdict(figure))
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    record = {
+        "figures": figures,
+        "commit": commit.stdout.strip() or "no commit",
+        "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
+        "seconds": time.time() - began,
+        "load before": load,
+    }
+    record_of(name).write_text(json.dumps(record), encoding="utf-8")
+
+
+def figures_of(record: dict[str, Any]) -> list[Figure]:
+    return [Figure(**each | {"values": tuple(each["values"])}) for each in record["figures"]]
+
+
+def headline(records: dict[str, Any]) -> str:
+    """Return the one sentence that README has of speed."""
+    figures = {figure.name + figure.unit: figure.value for figure in figures_of(records["loads"])}
+    took = figures["500,000 rows, fetch, 4 workerss"]
+    times = figures["requests + json_normalize / fetch, 4 workers, secondstimes"]
+    return f"500,000 rows load in {took:.1f} s, {times:.1f} times as fast as a plain loop"
+
+
+def page(records: dict[str, Any], failed: list[str]) -> list[str]:
+    """Return the lines of the page of results."""
+    every = [figure for record in records.values() for figure in figures_of(record)]
+    goals = [figure for figure in every if (figure.at_most, figure.at_least) != (None, None)]
+    missed = [figure for figure in goals if figure.is_missed]
+    lines = ["# What was measured", ""]
+    lines += ["`make bench` wrote this page. [README.md](README.md) says what is measured.", ""]
+    if "loads" in records:
+        lines += [f"{headline(records)}.", ""]
+    lines += [f"{len(goals) - len(missed)} of {len(goals)} goals are met. Medians, least and most"]
+    lines += ["are over rounds; a goal is compared with the median.", ""]
+    if failed:
+        lines += [f"Failed: {', '.join(failed)}.", ""]
+    lines += ["## Goals missed", "", *_table(missed), ""]
+    for name, record in records.items():
+        about = f"{record['date']}, commit {record['commit']}, {record['seconds']:.0f} s,"
+        lines += [f"## {name}", "", f"{about} load before {record['load before']:.1f}", ""]
+        lines += [*_table(figures_of(record)), ""]
+    processor = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or ["?"]
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    lines += ["## Machine", "", f"{os.cpu_count()} processors ({processor[0]}),"]
+    lines += [f"{platform.system()} {platform.machine()}, Python {platform.python_version()};"]
+    return [*lines, f"{versions}."]
+
+
+def _table(figures: list[Figure]) -> list[str]:
+    lines = [
+        "| figure | median | least | most | unit | goal |",
+        "| --- | --: | --: | --: | --- | --- |",
+    ]
+    for figure in figures:
+        goal = "" if figure.at_most is None else f"<= {figure.at_most:g}"
+        goal = goal if figure.at_least is None else f">= {figure.at_least:g}"
+        numbers = (figure.value, min(figure.values), max(figure.values))
+        shown = " | ".join(
+            f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers
+        )
+        lines.append(f"| {figure.name} | {shown} | {figure.unit} | {goal} |")
+    return lines
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--part"]:
+        sys.exit(measure(sys.argv[2]))
     sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,131 @@
+"""Loads of half a million rows and more from a node that answers at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from tests.benchmarks.figures import Figure, environment, module, program, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.benchmarks.figures import Cost
+
+ROWS = 500_000
+LARGER = (2_000_000, 8_000_000)
+FLOOR, LOOP = "floor", "requests + json_normalize"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node under way: its address, the interval of its rows, their number and their total."""
+
+    url: str
+    since: str
+    until: str
+    rows: int
+    total: str
+
+
+@contextlib.contextmanager
+def serve(rows: int, latency: float = 0.0) -> Iterator[Node]:
+    """Run a node as a process of its own, which ends when its standard input is closed."""
+    with subprocess.Popen(
+        module("server", "--rows", str(rows), "--latency", str(latency)),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        yield Node(**json.loads(process.stdout.readline()))
+
+
+def fetch(node: Node, file: Path, workers: int = 1) -> list[str]:
+    """Return the command `fetch` of all rows of a node."""
+    interval = ("--since", node.since, "--until", node.until)
+    return program("fetch", node.url, "-o", str(file), "-q", *interval, "--workers", str(workers))
+
+
+def export(node: Node, folder: Path) -> list[str]:
+    """Return the command `export` of all rows of a node."""
+    interval = ("--since", node.since, "--until", node.until)
+    return program("export", node.url, str(folder), "-q", *interval)
+
+
+def check_rows(node: Node, file: Path) -> None:
+    """Fail unless a file, or an archive's data, holds all rows of a node."""
+    changes = file / "changes" if file.is_dir() else file
+    balances = ds.dataset(changes, format="parquet").to_table(columns=["balance"])["balance"]
+    found = len(balances), str(pc.sum(balances.cast(pa.decimal128(38, 0))))
+    if found != (node.rows, node.total):
+        raise RuntimeError(f"{file} has {found}, the node {(node.rows, node.total)}")
+
+
+def cost_of(node: Node, command: list[str], target: Path) -> Cost:
+    """Return what a load cost, having checked its rows."""
+    cost = run(command)
+    check_rows(node, target)
+    return cost
+
+
+def measure(data: Path, rounds: int) -> Iterator[Figure]:
+    """Yield what loads cost beside the floor and beside a plain loop."""
+    with tempfile.TemporaryDirectory(dir=data) as scratch:
+        yield from _whole_processes(Path(scratch), rounds)
+        yield from _sizes(Path(scratch))
+
+
+def _whole_processes(scratch: Path, rounds: int) -> Iterator[Figure]:
+    costs = defaultdict(list)
+    with serve(ROWS) as node:
+        where = (node.url, node.since, node.until)
+        for number in range(rounds):
+            file, folder = scratch / f"{number}.parquet", scratch / f"archive{number}"
+            commands = {
+                FLOOR: (module("floor", *where, str(file)), file),
+                "fetch, 1 worker": (fetch(node, file), file),
+                "fetch, 4 workers": (fetch(node, file, 4), file),
+                "export": (export(node, folder), folder),
+                "export with nothing new": (export(node, folder), folder),
+                LOOP: (module("normalize_loop", *where, str(file)), file),
+            }
+            for name, (command, target) in commands.items():
+                costs[name].append(cost_of(node, command, target))
+    for name, each in costs.items():
+        for what, unit in (("seconds", "s"), ("cpu", "s cpu"), ("peak", "MB")):
+            yield Figure(
+                f"{ROWS:,} rows, {name}", tuple(getattr(cost, what) for cost in each), unit
+            )
+    yield _ratio(costs, "fetch, 1 worker", FLOOR, "seconds", at_most=0.8)
+    yield _ratio(costs, "fetch, 1 worker", FLOOR, "cpu", at_most=0.8)
+    yield _ratio(costs, "export", "fetch, 4 workers", "seconds", at_most=1.3)
+    yield _ratio(costs, LOOP, "fetch, 4 workers", "seconds", at_least=2.5)
+
+
+def _ratio(costs: dict[str, list[Cost]], one: str, other: str, what: str, **goal: float) -> Figure:
+    pairs = zip(costs[one], costs[other], strict=True)
+    values = tuple(getattr(mine, what) / getattr(theirs, what) for mine, theirs in pairs)
+    return Figure(f"{one} / {other}, {what}", values, "times", **goal)
+
+
+def _sizes(scratch: Path) -> Iterator[Figure]:
+    for rows in (ROWS, *LARGER):
+        with serve(rows) as node:
+            cost = cost_of(node, fetch(node, scratch / "x.parquet"), scratch / "x.parquet")
+        yield Figure(f"{rows:,} rows, fetch, 1 worker, memory", (cost.peak,), "MB", at_most=180)
+
+
+if __name__ == "__main__":
+    for figure in measure(Path(tempfile.gettempdir()), 1):
+        sys.stdout.write(f"{figure}\n")

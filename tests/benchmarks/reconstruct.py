@@ -1,0 +1,289 @@
+"""Reconstructions of 5,000,000 rows beside what a user would write in Polars and DuckDB.
+
+Both engines hold the rows in their own memory, with enums for ids and 128-bit integers for
+balances. Each result is compared with this package's on a small table before anything is timed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+
+import balance_analysis as ba
+from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.schema import ACCOUNT_KEY
+from tests.benchmarks.figures import Figure, seconds
+from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL, make_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ROWS: Final = 5_000_000
+ACCOUNTS: Final = 5000
+GROUP: Final = ("asset_id", "account_type")
+WORKS: Final = ("series", "totals", "deltas", "flows", "averages", "summaries")
+COLUMNS: Final = (
+    "first_seen",
+    "last_seen",
+    "rows",
+    "changes",
+    "closing",
+    "minimum",
+    "maximum",
+    "net",
+)
+FASTER: Final = 3
+"""How many times as long the others should take."""
+
+
+class Ours:
+    """This package."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.table = to_frame(rows, sort=False)
+        since, until = (pd.Timestamp(moment, unit="us", tz="UTC") for moment in (SINCE, UNTIL))
+        self.within = {"start": since, "end": until}
+
+    def series(self) -> pd.DataFrame:
+        return ba.balance_series(self.table, freq="1h", layout="long", **self.within)
+
+    def totals(self) -> pd.DataFrame:
+        return ba.totals(self.table, by=GROUP, freq="1h", **self.within)
+
+    def deltas(self) -> pd.DataFrame:
+        return ba.deltas(self.table)
+
+    def flows(self) -> pd.DataFrame:
+        return ba.flows(self.table, freq="1D", **self.within)
+
+    def averages(self) -> pd.DataFrame:
+        return ba.time_weighted_average(self.table, freq="1D", **self.within)
+
+    def summaries(self) -> pd.DataFrame:
+        return ba.summarize_accounts(self.table, columns=COLUMNS)
+
+
+_KEY: Final = ", ".join(ACCOUNT_KEY)
+_ACCOUNT: Final = f"(partition by {_KEY} order by timestamp)"
+_LAG: Final = f"(select *, balance - lag(balance) over {_ACCOUNT} as delta from changes)"
+
+
+class DuckDB:
+    """DuckDB, from a table of its own to Arrow."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self.connection = duckdb.connect()
+        self.connection.register("rows", rows)
+        for name in ACCOUNT_KEY:
+            ids = f"select distinct {name}::varchar from rows order by 1"
+            self.connection.execute(f"create type {name}_enum as enum ({ids})")
+        ids = ", ".join(f"{name}::{name}_enum as {name}" for name in ACCOUNT_KEY)
+        self.connection.execute(
+            f"create table changes as select {ids}, epoch_us(timestamp) as timestamp,"
+            " balance::hugeint as balance from rows"
+        )
+        self.connection.unregister("rows")
+
+    def _ask(self, query: str) -> pa.Table:
+        return self.connection.sql(query).to_arrow_table()
+
+    def series(self) -> pa.Table:
+        return self._ask(self._at_every(HOUR))
+
+    def totals(self) -> pa.Table:
+        return self._ask(f"""
+            select {", ".join(GROUP)}, timestamp, sum(balance) as total,
+                count(balance) as known, count(*) - count(balance) as unknown
+            from ({self._at_every(HOUR)}) group by all""")
+
+    def deltas(self) -> pa.Table:
+        return self._ask(f"select * from {_LAG}")
+
+    def flows(self) -> pa.Table:
+        return self._ask(f"""
+            select {_KEY}, timestamp // {DAY} * {DAY} as start,
+                coalesce(sum(delta) filter (delta > 0), 0) as inflow,
+                coalesce(-sum(delta) filter (delta < 0), 0) as outflow,
+                coalesce(sum(delta), 0) as net, count(*) filter (delta <> 0) as changes
+            from {_LAG} group by {_KEY}, start""")
+
+    def averages(self) -> pa.Table:
+        return self._ask(f"""
+            with steps as (
+                select {_KEY}, timestamp, balance from changes
+                union by name ({self._at_every(DAY)})),
+            held as (
+                select *, timestamp // {DAY} * {DAY} as start,
+                    coalesce(lead(timestamp) over {_ACCOUNT}, {UNTIL}) - timestamp as duration
+                from steps),
+            sums as (
+                select {_KEY}, start, sum(balance * duration) as integral,
+                    count(*) = count(balance) as is_known
+                from held group by {_KEY}, start)
+            select {_KEY}, start, case when is_known then integral // {DAY} + case
+                when 2 * (integral % {DAY}) + integral // {DAY} % 2 > {DAY} then 1 else 0 end
+                end as average
+            from sums""")
+
+    def summaries(self) -> pa.Table:
+        return self._ask(f"""
+            select {_KEY}, min(timestamp) as first_seen, max(timestamp) as last_seen,
+                count(*) as rows, count(*) filter (delta <> 0) as changes,
+                arg_max(balance, timestamp) as closing, min(balance) as minimum,
+                max(balance) as maximum, coalesce(sum(delta), 0) as net
+            from {_LAG} group by {_KEY}""")
+
+    def _at_every(self, step: int) -> str:
+        same = " and ".join(f"cells.{name} = changes.{name}" for name in ACCOUNT_KEY)
+        return f"""
+            select cells.*, balance from (
+                select {_KEY}, unnest(range({SINCE}, {UNTIL}, {step})) as timestamp
+                from (select distinct {_KEY} from changes)) as cells
+            asof left join changes on {same} and cells.timestamp >= changes.timestamp"""
+
+
+_T, _B, _DELTA = pl.col("timestamp"), pl.col("balance"), pl.col("delta")
+
+
+class Polars:
+    """Polars, from a frame of its own to another."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        frame = pl.from_arrow(rows).with_columns(
+            pl.col(ACCOUNT_KEY).cast(pl.String), _T.cast(pl.Int64), _B.cast(pl.Int128)
+        )
+        self.rows = frame.with_columns(
+            pl.col(name).cast(pl.Enum(frame[name].unique().sort())) for name in ACCOUNT_KEY
+        ).rechunk()
+
+    def series(self) -> pl.DataFrame:
+        return self._at_every(HOUR).collect()
+
+    def totals(self) -> pl.DataFrame:
+        sums = {"total": _B.sum(), "known": _B.count(), "unknown": _B.null_count()}
+        hours = self._at_every(HOUR).group_by(*GROUP, "timestamp").agg(**sums)
+        known = pl.when(pl.col("known") > 0).then("total")
+        return hours.with_columns(total=known).collect()
+
+    def deltas(self) -> pl.DataFrame:
+        return self._deltas().collect()
+
+    def flows(self) -> pl.DataFrame:
+        days = self._deltas().group_by(*ACCOUNT_KEY, start=_T // DAY * DAY)
+        return (
+            days.agg(
+                inflow=_DELTA.filter(_DELTA > 0).sum(),
+                net=_DELTA.sum(),
+                changes=(_DELTA != 0).sum(),
+            )
+            .with_columns(outflow=pl.col("inflow") - pl.col("net"))
+            .collect()
+        )
+
+    def averages(self) -> pl.DataFrame:
+        cells = self._at_every(DAY).select(*ACCOUNT_KEY, "timestamp", "balance")
+        steps = pl.concat([self.rows.lazy(), cells]).unique([*ACCOUNT_KEY, "timestamp"])
+        until = _T.shift(-1).over(ACCOUNT_KEY, order_by="timestamp").fill_null(UNTIL)
+        held = steps.with_columns(duration=until - _T, start=_T // DAY * DAY)
+        sums = held.group_by(*ACCOUNT_KEY, "start").agg(
+            integral=(_B * pl.col("duration")).sum(), gaps=_B.null_count()
+        )
+        whole, rest = pl.col("integral") // DAY, pl.col("integral") % DAY
+        rounded = whole + (2 * rest + whole % 2 > DAY).cast(pl.Int128)
+        return sums.select(
+            *ACCOUNT_KEY, "start", average=pl.when(pl.col("gaps") == 0).then(rounded)
+        ).collect()
+
+    def summaries(self) -> pl.DataFrame:
+        return (
+            self._deltas()
+            .group_by(ACCOUNT_KEY)
+            .agg(
+                first_seen=_T.min(),
+                last_seen=_T.max(),
+                rows=pl.len(),
+                changes=(_DELTA != 0).sum(),
+                closing=_B.sort_by("timestamp").last(),
+                minimum=_B.min(),
+                maximum=_B.max(),
+                net=_DELTA.sum(),
+            )
+            .collect()
+        )
+
+    def _deltas(self) -> pl.LazyFrame:
+        delta = _B - _B.shift().over(ACCOUNT_KEY, order_by="timestamp")
+        return self.rows.lazy().with_columns(delta=delta)
+
+    def _at_every(self, step: int) -> pl.LazyFrame:
+        times = pl.int_range(SINCE, UNTIL, step, dtype=pl.Int64, eager=True).alias("timestamp")
+        accounts = self.rows.lazy().select(ACCOUNT_KEY).unique()
+        cells = accounts.join(times.to_frame().lazy(), how="cross").sort("timestamp")
+        rows = self.rows.lazy().sort("timestamp")
+        return cells.join_asof(rows, on="timestamp", by=ACCOUNT_KEY, check_sortedness=False)
+
+
+OTHERS: Final = (DuckDB, Polars)
+
+
+def plain(result: Any) -> pa.Table:
+    """Return any result as Arrow: ids as text, times and counts as int64, amounts as decimals."""
+    if isinstance(result, pl.DataFrame):
+        wide = [name for name, kind in result.schema.items() if kind == pl.Int128]
+        result = result.with_columns(pl.col(wide).cast(pl.Decimal(38, 0))).to_arrow()
+    elif isinstance(result, pd.DataFrame):
+        result = pa.Table.from_pandas(result, preserve_index=False)
+    columns = {name: _plain_column(name, result[name]) for name in result.column_names}
+    order = [name for name in (*ACCOUNT_KEY, "timestamp", "start") if name in columns]
+    return pa.table(columns).sort_by([(name, "ascending") for name in order]).combine_chunks()
+
+
+def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if name in ACCOUNT_KEY:
+        return column.cast(pa.string())
+    counts = {
+        "timestamp",
+        "start",
+        "first_seen",
+        "last_seen",
+        "rows",
+        "changes",
+        "known",
+        "unknown",
+    }
+    return column.cast(pa.int64() if name in counts else pa.decimal128(38, 0))
+
+
+def check_results() -> None:
+    """Fail unless all engines find the same, value for value, on a small table."""
+    rows = to_arrow(make_table(20_000, 200))
+    rows = rows.take(pa.array(np.random.default_rng(3).permutation(len(rows))))
+    for work in WORKS:
+        ours = plain(getattr(Ours(rows), work)().drop(columns=["state", "end"], errors="ignore"))
+        for other in OTHERS:
+            theirs = plain(getattr(other(rows), work)())
+            for name in theirs.column_names:
+                if not theirs[name].equals(ours[name]):
+                    raise RuntimeError(f"{other.__name__} has another {name} in {work}")
+
+
+def measure(_: Path, rounds: int) -> Iterator[Figure]:
+    """Yield the seconds of each work, and how many times as long the others take."""
+    check_results()
+    for shape, accounts in (("", ACCOUNTS), (", 500,000 accounts", 100 * ACCOUNTS)):
+        rows = to_arrow(make_table(ROWS, accounts))
+        engines = [engine(rows) for engine in (Ours, *OTHERS)]
+        works = WORKS if not shape else ("deltas", "flows", "summaries")
+        for work in works:
+            took = [seconds(getattr(engine, work), rounds) for engine in engines]
+            name = f"{work}, {ROWS:,} rows{shape}"
+            yield Figure(name, took[0], "s")
+            for other, theirs in zip(OTHERS, took[1:], strict=True):
+                ratios = tuple(a / b for a, b in zip(theirs, took[0], strict=True))
+                yield Figure(f"{name}: {other.__name__} / ours", ratios, "times", at_least=FASTER)

@@ -1,0 +1,34 @@
+"""How long commands and imports take that do little."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from balance_analysis.demo import sample_data
+from tests.benchmarks.figures import Figure, program, run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BARE = "python -c pass"
+
+
+def measure(_: Path, rounds: int) -> Iterator[Figure]:
+    """Yield the milliseconds of starts beyond those of a bare interpreter."""
+    sample = str(sample_data() / "changes.parquet")
+    table = f"import balance_analysis as ba; ba.read_parquet({sample!r})"
+    commands = {
+        BARE: ([sys.executable, "-P", "-c", "pass"], None),
+        "--help": (program("--help"), 200),
+        "import balance_analysis": ([sys.executable, "-P", "-c", "import balance_analysis"], 100),
+        "import pandas": ([sys.executable, "-P", "-c", "import pandas"], None),
+        "the sample as a table": ([sys.executable, "-P", "-c", table], 600),
+    }
+    measured: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(3 * rounds):
+        for name, (command, _) in commands.items():
+            measured[name].append(1000 * run(command).seconds)
+    for name, (_, most) in commands.items():
+        yield Figure(f"start-up, {name}", tuple(measured[name]), "ms", at_most=most)
