@@ -8,10 +8,8 @@ from .analysis.statistics import drawdown, ohlc, time_weighted_average
 from .analysis.summary import summarize_accounts, summarize_parties
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
-from .archive.digest import ArchiveDigest
-from .archive.explain import CitedRow, Explanation
+from .archive.inspection import ArchiveDigest, ArchiveStatus, CitedRow, Explanation
 from .archive.runs import Run
-from .archive.status import ArchiveStatus
 from .archives import Archive
 from .errors import (
     ArchiveDamagedError,

@@ -15,8 +15,15 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import sidecars
-from balance_analysis.archive.digest import ArchiveDigest, digest
-from balance_analysis.archive.explain import Explanation, explain
+from balance_analysis.archive.inspection import (
+    ArchiveDigest,
+    ArchiveStatus,
+    Explanation,
+    coverage_frame,
+    digest,
+    explain,
+    read_status,
+)
 from balance_analysis.archive.partitions import dask_frame
 from balance_analysis.archive.snapshot import (
     Scan,
@@ -25,7 +32,6 @@ from balance_analysis.archive.snapshot import (
     with_snapshot,
 )
 from balance_analysis.archive.sql import views_of
-from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike

@@ -12,7 +12,6 @@ WORKERS: Final = 4
 
 LAG: Final = "1m"
 OVERLAP: Final = "10m"
-SETTLE: Final = "10s"
 """Of an export: see there."""
 
 ON_BAD_ROWS: Final[Literal["quarantine"]] = "quarantine"

@@ -14,9 +14,9 @@ import pandas as pd
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.inspection import ArchiveStatus
 from balance_analysis.archive.manifest import BoundQuery, write_empty
 from balance_analysis.archive.sidecars import write_archive_names
-from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import check_outside, replacing
 from balance_analysis.filters import Filters

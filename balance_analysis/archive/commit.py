@@ -17,8 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive import layout, sidecars
-from balance_analysis.archive.accounts import combine_accounts, find_accounts
-from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
+from balance_analysis.archive.datafile import (
+    NO_ROWS,
+    combine_accounts,
+    decode_rows,
+    encode_rows,
+    find_accounts,
+)
 from balance_analysis.archive.manifest import (
     BoundQuery,
     FileEntry,

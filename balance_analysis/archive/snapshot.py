@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,15 +26,18 @@ import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import (
+from balance_analysis.archive.datafile import (
     ALL,
     FILE_KEY,
+    DataFile,
+    Footer,
     KeyRange,
+    Predicate,
+    check_footer,
     combine_accounts,
     find_accounts,
     times_of,
 )
-from balance_analysis.archive.datafile import DataFile, Footer, Predicate, check_footer
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
@@ -62,9 +65,6 @@ from balance_analysis.schema import (
 )
 from balance_analysis.spans import EVER, Span, clipped
 from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
-
-if TYPE_CHECKING:
-    pass
 
 TAKE: Final = "`partial` takes what there is"
 
@@ -372,6 +372,10 @@ class Snapshot:
     def known(self) -> Known:
         """The intervals that are complete."""
         return tuple(self.evidence.complete)
+
+    def with_evidence(self, evidence: Evidence) -> Snapshot:
+        """Return this state with other evidence for its rows."""
+        return replace(self, manifest=replace(self.manifest, evidence=evidence))
 
     def known_since(self, end: int) -> int:
         """Return the moment since which every change up to `end` is known, in microseconds.

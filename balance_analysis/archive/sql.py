@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.inspection import coverage_frame
 from balance_analysis.archive.sidecars import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Snapshot
-from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.names import Assets, Names

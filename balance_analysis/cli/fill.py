@@ -211,7 +211,7 @@ class Export:
 
     def _write_metrics(self, code: int) -> None:
         if (path := self._settings.metrics_file) is not None:
-            from balance_analysis.fill.metrics import write_metrics
+            from balance_analysis.fill.export import write_metrics
 
             write_metrics(path, self._archive.store, report=self._report, exit_code=code)
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import NEVER, map_parallel
-from balance_analysis.archive.accounts import times_of
-from balance_analysis.archive.datafile import Predicate
+from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archive.snapshot import File, LruCache, opened
 from balance_analysis.archives import Archive

@@ -11,8 +11,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -20,13 +19,11 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.errors import ArchiveError, check_frame, check_type
-from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.known import (
     ROWS_KEY,
     note_rows,
     noted_rows,
-    read_evidence,
     table_evidence,
     without_evidence,
 )
@@ -172,40 +169,13 @@ def read_parquet(
             raise ArchiveError(f"{os.fspath(path)} {said}") from error
         with _told_as_table(path):
             note = read_note(file)
-            table, load = to_frame(_read_rows(file, note)), _load_note(file, note)
+            table, load = to_frame(_read_rows(file)), _load_note(file, note)
     metadata = note_names(load, names)
     if metadata:
         table.attrs[ATTRS_KEY] = metadata
     if ROWS_KEY not in metadata:
         note_rows(table)
     return table
-
-
-def stream_parquet(path: PathLike) -> tuple[Evidence | None, Iterator[pa.Table]]:
-    """Return the evidence for a file's rows, and these, part by part in time order.
-
-    A file that `load_to_parquet` wrote comes a row group at a time; any other one comes whole. What
-    is no table, or damaged, is an ArchiveError, also where it is met among the parts.
-    """
-    with _told_as_table(path):
-        file = open_parquet(Path(path))
-        note, groups = read_note(file), range(file.num_row_groups)
-        _read_rows(file, note, groups[:1])
-        place = file.schema_arrow.names.index("timestamp")
-        found = [file.metadata.row_group(group).column(place).statistics for group in groups]
-        ends = [(each.min, each.max) for each in found if each is not None and each.has_min_max]
-        is_by_time = len(ends) == len(groups) and all(x[1] <= y[0] for x, y in pairwise(ends))
-
-    def parts() -> Iterator[pa.Table]:
-        for part in [[group] for group in groups] if is_by_time else [groups]:
-            with _told_as_table(path):
-                rows = _read_rows(file, note, part)
-            yield rows
-
-    if METADATA_KEY in (file.metadata.metadata or {}):
-        return read_evidence(_load_note(file, note)), parts()
-    # Other programs keep attrs, and write fewer rows.
-    return table_evidence(read_parquet(path), is_sorted=True), parts()
 
 
 def _load_note(file: ParquetFile, note: dict[str, Any]) -> dict[str, Any]:
@@ -232,14 +202,11 @@ def read_file_names(path: PathLike) -> Names:
         return Names()
 
 
-def _read_rows(
-    file: ParquetFile, note: dict[str, Any], groups: Sequence[int] | None = None
-) -> pa.Table:
-    """Return rows of a file in the schema of a table; ValueError if it holds no table."""
+def _read_rows(file: ParquetFile) -> pa.Table:
+    """Return the rows of a file in the schema of a table; ValueError if it holds no table."""
     if missing := sorted(set(COLUMNS) - set(file.schema_arrow.names)):
         raise ValueError(f"it has no column {', '.join(missing)}")
-    groups = range(file.num_row_groups) if groups is None else groups
-    rows = file.read_row_groups([*groups], [*COLUMNS])
+    rows = file.read([*COLUMNS])
     kind = rows.schema.field("balance").type
     if not (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
         raise ValueError(

@@ -6,7 +6,10 @@ changed, shows; then for what follows.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import time
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Unpack
 
 import pandas as pd
@@ -14,17 +17,18 @@ import pandas as pd
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import BoundQuery
-from balance_analysis.archive.runs import Run, RunWriter, iter_reports
+from balance_analysis.archive.manifest import BoundQuery, read_manifest
+from balance_analysis.archive.runs import Run, RunWriter, iter_reports, last_success
 from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import (
+    ArchiveError,
     BalanceAnalysisError,
     IncompleteError,
     NetworkMismatchError,
     RequestError,
     logger,
 )
-from balance_analysis.files.atomic import PathLike
+from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.fill.fill import FillKeywords, Source, fill
 from balance_analysis.filters import make_filters, take_names, takes
 from balance_analysis.load.request import OnBadRows, make_bounds
@@ -37,7 +41,20 @@ from balance_analysis.node.walk import Step
 from balance_analysis.rows import Account, accounts_in, last_block, within
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
-from balance_analysis.text import Duration, moment_text, to_duration
+from balance_analysis.text import Duration, moment_text, to_duration, without_credentials
+
+_GAUGES: Final = {
+    "last_success_timestamp_seconds": "When the last complete run ended.",
+    "last_run_timestamp_seconds": "When the last run began.",
+    "archive_rows": "Rows that the archive holds.",
+    "lag_seconds": "How far the end of the archive lies behind now.",
+    "gaps": "Stretches inside the archive that no node answered for.",
+    "unproven_intervals": "Stretches of which rows may be missing.",
+    "conflicts": "Rows that came with another balance in the last run, or not again.",
+    "bad_rows": "Rows that the last run set aside.",
+    "exit_code": "What the last run ended with; 0 is success.",
+}
+"""The figures of `write_metrics`, with what each says."""
 
 _NO_LIMITS: Final = (404, 501)
 """The statuses of a node that has no limits, and serves balance changes all the same."""
@@ -52,7 +69,6 @@ def export(
     end: Instant | None = None,
     lag: Duration = defaults.LAG,
     overlap: Duration = defaults.OVERLAP,
-    settle: Duration = defaults.SETTLE,
     fill_gaps: bool = False,
     page_size: int = defaults.PAGE_SIZE,
     workers: int = defaults.WORKERS,
@@ -76,8 +92,10 @@ def export(
         holds.
     end
         The end, exclusive; by default now, less `lag`. The archive never ends beyond the last block
-        that the node holds, and without that block while the node may still add rows to it. Without
-        block headers the newest row is the last block.
+        that the node holds; without block headers the newest row is that block. It is left out
+        while the chain moves, as the node may still add rows to it. It is included once the chain
+        rests: the block is older than `lag`, and still the last one after ten seconds. An export
+        waits so only if the archive lacks that block.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
     assets, labels
@@ -90,9 +108,6 @@ def export(
         How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
         How much of the end of the coverage is asked for again and compared.
-    settle
-        How long to wait for a next block if the last one is older than `lag`. If none comes, the
-        chain rests, and the last block is complete. Nothing is waited for if the archive has it.
     fill_gaps
         Whether to ask as well for what is missing or unproven inside the archive.
     page_size, workers, on_bad_rows, progress
@@ -130,7 +145,6 @@ def export(
         names,
         *make_bounds(start, old if end is None else end),
         to_microseconds(old),
-        to_duration(settle).total_seconds(),
         to_duration(overlap) // dt.timedelta(microseconds=1),
         fill_gaps,
     )
@@ -145,16 +159,14 @@ def export(
 class _Asked(NamedTuple):
     """What the caller of an export asks for.
 
-    Moments are microseconds. A last block before `old` may be the last of a chain that rests:
-    `settle` seconds are waited for the next one. `overlap`, microseconds, is how much of the
-    archive's end is asked for again.
+    Moments are microseconds. Only a last block before `old` may be that of a chain that rests.
+    `overlap`, microseconds, is how much of the archive's end is asked for again.
     """
 
     names: Names
     start: int | None
     end: int
     old: int
-    settle: float
     overlap: int
     fill_gaps: bool
 
@@ -270,7 +282,7 @@ class _Nodes(NodeSource, Source):
 
     def resting_block(self) -> Step | None:
         """Return the last block if the chain rests."""
-        return self.last_block(self.asked.old, self.asked.settle)
+        return self.last_block(self.asked.old)
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
@@ -316,3 +328,55 @@ def _last_accounts(writer: Writer, end: int) -> tuple[int, set[Account]]:
             moment, rows = last_block(within(writer.rows_of(period), EVER[0], end))
             return moment, {*accounts_in(rows)}
     return end, set()
+
+
+def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code: int) -> None:
+    """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
+
+    Parameters
+    ----------
+    path
+        The file, whose name the collector wants to end in `.prom`; it is replaced, whole.
+    store
+        The archive; what can't be read of it has no figures.
+    report
+        The run's; `None` where it ended before it began, as on a held lock.
+    exit_code
+        What the command ended with.
+
+    Raises
+    ------
+    OSError
+        If it can't be written.
+    """
+    from prometheus_client import (  # noqa: PLC0415 - few ask for these figures
+        CollectorRegistry,
+        Gauge,
+        generate_latest,
+    )
+
+    run = report or Run()
+    values = {
+        "last_run_timestamp_seconds": run.started.timestamp(),
+        "conflicts": run.conflicts,
+        "bad_rows": run.bad_rows,
+        "exit_code": exit_code,
+    }
+    with contextlib.suppress(ArchiveError, OSError):
+        manifest = read_manifest(store)
+        evidence = manifest.evidence
+        values["archive_rows"] = sum(note.rows for note in manifest.files.values())
+        values["gaps"] = len(evidence.missing(*evidence.bounds))
+        values["unproven_intervals"] = len(evidence.unproven)
+        if evidence.answers:
+            values["lag_seconds"] = time.time() - evidence.bounds[1] / 1e6
+        success = last_success(store)
+        if success is not None and success.ended is not None:
+            values["last_success_timestamp_seconds"] = success.ended.timestamp()
+    registry = CollectorRegistry()
+    for name in filter(values.__contains__, _GAUGES):
+        title = f"balance_analysis_export_{name}"
+        gauge = Gauge(title, _GAUGES[name], ["archive"], registry=registry)
+        gauge.labels(without_credentials(store.uri)).set(round(values[name], 3))
+    with replacing(Path(path)) as temporary:
+        temporary.write_bytes(generate_latest(registry))

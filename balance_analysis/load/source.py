@@ -57,6 +57,9 @@ QUEUED: Final = 2
 AHEAD: Final = 4
 """Steps a worker that may be settled ahead of the earliest unsettled moment."""
 
+RESTING: Final = 10.0
+"""Seconds after which a chain rests if no block has followed its last one."""
+
 _LAG: Final = 60_000_000
 """Microseconds that an address may be behind another without a warning."""
 
@@ -234,24 +237,22 @@ class NodeSource:
             heapq.heappush(todo, rest)
         return window
 
-    def last_block(self, before: int, settle: float) -> Step | None:
+    def last_block(self, before: int) -> Step | None:
         """Return the last block as a step if the chain rests, else `None`.
 
-        The last block that a node names may be unfinished. It is whole if it is still the last one
-        after a while, and old.
+        The last block that a node names may be unfinished. It is whole if it is old, and still the
+        last one `RESTING` seconds later.
 
         Parameters
         ----------
         before
-            Which last blocks are waited for: those before this moment, microseconds.
-        settle
-            How long to wait, in seconds.
+            Only a last block before this moment, microseconds, is old enough to wait for.
         """
         url = max(self._heads, key=self._heads.__getitem__, default="")
         head = self._heads.get(url, before)
         if head >= before:
             return None
-        self.client.sleep(settle)
+        self.client.sleep(RESTING)
         try:
             step = self._step(url, Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:

@@ -24,19 +24,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.analysis.int128 import to_decimals, words_of
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import numbers_of, times_of
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.datafile import NO_ROWS, Predicate
+from balance_analysis.archive.datafile import NO_ROWS, Predicate, numbers_of, times_of
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
 from balance_analysis.evidence import Evidence, Node, between_all
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.files.parquet import open_parquet, parquet_writer, stream_parquet
+from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_columns, to_frame
 from balance_analysis.known import table_evidence
@@ -49,9 +47,9 @@ from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     Instant,
-    from_microseconds,
     to_bounds,
     to_microseconds,
+    to_moments,
 )
 from balance_analysis.segments.rows import evidence_of, iter_rows
 from balance_analysis.segments.segment import are_segments, find_stretches
@@ -62,7 +60,6 @@ from balance_analysis.text import (
     moment_text,
     range_text,
     spans_text,
-    to_duration,
     without_credentials,
 )
 
@@ -258,16 +255,12 @@ def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) ->
         other.name,
         (ours.filters.sorted(), theirs.filters.sorted()),
         filters,
-        tuple(map(_moments, shared)),
+        to_moments(shared),
         (counts[0], counts[1]),
         rows,
         tuple(_not_shared(ours, theirs, shared)),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
-
-
-def _moments(span: Span) -> Moments:
-    return from_microseconds(span[0]), from_microseconds(span[1])
 
 
 def _not_shared(
@@ -286,7 +279,7 @@ def _not_shared(
         for span in between_all(overlap(spans, others), shared)
         if (state, its) != ("missing", "missing")
     ]
-    yield from ((_moments(span), state, its) for span, state, its in sorted(found))
+    yield from ((to_moments([span])[0], state, its) for span, state, its in sorted(found))
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
@@ -369,18 +362,9 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
     if isinstance(source, Side | Client):
         return source
     if isinstance(source, pd.DataFrame):
-        rows = to_arrow(source)
-        table = to_frame(rows)
-        table.attrs = source.attrs
-        evidence = table_evidence(table, is_sorted=True)
-        rows = rows.take(pa.array(stable_order(times_of(rows))))
-        return _rows_side("table", evidence, _parts_of(rows))
+        return _table_side("table", source)
     snapshot = getattr(source, "snapshot", None)
     return segments_side(source) if snapshot is None else archive_side(snapshot(), source.filters)
-
-
-def _parts_of(rows: pa.Table) -> Iterator[pa.Table]:
-    return (rows.slice(at, _PART) for at in range(0, rows.num_rows, _PART))
 
 
 def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
@@ -390,7 +374,7 @@ def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
     if "://" in text or Path(text, layout.MANIFEST).exists():
         return archive_side(read_snapshot(Store(text)))
     if Path(text).is_file() and not are_segments(text):
-        return _rows_side(text, *stream_parquet(text))
+        return _table_side(text, read_parquet(text))
     return text
 
 
@@ -411,8 +395,19 @@ def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:  # no
     return Side(without_credentials(snapshot.store.uri), snapshot.evidence.narrow(chosen), rows)
 
 
+def _table_side(name: str, source: pd.DataFrame) -> Side:
+    """Return a table as a side."""
+    rows = to_arrow(source)
+    table = to_frame(rows)
+    table.attrs = source.attrs
+    evidence = table_evidence(table, is_sorted=True)
+    rows = rows.take(pa.array(stable_order(times_of(rows))))
+    parts = (rows.slice(at, _PART) for at in range(0, rows.num_rows, _PART))
+    return _rows_side(name, evidence, parts)
+
+
 def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table]) -> Side:
-    """Return a table or a file as a side, whose rows come in time order."""
+    """Return rows that come in time order as a side; without evidence it proves nothing."""
     if evidence is None:
         return Side(name, Evidence(), lambda *_: [], _CURE)
 
@@ -463,8 +458,7 @@ def steps_of(source: NodeSource, start: int, end: int) -> Iterator[Step]:
         yield step.between(step.start, step.known_end)
         if step.known_end < step.end:
             # The last block that a node names may be unfinished, unless the chain rests.
-            seconds = to_duration(defaults.SETTLE).total_seconds()
-            last = source.last_block(end, seconds) if step.known_end == end - 1 else None
+            last = source.last_block(end) if step.known_end == end - 1 else None
             if last is not None:
                 yield last
             return

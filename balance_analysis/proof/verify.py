@@ -1,7 +1,9 @@
 """Check that an archive is what it says, or name what is not.
 
 Each file is read once, and checked against the manifest. Where a run replaces a file meanwhile, the
-check begins again. The rows can be compared with another source.
+check begins again. The rows can be compared with another source, and each change of a balance with
+the ledger of network history segments: the sum of what it moved to the account less what it moved
+away.
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from balance_analysis.analysis.checks import to_table
+from balance_analysis.analysis.conservation import reconcile
 from balance_analysis.archive import layout
-from balance_analysis.archive.accounts import (
+from balance_analysis.archive.datafile import (
     FILE_ORDER,
+    NO_ROWS,
+    OtherFileError,
     combine_accounts,
+    decode_rows,
     find_accounts,
     numbers_of,
     times_of,
 )
-from balance_analysis.archive.datafile import NO_ROWS, OtherFileError, decode_rows
 from balance_analysis.archive.layout import period_bounds
 from balance_analysis.archive.manifest import (
     FileEntry,
@@ -38,6 +45,8 @@ from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snap
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
+from balance_analysis.filters import Filters
+from balance_analysis.frame import to_frame
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.presentation import Record
 from balance_analysis.proof.compare import (
@@ -50,9 +59,10 @@ from balance_analysis.proof.compare import (
     rows_text,
     segments_side,
 )
-from balance_analysis.proof.ledger import Ledger, check_ledger
 from balance_analysis.rows import canonical
-from balance_analysis.schema import COLUMNS, Instant
+from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant, from_microseconds
+from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
+from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
 from balance_analysis.spans import EVER, Span, between, overlap
 from balance_analysis.text import (
     count_text,
@@ -75,6 +85,9 @@ _PLAIN: Final[dict[str, Callable[[Store], object]]] = {
 }
 """Files of an archive that have no rows, and how each is read."""
 
+_DIFFERS: Final = (
+    "at {timestamp} the balance changes by {delta}, but the ledger moved {net}, of {account}"
+)
 _CONTRADICTION: Final = "the segments contradict themselves or the archive: find out what is right"
 
 
@@ -189,24 +202,21 @@ def verify(
     span, report = interval_of(start, end), verify_store(store, progress=progress)
     if any(problem.kind == "manifest" for problem in report.problems):
         return report
-    snapshot, ledger = _sound(read_snapshot(store), report), Ledger()
+    snapshot = _sound(read_snapshot(store), report)
     others: list[Any] = [] if against is None else [against]
-    if segments is not None:
-        others.append(segments_side(segments))
-        ledger = check_ledger(store, snapshot.evidence.within(*span), segments)
-    problems, compared = [*report.problems], list[Difference]()
+    others += [] if segments is None else [segments_side(segments)]
     for other in others:
         with opened(archive_side(snapshot), other, *span) as sides:
-            compared.append(compare(*sides, *span))
-        problems += _differences(store, compared[-1])
-    problems += [Problem("ledger", x, range_text(*at), _CONTRADICTION) for at, x in ledger.wrong]
-    return replace(
-        report,
-        problems=tuple(problems),
-        compared=tuple(compared),
-        changes=ledger.changes,
-        not_compared=tuple(ledger.skipped),
-    )
+            found = compare(*sides, *span)
+        problems = *report.problems, *_differences(store, found)
+        report = replace(report, problems=problems, compared=(*report.compared, found))
+    if segments is not None:
+        asked = snapshot.with_evidence(snapshot.evidence.within(*span))
+        ledger = _Ledger(asked, find_stretches(segments))
+        problems = *report.problems, *ledger.problems()
+        done: Any = {"changes": ledger.changes, "not_compared": tuple(ledger.not_compared)}
+        report = replace(report, problems=problems, **done)
+    return report
 
 
 def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
@@ -214,8 +224,7 @@ def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
     partition = snapshot.manifest.partition
     wrong = {period for each in report.problems for period in each.periods}
     spans = between([period_bounds(period, partition) for period in wrong], *EVER)
-    evidence = snapshot.evidence.clipped(spans)
-    return replace(snapshot, manifest=replace(snapshot.manifest, evidence=evidence))
+    return snapshot.with_evidence(snapshot.evidence.clipped(spans))
 
 
 def _differences(store: Store, found: Difference) -> Iterator[Problem]:
@@ -397,3 +406,75 @@ def find_wrong_rows(rows: pa.Table, note: FileEntry, bounds: Span, spans: Sequen
     if its != noted or not note.rows:
         said.append(f"has {its}, not {noted}")
     return "; ".join(said)
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """A comparison of an archive's changes with the ledger of segments.
+
+    Segments of about a period are in memory at a time.
+
+    Attributes
+    ----------
+    snapshot, stretches
+        The archive, whose changes are compared where it is complete, and the segments.
+    not_compared
+        What could not be compared so far, and why.
+    changes
+        How many changes were compared so far.
+    """
+
+    snapshot: Snapshot
+    stretches: list[Stretch]
+    not_compared: list[str] = field(default_factory=list)
+    changes: int = 0
+
+    def problems(self) -> Iterator[Problem]:
+        """Compare all changes, and yield where they differ."""
+        for gap in missing_blocks(self.stretches):
+            self.not_compared.append(f"blocks {heights_text([gap])}: no segment has them")
+        for stretch in self.stretches:
+            is_whole = stretch.is_from_first
+            for span, flows in self._days(stretch):
+                if self.snapshot.evidence.incomplete(*span):
+                    said = f"{range_text(*span)}: the archive is not complete there"
+                    self.not_compared.append(said)
+                    is_whole = False
+                elif wrong := self._compare(span, flows, nothing_before=is_whole):
+                    yield Problem("ledger", wrong, range_text(*span), _CONTRADICTION)
+
+    def _days(self, stretch: Stretch) -> Iterator[tuple[Span, pd.DataFrame]]:
+        """Yield the time of the segments that begin on a day, and their ledger's flows.
+
+        The time of one begins where that of the one before ends.
+        """
+        filters, start = self.snapshot.evidence.filters, 0
+        accounts = read_accounts(stretch.segments[-1], filters)
+        spans = ((segment, read_blocks(segment).span) for segment in stretch.segments)
+        for _, some in groupby(spans, lambda x: layout.period_of(x[1][0], "day")):
+            segments, times = zip(*some, strict=True)
+            start, end = start or times[0][0], times[-1][1]
+            flows = pa.Table.from_batches([read_flows(each, accounts) for each in segments])
+            yield (start, end), to_frame(flows, sort=False).rename(columns={"balance": "net"})
+            start = end
+
+    def _compare(self, span: Span, flows: pd.DataFrame, *, nothing_before: bool) -> str:
+        """Compare a stretch of time, and return what differs in words; empty if nothing does.
+
+        `nothing_before` says that an account without an older row held nothing.
+        """
+        start, end = map(from_microseconds, span)
+        how: Any = {"start": start, "end": end, "opening": True, "partial": True}
+        held = with_snapshot(self.snapshot.store, lambda now: now.read(Filters(), **how))
+        if nothing_before:
+            held = to_table(held, nothing_before=True)
+        try:
+            wrong = reconcile(held, flows)
+        except OverflowError as error:
+            return str(error)
+        count = wrong.attrs[ATTRS_KEY]["not_compared"]
+        self.changes += int((held["timestamp"] >= start).sum()) - count
+        if count:
+            what = f"{count_text(count, 'change')} of accounts whose balance before is not known"
+            self.not_compared.append(f"{range_text(*span)}: {what}")
+        return rows_text(wrong, _DIFFERS) if len(wrong) else ""

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.door import frames_of, numbers_of_ids, stacked, without_names
 from balance_analysis.analysis.history import Sliced
-from balance_analysis.archive.accounts import FILE_KEY
+from balance_analysis.archive.datafile import FILE_KEY
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import to_plain_arrow

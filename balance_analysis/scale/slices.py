@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.accounts import ALL, KeyRange, combine_accounts, cut
+from balance_analysis.archive.datafile import ALL, KeyRange, combine_accounts, cut
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of

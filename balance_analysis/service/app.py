@@ -29,10 +29,10 @@ from starlette.types import Receive
 
 from balance_analysis import defaults
 from balance_analysis.analysis.steps import in_one_thread
+from balance_analysis.archive.inspection import ArchiveStatus
 from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.sidecars import read_limits
 from balance_analysis.archive.snapshot import LruCache
-from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.page import POLICY, static_files

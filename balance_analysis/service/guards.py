@@ -20,8 +20,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from balance_analysis.archive.inspection import ArchiveStatus
 from balance_analysis.archive.snapshot import LruCache
-from balance_analysis.archive.status import ArchiveStatus
 from balance_analysis.errors import logger
 from balance_analysis.service.errors import Code, RefusedError
 

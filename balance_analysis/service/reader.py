@@ -19,8 +19,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from balance_analysis.archive.accounts import times_of
-from balance_analysis.archive.datafile import DataFile, Footer, Predicate
+from balance_analysis.archive.datafile import DataFile, Footer, Predicate, times_of
 from balance_analysis.archive.snapshot import File, LruCache, Snapshot, opened
 from balance_analysis.archive.store import Store
 from balance_analysis.filters import Filters

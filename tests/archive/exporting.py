@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import json
 import random
 from dataclasses import replace
@@ -66,7 +65,16 @@ def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> Loopback
     return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})
 
 
-def run_export(node: LoopbackNode | str, folder: Path, **options: Any) -> Run:
+def dont_wait(_: float) -> None:
+    """Sleep in no time."""
+
+
+def run_export(
+    node: LoopbackNode | str,
+    folder: Path,
+    sleep: Callable[[float], None] = dont_wait,
+    **options: Any,
+) -> Run:
     """Export from a node; bounds are microseconds or as `export` takes them."""
     bounds = {
         name: from_microseconds(options.pop(name))
@@ -74,8 +82,8 @@ def run_export(node: LoopbackNode | str, folder: Path, **options: Any) -> Run:
         if isinstance(options.get(name), int)
     }
     url = node if isinstance(node, str) else node.url
-    with Client(url, timeout=10) as client:
-        return export(client, Archive(folder), **{"settle": dt.timedelta(), **bounds, **options})
+    with Client(url, timeout=10, sleep=sleep) as client:
+        return export(client, Archive(folder), **bounds, **options)
 
 
 def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:

@@ -181,6 +181,7 @@ def test_a_damaged_file_of_assets_is_told_and_mended_by_giving_them_again(node, 
     assert archive.verify().problems == ()
 
 
+@pytest.mark.usefixtures("without_waits")
 def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     (tmp_path / "assets.toml").write_text(FILE)
     (tmp_path / "labels.json").write_text(json.dumps(LABELS))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
-from balance_analysis.archive import accounts
+from balance_analysis.archive import datafile
 from balance_analysis.archive.layout import Partition
 from balance_analysis.archive.snapshot import Scan
 from tests.analysis.tables import arrow_from, table_from
@@ -82,7 +82,7 @@ def test_filters_leave_the_accounts_that_they_name(sample):
 def test_accounts_of_files_add_up_in_rounds(sample, monkeypatch):
     with archive_of(some_of(sample, 4, 3000)) as archive:
         whole = ba.balance_at(with_checkpoints(archive), "2023-05-15")
-        monkeypatch.setattr(accounts, "_WAITING", 3)
+        monkeypatch.setattr(datafile, "_WAITING", 3)
         pd.testing.assert_frame_equal(ba.balance_at(archive, "2023-05-15"), whole)
 
 

@@ -21,6 +21,7 @@ COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTA
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("without_waits")
 def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BALANCE_ANALYSIS_ASSETS", str(demo.sample_data() / "assets.toml"))

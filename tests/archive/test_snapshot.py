@@ -13,7 +13,7 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.archive.snapshot import LruCache
 from balance_analysis.archive.store import Store
-from tests.archive.exporting import content_of, node_of, spread_history
+from tests.archive.exporting import content_of, dont_wait, node_of, spread_history
 
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
 EARLIER, MIDDLE = START + 900_000_000_000, 1_680_700_000_000_000
@@ -105,8 +105,8 @@ def put(folder, files):
 
 def exported(node, archive, start, end=END, **how):
     start, end = (pd.Timestamp(at, unit="us", tz="UTC") for at in (start, end))
-    with ba.Client(node.url) as client:
-        ba.export(client, archive, start=start, end=end, partition="month", settle="0s", **how)
+    with ba.Client(node.url, sleep=dont_wait) as client:
+        ba.export(client, archive, start=start, end=end, partition="month", **how)
 
 
 def grows(node, archive):

@@ -279,8 +279,8 @@ def test_a_node_that_forgets_while_it_is_asked_proves_nothing_of_what_it_forgot(
 # Nodes that lag
 
 
-LONG = dt.timedelta(days=1)
-"""What no test waits for."""
+def never(seconds):
+    assert seconds != 10, "there is no next block to wait for"
 
 
 def test_the_last_block_of_a_stopped_node_is_exported(tmp_path):
@@ -291,7 +291,7 @@ def test_the_last_block_of_a_stopped_node_is_exported(tmp_path):
         assert_holds(folder, ROWS)
         before = lasting(folder)
         node.requests.clear()
-        again = run_export(node, folder, settle=LONG)
+        again = run_export(node, folder, sleep=never)
     assert (again.spans, again.rows, len(node.requests)) == ([], 0, again.requests)
     assert len(node.requests) <= 5
     assert lasting(folder) == before
@@ -309,16 +309,16 @@ def test_what_lacks_only_the_last_block_of_a_stopped_node_gets_it(tmp_path):
 
 def test_the_end_that_is_wanted_is_never_passed_and_not_waited_for(tmp_path):
     with node_of(ROWS, head=LAST) as node:
-        run_export(node, tmp_path / "a", start=START, end=LAST, settle=LONG)
+        run_export(node, tmp_path / "a", start=START, end=LAST, sleep=never)
         assert spans_of(tmp_path / "a") == [(START, LAST, True)]
-        run_export(node, tmp_path / "b", start=LAST + 1, end=LAST + HOUR, settle=LONG)
+        run_export(node, tmp_path / "b", start=LAST + 1, end=LAST + HOUR, sleep=never)
     assert spans_of(tmp_path / "b") == []
 
 
 def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
     head = time.time_ns() // 1000
     node.block_timestamp = head * 1000
-    options = {"start": START, "settle": LONG, "partition": "month"}
+    options = {"start": START, "sleep": never, "partition": "month"}
     run_export(node, tmp_path / "a", end=head + HOUR, **options)
     assert spans_of(tmp_path / "a") == [(START, head, True)]
 
@@ -356,15 +356,15 @@ def test_a_node_that_does_not_tell_of_its_last_block_leaves_it_out(tmp_path, fau
         return fault if request.params.get("dateRange.startTimestamp") == [asked] else None
 
     with node_of(ROWS, head=LAST, faults=refusing) as node:
-        run_export(node, tmp_path / "a", start=START, settle=LONG)
+        run_export(node, tmp_path / "a", start=START)
     assert spans_of(tmp_path / "a") == [(START, LAST, True)]
 
 
-def test_a_source_that_may_lack_rows_of_its_last_block_is_not_waited_for(tmp_path):
+def test_a_source_that_may_lack_rows_of_its_last_block_leaves_it_out(tmp_path):
     """An archive that is served ends before the moment that it tells."""
     said = f"{LAST * 1000}-{(LAST + HOUR) * 1000}"
     with node_of(ROWS, head=LAST, extra_headers={"X-Incomplete": said}) as node:
-        run_export(node, tmp_path / "a", start=START, settle=LONG)
+        run_export(node, tmp_path / "a", start=START)
     assert spans_of(tmp_path / "a") == [(START, LAST, True)]
 
 
@@ -373,8 +373,7 @@ def test_a_last_block_is_asked_for_again_after_the_whole_wait(tmp_path):
     with node_of(ROWS, head=LAST) as node:
         sleep = lambda seconds: waits.append((len(node.requests), seconds))  # noqa: E731
         with Client(node.url, sleep=sleep) as client:
-            bounds = {"start": from_microseconds(START), "settle": "10s"}
-            export(client, tmp_path / "a", **bounds)
+            export(client, tmp_path / "a", start=from_microseconds(START))
     assert waits == [(2, 10.0)]  # the limits, and all rows
     assert len(node.requests) == 2 + 1 + 3
 

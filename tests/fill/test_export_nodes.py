@@ -28,6 +28,7 @@ from tests.archive.exporting import (
     HOUR,
     START,
     assert_holds,
+    dont_wait,
     node_of,
     run_export,
     spans_of,
@@ -64,7 +65,7 @@ def until(moment):
 
 def export_from(nodes, folder, **options):
     bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    with Client([node.url for node in nodes], timeout=10) as client:
+    with Client([node.url for node in nodes], timeout=10, sleep=dont_wait) as client:
         return export(client, Archive(folder), **{**bounds, "workers": 1, **options})
 
 
@@ -130,7 +131,7 @@ def test_of_two_nodes_of_unequal_memory_all_is_proven_and_each_is_named(tmp_path
 def test_the_node_that_knows_most_tells_how_far_an_export_goes(tmp_path, order):
     lagging = START + 10 * HOUR
     with node_of(until(lagging), head=lagging) as behind, node_of(ROWS, head=END) as whole:
-        run = export_from([behind, whole][::order], tmp_path / "a", settle=dt.timedelta())
+        run = export_from([behind, whole][::order], tmp_path / "a")
     assert run.rows == len(ROWS)
     assert_holds(tmp_path / "a", ROWS)
 

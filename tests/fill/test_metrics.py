@@ -9,7 +9,7 @@ import pytest
 
 from balance_analysis import Archive, RequestError
 from balance_analysis.archive.runs import iter_reports, last_success
-from balance_analysis.fill.metrics import write_metrics
+from balance_analysis.fill.export import write_metrics
 from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
 from tests.loopback import Fault
 

@@ -87,7 +87,7 @@ def last_block(source, node, *, moves=False, before=END):
             node.block_timestamp += 10**9
 
     source.client.sleep = sleep
-    return source.last_block(before, 10.0), waits
+    return source.last_block(before), waits
 
 
 @pytest.mark.parametrize(

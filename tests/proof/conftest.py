@@ -17,6 +17,11 @@ from tests.proof.damages import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_waits(without_waits):
+    """Wait for no next block of a chain that rests."""
+
+
 @pytest.fixture(scope="module")
 def node():
     with node_of(ROWS) as serving:

@@ -159,8 +159,7 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
     run("diff", tmp_path / "a", tmp_path / "b", code=3)
 
 
-def test_the_last_block_of_a_chain_that_rests_is_compared(tmp_path, monkeypatch):
-    monkeypatch.setattr("balance_analysis.defaults.SETTLE", "0s")
+def test_the_last_block_of_a_chain_that_rests_is_compared(tmp_path):
     with node_of(ROWS, head=TIMES[-1]) as node:
         run_export(node, tmp_path / "a", start=TIMES[0])
         assert ba.Archive(tmp_path / "a").status().complete[-1][1] == from_microseconds(
@@ -198,7 +197,7 @@ def test_a_command_ends_as_diff_does_and_writes_each_row(held, changed, tmp_path
     ("arguments", "said"),
     [
         (("{one}", "{folder}/none"), "none"),
-        (("{one}", "{folder}/text"), "can't be read as a table"),
+        (("{one}", "{folder}/text"), "is not a Parquet file of balance changes"),
         (("{one}", "{one}", "--since", "2023-05-02", "--until", "2023-05-01"), "before"),
         (("{one}", "{one}", "-o", "{one}/x.csv"), "archive"),
         (("{one}", "{one}", "-o", "{folder}/x.abc"), "csv"),

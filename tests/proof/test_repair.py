@@ -158,10 +158,7 @@ def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_pat
     assert spans_of(tmp_path / "a") == [(min(times), max(times) + 1, False)]
 
 
-def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("balance_analysis.defaults.SETTLE", "0s")
+def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(tmp_path):
     folder, last = tmp_path / "x", max(row.timestamp_ns for row in ROWS) // 1000
     with node_of(ROWS, head=last) as stopped:
         run_export(stopped, folder, start=START)

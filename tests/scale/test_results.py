@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.accounts import FILE_KEY, KeyRange
+from balance_analysis.archive.datafile import FILE_KEY, KeyRange
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
 from tests.columns import ID_TYPE
 from tests.moments import from_microseconds

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY
-from balance_analysis.archive.accounts import FILE_KEY, combine_accounts, cut
+from balance_analysis.archive.datafile import FILE_KEY, combine_accounts, cut
 from balance_analysis.archive.snapshot import Scan
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.scale.archives import write_archive

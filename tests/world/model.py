@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import partial
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 import balance_analysis as ba
 from tests.cli.running import invoke
 from tests.loopback import LoopbackNode, Row
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_table, matching
+from tests.waits import without_waits
 
 if TYPE_CHECKING:
     import random
@@ -313,7 +313,7 @@ def run_command(*arguments):
 
     An export doesn't wait to see whether the chain rests.
     """
-    with patch.object(ba, "export", partial(ba.export, settle="0s")):
+    with without_waits():
         result = invoke(arguments)
     assert result.exit_code != UNEXPECTED or arguments[0] == "diff", (arguments, result.output)
     assert isinstance(result.exception, SystemExit | None), (arguments, result.exception)
