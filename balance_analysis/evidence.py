@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """From when to when a node answers completely.
+    """From when to when a node seems to know all rows: it says whom to ask, and proves nothing.
 
     Attributes
     ----------
@@ -62,11 +62,6 @@ class Reach:
     start: int
     end: int
     height: int | None = None
-
-    def __and__(self, other: Reach) -> Reach:
-        """Return the reach that two looks at one node have in common."""
-        start, end = max(self.start, other.start), min(self.end, other.end)
-        return Reach(self.node, start, end, least(self.height, other.height))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,7 @@ class Answer:
         The node's last block when it was asked, the lowest and the highest of joined answers; of
         segments the first and the last block. `None` if the node named none.
     reached
-        Whether the node's reach held the stretch before and after it was asked.
+        Whether answers prove that the node had forgotten nothing of the stretch and knew all of it.
     """
 
     span: Span

@@ -16,7 +16,6 @@ from balance_analysis.evidence import (
     Answer,
     Evidence,
     Node,
-    Reach,
     SetAside,
     from_json,
     to_json,
@@ -354,22 +353,6 @@ def test_of_accounts_that_none_can_be_nothing_is_proven():
     for found in (whole.narrow(NOBODY), whole & Evidence(NOBODY, whole.answers)):
         assert found.complete == found.confirmed == []
         assert not found.from_first_block
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.integers(0, 9), st.none() | st.integers(0, 9)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_of_several_looks_at_a_node_the_worst_counts(looks):
-    found, *others = (Reach(NODES[0], *look) for look in looks)
-    for each in others:
-        found &= each
-    heights = [height for *_, height in looks if height is not None]
-    assert (found.start, found.end) == (max(x for x, *_ in looks), min(x for _, x, _ in looks))
-    assert found.height == min(heights, default=None)
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ def load_balance_changes(
     start, end
         The interval, start inclusive, end exclusive: datetimes, dates or text, of ISO 8601 or such
         as "7d" (ago), "now-1h" and "now"; UTC where no time zone is given. `start=None` begins at
-        the oldest row that the node holds, looked for from 2020 on. `end=None` is now, fixed before
-        the first request.
+        the oldest row of these accounts that the node holds, looked for from 2020 on. `end=None` is
+        now, fixed before the first request.
     asset_id, party_ids, market_ids, account_types
         Which accounts; all where nothing is given. AND across the four, OR within a list. Ids
         have 64 hex digits (other ones of assets are `id:ID`), or are `network` for accounts without
@@ -126,12 +126,13 @@ def load_balance_changes(
 
     Notes
     -----
-    What is known ends at the node's last block, and begins at the oldest row of any account that it
-    remembers, asked before its rows are used and again after the load. Where that is short of a
-    start or an end that was given, one warning says so, on stderr unless the program sets up
-    logging; rows that came all the same stay. A bound that was left open lies where what is known
-    does. A node that doesn't answer when it is asked again proves nothing. For what stays
-    undetectable behind one address, see `Client`.
+    Nodes forget their oldest blocks first, so an answer that lists a row proves that the node has
+    forgotten nothing since. What is known begins at the first row that came; with one more request
+    at `start`, where the node shows a row before it, of these accounts or in the same answer of
+    another. It ends at the last block that the answers name; of a node that names none, at the
+    newest row. Where that is short of a start or an end that was given, one warning says so, on
+    stderr unless the program sets up logging; rows that came all the same stay. A bound that was
+    left open lies where what is known does.
     """
     names = take_names(options)
     load = _Load(client, opening=opening, **options)
@@ -331,7 +332,7 @@ class _Load:
 
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs say of its load; all of it is JSON."""
-        steps = Counter(step.source for step in self.source.taken if step.page_size)
+        steps = Counter(step.node.name for step in self.source.taken if step.page_size)
         return {
             "source": max(steps, key=steps.__getitem__, default=None),
             "steps_by_node": dict(steps),

@@ -5,8 +5,8 @@ page by the density seen last, so that what waits for its turn stays small. A st
 part of its window and hands back the rest; the parts always tile the whole, so all steps together
 are its rows whatever the cuts, the page size and the number of workers.
 
-Each window is asked of an address whose reach holds it. A step is proven if the reach of its node
-held it before it was asked, and still does when all rows have come.
+Each window is asked of the address that seems to know most of it. What is proven of a step shows in
+its own answer; what that leaves open is asked for when all rows have come: see `node.reach`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -28,7 +28,7 @@ from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node.client import ONCE, Client, Retry, check_client
-from balance_analysis.node.reach import Asker, ask_reach, origin_of, started
+from balance_analysis.node.reach import Asker, look, origin_of, quiet_since, started
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     LONGEST_WINDOW,
@@ -39,7 +39,7 @@ from balance_analysis.node.walk import (
     take_step,
 )
 from balance_analysis.rows import has_repeats
-from balance_analysis.spans import EVER, Span, between, clipped, joined
+from balance_analysis.spans import EVER, Span, between, clipped, joined, overlap
 from balance_analysis.text import moment_text
 
 FILL: Final = 0.9
@@ -115,8 +115,15 @@ class NodeSource:
         self._origins: dict[str, frozenset[str]] = {}
         self._reaches: dict[str, Reach] = {}
         self._looked: Span | None = None
-        self._oldest: int | None = None
-        """The time of the oldest row that any look has shown; `None` if a look failed."""
+        self._silent: set[str] = set()
+        """Addresses that name no last block."""
+        self._proven: list[list[Span]] = [[] for _ in self._parts]
+        """What answers prove of each part of the filters."""
+        self._tried: set[tuple[int, Span]] = set()
+        self._quiet: list[Answer] = []
+        """Answers that prove that a stretch of a part has no row."""
+        self._rested = EVER[0]
+        """Where the last block ends of a chain that rests."""
         self._heads: dict[str, int] = {}
         self._failed: set[str] = set()
         self._lagging: set[str] = set()
@@ -138,15 +145,16 @@ class NodeSource:
         self._heads = {url: head for url, head in self._heads.items() if url in self._order}
 
     def interval(self, start: int | None, end: int) -> Span:
-        """Return [start, end); without a start from the oldest row that any address remembers.
+        """Return [start, end); without a start from the oldest row of these accounts on.
 
-        Where there is no row it is empty.
+        Of several addresses the oldest that one remembers. Where there is no row it is empty.
         """
         if start is not None:
             return start, end
 
         def oldest(url: str) -> int | None:
-            return find_oldest(Asker(self.client, url, self.stats), end)
+            ask = Asker(self.client, url, self.stats)
+            return least(*(find_oldest(ask, end, filters=part) for part in self._parts))
 
         found = [each for each in self._answers(self._alive(), oldest) if each is not None]
         return min(found, default=end), end
@@ -186,7 +194,7 @@ class NodeSource:
         queued = QUEUED * self._workers if self._workers > 1 else 1
         failure: BaseException | None = None
         try:
-            ready, todo = self._first(Window(start, end, self._page_size), pool, stopped)
+            ready, todo = dict[int, Step](), self._begin(start, end)
             while todo or running or ready or failure:
                 while failure is None and len(running) < queued:
                     if not (window := self._next(todo, running.values(), ready)):
@@ -211,6 +219,12 @@ class NodeSource:
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, start: int, end: int) -> list[Window]:
+        """Return the windows of a stretch, after several addresses were looked at."""
+        if len(self._order) > 1:
+            self.reaches(start, end)
+        return [Window(start, end, self._page_size)]
 
     def _next(
         self, todo: list[Window], running: Iterable[Window], ready: Iterable[int]
@@ -260,28 +274,70 @@ class NodeSource:
             return None
         if step.head != head or step.incomplete or step.end != head + 1:
             return None
-        return self._taken(replace(step, head=head + 1))
+        self._rested = head + 1
+        return self._taken(replace(step, knows=head + 1))
 
     def evidence(self) -> Evidence:
         """Return the evidence for all steps that were yielded.
 
-        Each address that answered is asked for its reach again, once a call. One that doesn't
-        answer any more proves nothing.
+        What their answers leave open is asked for.
         """
-        spans: dict[str, list[Span]] = {}
-        for step in self.taken:
-            spans.setdefault(step.source, []).append((step.start, step.end))
-        after: dict[str, Reach] = {}
-        for url, taken in spans.items():
-            try:
-                after[url] = self._look(url, min(taken)[0], max(end for _, end in taken))[0]
-            except (RequestError, IncompleteError) as error:
-                logger.warning("%s; so it is not known what the node may have forgotten", error)
-        return self._evidence(after)
+        answered = joined((step.start, step.known_end) for step in self.taken)
+        open_ = {
+            (part, gap)
+            for part, proven in enumerate(self._proven)
+            for span in answered
+            for gap in between(proven, *span)
+        }
+        with ThreadPoolExecutor(self._workers) as pool:
+            list(pool.map(self._prove_quiet, sorted(open_ - self._tried)))
+        reached = answered
+        for proven in self._proven:
+            reached = overlap(reached, proven)
+        found = self._evidence(reached)
+        quiet = (
+            replace(answer, span=part)
+            for answer in self._quiet
+            for part in overlap([answer.span], reached)
+        )
+        for answer in quiet:
+            found |= Evidence(self.filters, (answer,))
+        return found
 
     def answered(self, start: int, end: int) -> Evidence:
         """Return the evidence for [start, end) without asking: none of it is proven yet."""
-        return self._evidence({}, start, end).within(start, end)
+        return self._evidence([]).within(start, end)
+
+    def _evidence(self, reached: list[Span]) -> Evidence:
+        """Return the evidence for the steps, of which some stretches are proven."""
+        answers = (answer for step in self.taken for answer in _answers_of(step, reached))
+        bad = (each for step in self.taken for each in step.set_aside)
+        found = Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
+        return Evidence(self.filters) | found
+
+    def _prove_quiet(self, gap: tuple[int, Span]) -> None:
+        """Ask whether a stretch in which no row of a part came has none."""
+        self._tried.add(gap)
+        part, (start, end) = gap
+        for url in self._candidates(start):
+            ask, asked = Asker(self.client, url, self.stats), _now()
+            is_silent = url in self._silent
+            try:
+                since = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
+            except (RequestError, IncompleteError) as error:
+                logger.warning("%s; so it is not known what the node may have forgotten", error)
+                continue
+            knows = ask.head is not None and ask.head + (end == self._rested) >= end
+            if since < end and (knows or is_silent):
+                answer = Answer(
+                    (since, end), Node(url, self._origin(url)), (asked, asked), _heights(ask.height)
+                )
+                with self._lock:
+                    self._proven[part].append((since, end))
+                    self._quiet.append(answer)
+                end = since
+            if start == end:
+                return
 
     def ask(self, url: str, start: int, end: int) -> Step:
         """Return how one address answers the first part of [start, end), without counting it."""
@@ -289,54 +345,20 @@ class NodeSource:
 
     def reach(self, url: str, start: int, end: int) -> Reach:
         """Return how much of [start, end) one address knows."""
-        return self._look(url, start, end)[0]
-
-    def _evidence(
-        self, after: Mapping[str, Reach], start: int = EVER[0], end: int = EVER[1]
-    ) -> Evidence:
-        """Return the evidence for the steps that [start, end) touches."""
-        steps = [step for step in self.taken if step.start < end and step.end > start]
-        answers = (answer for step in steps for answer in _answers_of(step, after))
-        bad = (each for step in steps for each in step.set_aside)
-        found = Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
-        return Evidence(self.filters) | found
+        return self._look(url, start, end)
 
     def _taken(self, step: Step) -> Step:
         """Return a step, each row once, after it is noted among those that were taken."""
         step = _without_repeats(step)
-        self.taken.append(replace(step, batches=(), rest=None))
+        for proven, (since, until, newest) in zip(self._proven, step.proofs, strict=True):
+            known = min(until, newest if step.head is None else step.knows)
+            if since < known:
+                proven.append((since, known))
+        self.taken.append(replace(step, batches=(), rest=None, proofs=()))
         return step
 
-    def _first(
-        self, window: Window, pool: ThreadPoolExecutor, stopped: threading.Event
-    ) -> tuple[dict[int, Step], list[Window]]:
-        """Return the first step, if it isn't settled like the others, and what is left to ask for.
-
-        A single node that names its last block with each answer isn't asked for its reach before:
-        what it has forgotten shows when all rows have come. All others are asked, and what lies
-        before all their rows is a step without a request.
-        """
-        if len(self._order) == 1 and self._looked is None:
-            near, rest = window.cut(LONGEST_WINDOW, window.page_size)
-            step = pool.submit(self._step, self._order[0], near, stopped).result()
-            if step.head is not None and step.reach is not None:
-                self._page_size = min(self._page_size, step.page_size)
-                # An answer without a last block, of another node behind the address, knows no more.
-                reach = Reach(step.reach.node, EVER[0], step.head, step.block_height)
-                self._reaches[step.source] = reach
-                rest = rest if step.rest is None else replace(step.rest, end=window.end)
-                return {step.start: replace(step, reach=reach)}, [rest] if rest else []
-        reaches = self.reaches(window.start, window.end)
-        if self._oldest is None or self._oldest <= window.start or not reaches:
-            return {}, [window]
-        url, reach = next(iter(reaches.items()))
-        step = Step(window.start, min(self._oldest, window.end), source=url, reach=reach)
-        step = replace(step, asked=_now(), block_height=reach.height)
-        left = [replace(window, start=step.end)] if step.end < window.end else []
-        return {step.start: step}, left
-
     def _look_at_all(self, start: int, end: int) -> None:
-        """Ask all addresses for their reach, and put them in order: best reach first, then speed.
+        """Look at all addresses, and put them in order: best reach first, then speed.
 
         An address that fails is asked again before it is used.
         """
@@ -344,16 +366,15 @@ class NodeSource:
         retry = Retry() if is_single else ONCE
         began = time.monotonic()
 
-        def look(url: str) -> tuple[tuple[Reach, int], float]:
+        def timed(url: str) -> tuple[Reach, float]:
             return self._look(url, start, end, retry), time.monotonic() - began
 
-        looks = {url: started(look, url) for url in self._alive()}
-        self._looked, self._reaches = None, {}
-        oldests: list[int] = []
+        looks = {url: started(timed, url) for url in self._alive()}
+        self._looked, self._reaches = (start, end), {}
         ranks: dict[str, tuple[int, int, float]] = {}
         for url, future in looks.items():
             try:
-                (reach, oldest), seconds = future.result()
+                reach, seconds = future.result()
             except (RequestError, IncompleteError) as error:
                 if is_single and not (isinstance(error, RequestError) and is_refusal(error)):
                     raise
@@ -361,31 +382,17 @@ class NodeSource:
                 continue
             self._reaches[url] = reach
             ranks[url] = reach.start, -min(reach.end, end), seconds
-            oldests.append(oldest)
-        self._oldest = min(oldests) if len(oldests) == len(looks) else None
-        self._looked = start, end
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
         best = max((reach.end for reach in self._reaches.values()), default=end)
         for url, reach in self._reaches.items():
             if reach.end + _LAG < min(best, end):
                 self._warn_of_lag(url, reach.end)
 
-    def _look(
-        self, url: str, start: int, end: int, retry: Retry | None = None
-    ) -> tuple[Reach, int]:
-        """Return the reach of an address, and the earliest start that a connection has shown."""
-        node = Node(url, self._origin(url))
-        reach, oldest = ask_reach(self.client, node, (start, end), self.stats, retry or Retry())
+    def _look(self, url: str, start: int, end: int, retry: Retry = Retry()) -> Reach:  # noqa: B008
+        ask = Asker(self.client, url, self.stats, retry)
+        reach = look(ask, Node(url, self._origin(url)), start, end)
         self._note_head(url, reach.end)
-        return reach, oldest
-
-    def _reach_of(self, url: str) -> Reach:
-        """Return what an address was known to reach before; nothing if that can't be found out."""
-        with self._looking:
-            if url not in self._reaches and len(self._order) > 1 and self._looked is not None:
-                self._reaches[url] = self._look(url, *self._looked)[0]
-        nothing = Reach(Node(url, self._origin(url)), EVER[1], EVER[1])
-        return self._reaches.get(url, nothing)
+        return reach
 
     def _origin(self, url: str) -> frozenset[str]:
         if url not in self._origins:
@@ -421,22 +428,33 @@ class NodeSource:
         return max(steps, key=lambda step: (step.known_end, step.head or 0))
 
     def _step(self, url: str, window: Window, stopped: threading.Event | None = None) -> Step:
-        reach = self._reach_of(url)
         ask = Asker(self.client, url, self.stats, Retry(stopped=stopped), self._is_strict)
+        if url in self._silent:
+            window = replace(window, beyond=LONGEST_WINDOW)
         asked = _now()
         step = take_step(ask, self._parts, window)
+        if ask.head is None and url not in self._silent:
+            # Only a later row shows that such an answer is whole.
+            self._silent.add(url)
+            return self._step(url, window, stopped)
         self._failed.discard(url)
         self._note_head(url, ask.head)
-        if ask.origins is not None:
-            reach = replace(reach, node=Node(url, ask.origins))
+        knows, proofs = ask.head, step.proofs
+        if knows is None:
+            newest = max(proof[-1] for proof in proofs)
+            knows = step.end if step.rest or newest >= step.end else newest
+        if ask.origins is not None or ask.incomplete:
+            # A served archive forgets nothing: it says what it lacks.
+            proofs = ((step.start, step.end, step.end),) * len(self._parts)
         return replace(
             step,
-            source=url,
+            proofs=proofs,
+            node=Node(url, self._origin(url) if ask.origins is None else ask.origins),
+            asked=asked,
             head=ask.head,
             block_height=ask.height,
+            knows=knows,
             incomplete=tuple(sorted({*clipped(ask.incomplete, step.start, step.end)})),
-            reach=reach,
-            asked=asked,
         )
 
     def _candidates(self, moment: int) -> list[str]:
@@ -463,11 +481,11 @@ class NodeSource:
 
     def _may_be_behind(self, step: Step, steps: list[Step]) -> bool:
         """Whether another address may know more; one that lags far behind it is named once."""
-        left = {*self._order} - {each.source for each in steps}
+        left = {*self._order} - {each.node.name for each in steps}
         heads = [self._heads.get(url, EVER[1]) for url in left if not self._has_failed(url)]
         ahead = max(heads, default=0)
         if EVER[1] > ahead > step.known_end + _LAG:
-            self._warn_of_lag(step.source, self._heads[step.source])
+            self._warn_of_lag(step.node.name, self._heads[step.node.name])
         return ahead > step.known_end
 
     def _warn_of_lag(self, url: str, end: int) -> None:
@@ -495,21 +513,17 @@ class NodeSource:
             raise failure or AssertionError("a client has at least one node")
 
 
-def _answers_of(step: Step, after: Mapping[str, Reach]) -> Iterator[Answer]:
-    """Yield the answers that a step is, by what its node reached before and reaches after it."""
-    if step.reach is None:
-        raise AssertionError("a step of a source has its node's reach")
-    stop, reached = step.known_end, list[Span]()
-    if step.source in after:
-        common = step.reach & after[step.source]
-        if step.head is None:
-            stop = min(stop, common.end)
-        reached = between_all(clipped([(step.start, stop)], common.start, stop), step.incomplete)
-    heights = None if step.block_height is None else (step.block_height, step.block_height)
-    asked = step.asked, step.asked
-    for spans, is_reached in (reached, True), (between(reached, step.start, stop), False):
+def _answers_of(step: Step, reached: list[Span]) -> Iterator[Answer]:
+    """Yield the answers that a step is, of which some stretches are proven."""
+    proven = between_all(clipped(reached, step.start, step.known_end), step.incomplete)
+    asked, heights = (step.asked, step.asked), _heights(step.block_height)
+    for spans, is_reached in (proven, True), (between(proven, step.start, step.known_end), False):
         for span in spans:
-            yield Answer(span, step.reach.node, asked, heights, is_reached)
+            yield Answer(span, step.node, asked, heights, is_reached)
+
+
+def _heights(height: int | None) -> tuple[int, int] | None:
+    return None if height is None else (height, height)
 
 
 def _now() -> int:

@@ -180,11 +180,9 @@ class Client:
 
     Notes
     -----
-    Several nodes may stand behind one address. A load then believes the one that knows least: each
-    answer names the node's last block, and the oldest row is asked for over three new connections
-    (as a caller's session makes them). A node that remembers less than these goes unnoticed if none
-    of the three connections reaches it, or if the address hands each single request to another node
-    and the interval is longer than a year: name such nodes one by one.
+    Several nodes may stand behind one address, which may remember differently. A load concludes
+    nothing from one answer for another: each page proves, by its own rows and the last block that
+    it names, what it lists.
 
     Examples
     --------

@@ -1,24 +1,24 @@
-"""How far back and how far forward a node answers completely.
+"""What an answer of a node proves, and how far back and forward a node seems to answer.
 
-Forgotten history looks exactly like nothing having happened, and so does what a node that lags
-doesn't know yet. So a node is asked for its oldest row and its last block. Several nodes may stand
-behind one address: it is asked over three new connections, and the least is believed.
+Forgotten history looks exactly like nothing having happened. Nodes forget their oldest blocks
+first, so whoever lists a row has forgotten nothing since that row: each page proves its own rows.
+Before a page's first row nothing is proven by it; `quiet_since` asks for a row that is older.
+Several nodes may stand behind one address, so nothing is concluded from one answer for another.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import operator
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import requests
 
 from balance_analysis.errors import RequestError
@@ -30,19 +30,25 @@ from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     EARLIEST,
     LONGEST_WINDOW,
+    USUAL_MAXIMUM,
+    Ask,
+    Listing,
     PageRequest,
     Window,
     fetch,
     find_oldest,
+    is_refusal,
 )
+from balance_analysis.rows import Account, accounts_in, to_numbers
 from balance_analysis.spans import Span
 
-CONNECTIONS: Final = 3
-"""Connections over which a node is asked for its reach."""
-
 _LOOPBACK: Final = ipaddress.ip_address("127.0.0.1")
+
 _SOME: Final = 1000
-"""Rows among which one with a readable time is looked for."""
+"""Rows among which one with a readable time, or of a rare account, is looked for."""
+
+_TURNS: Final = 8
+"""Pages that are asked for, at most, to prove one stretch."""
 
 _OUTSIDE: Final = 416
 """The status of a range that a served archive refuses, as it doesn't hold all of it."""
@@ -114,35 +120,94 @@ def _decode(body: bytes) -> DecodedPage:
         return decode_page(body)
 
 
-def ask_reach(
-    client: Client, node: Node, span: Span, stats: RequestStats, retry: Retry
-) -> tuple[Reach, int]:
-    """Return how much of a span whoever answers at an address can know.
+def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:
+    """Return since when answers prove that some accounts have no row before `end`, at least.
 
-    It has forgotten nothing since a moment at or before which it has a row of any account. It holds
-    everything before its last block; if it names none, everything before its newest row. A served
-    archive forgets nothing: it says, or refuses, what it doesn't hold.
-
-    Three new connections are asked, and the least is believed. The earliest start that one of them
-    has shown is returned too.
-
-    Raises
-    ------
-    RequestError, IncompleteError
-        If one of them gets no answer, or one that doesn't add up.
+    It is `start` if all of [start, end) is proven, and `end` if nothing is. One row from before
+    `start` is enough, newest first. Where these accounts have none, another one is asked for in
+    the same request, which has. Of a node that names no last block (`is_silent`) the answer must
+    also list a row at the end.
     """
-    with ExitStack() as stack:
-        fresh = [stack.enter_context(client.fresh()) for _ in range(CONNECTIONS)]
-        asks = [Asker(each, node.name, stats, retry) for each in fresh]
-        futures = [started(_reach_over, ask, node, *span) for ask in asks]
-        found = [future.result() for future in futures]
-    return reduce(operator.and_, found), min(each.start for each in found)
+    since = end
+    for turn in range(_TURNS):
+        low = max(EARLIEST, since - LONGEST_WINDOW)
+        is_near = start >= low
+        if turn:
+            far = Window(low, start + 1 if is_near else since, _SOME)
+            asked = _with_another(ask, filters, far, turn, newest_first=is_near)
+            window = Window(low, since + 1, USUAL_MAXIMUM)
+        else:
+            asked = filters
+            window = Window(low, since + is_silent, _SOME if is_silent else 1)
+        listing = _fetch_most(ask, asked, window)
+        own = [bad.time for bad in listing.bad_rows if _may_be_of(filters, bad.account)]
+        rows = zip(
+            to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist(),
+            accounts_in(listing.rows),
+            strict=True,
+        )
+        own += [time for time, account in rows if filters.selects(account)]
+        if any(time is None or start <= time < since for time in own):
+            break
+        if len(listing.times) and (listing.times[0] >= since or not is_silent):
+            # The last block of a page may be cut.
+            oldest = int(listing.times[-1]) + (listing.more and bool(turn))
+            since = min(since, max(start, oldest))
+        elif turn or not filters.allowed():
+            break
+        if since == start:
+            break
+    return since
 
 
-def _reach_over(ask: Asker, node: Node, start: int, end: int) -> Reach:
+def _may_be_of(filters: Filters, account: Account | None) -> bool:
+    return account is None or filters.selects(account)
+
+
+def _fetch_most(
+    ask: Ask, filters: Filters, window: Window, *, newest_first: bool = True
+) -> Listing:
+    """Return one page of a window, as large as the node sends."""
+    while True:
+        try:
+            return fetch(ask, filters, window, newest_first=newest_first)
+        except RequestError as error:
+            if window.page_size == 1 or not (is_refusal(error) or error.timed_out):
+                raise
+            window = replace(window, page_size=window.page_size // 2)
+
+
+def _with_another(
+    ask: Ask, filters: Filters, window: Window, turn: int, *, newest_first: bool
+) -> Filters:
+    """Return filters that select another account too, one with a row at the window's far side.
+
+    Of several one that is rarely seen is taken, each turn another.
+    """
+    lists = filters.party_ids, filters.market_ids, filters.account_types
+    if not any(lists):
+        return Filters()
+    found = accounts_in(_fetch_most(ask, Filters(), window, newest_first=newest_first).rows)
+    seen = Counter(party for _, _, party, _ in found)
+    found = [each for each in found if each[3] or not filters.market_ids]
+    if not found:
+        return filters
+    found.sort(key=lambda each: seen[each[2]])
+    _, kind, party, market = found[(turn - 1) % len(found)]
+    parties, markets, kinds = (
+        (*dict.fromkeys((*values, other)),) if values else ()
+        for values, other in zip(lists, (party, market, kind), strict=True)
+    )
+    return Filters(party_ids=parties, market_ids=markets, account_types=kinds)
+
+
+def look(ask: Asker, node: Node, start: int, end: int) -> Reach:
+    """Return how much of [start, end) a node seems to know, to choose whom to ask.
+
+    It is no evidence: another node may answer at the same address the next time.
+    """
     try:
-        begin = _find_start(ask, start, end)
-        stop = _find_end(ask, start, end) if ask.head is None else ask.head
+        begin, stop = _seen(ask, max(start, EARLIEST), end)
     except RequestError as error:
         if error.status != _OUTSIDE:
             raise
@@ -151,45 +216,24 @@ def _reach_over(ask: Asker, node: Node, start: int, end: int) -> Reach:
     return Reach(named, begin, stop, ask.height)
 
 
-def _find_start(ask: Asker, start: int, end: int) -> int:
-    since = max(EARLIEST, end - LONGEST_WINDOW)
-    begin = _search_start(ask, start, end, since)
-    if start >= since or ask.incomplete or begin >= end:
-        return begin
-    # Different nodes may have answered the questions of so long a search. One that has forgotten
-    # more answers the same question with a later row.
-    window = Window(begin, min(end, begin + LONGEST_WINDOW), page_size=1)
-    listings = [fetch(ask, Filters(), window) for _ in range(CONNECTIONS)]
-    firsts = {x.span[0] if len(x.times) else window.end for x in listings}
-    return begin if len(firsts) == 1 else max(firsts)
+def _seen(ask: Asker, start: int, end: int) -> Span:
+    """Return the oldest row in [start, end), or `start` if one is older, and the last block."""
+    window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
+    is_older = len(fetch(ask, Filters(), window).times) or ask.incomplete
+    oldest = start if is_older else find_oldest(ask, end, start)
+    begin = end if oldest is None else oldest
+    if ask.head is not None:
+        return begin, ask.head
+    later = Window(end, end + LONGEST_WINDOW, page_size=1)
+    return begin, end if len(fetch(ask, Filters(), later).times) else _find_newest(ask, start, end)
 
 
-def _search_start(ask: Asker, start: int, end: int, since: int) -> int:
-    if EARLIEST <= start < since:
-        window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
-        if len(fetch(ask, Filters(), window).times) or ask.incomplete:
-            return start
-    # One question shows whether a row is before the start, and if not, which comes first.
-    oldest = find_oldest(ask, end, since if since <= start else EARLIEST)
-    if oldest is None and since <= start:
-        # A network may have been at rest for longer than one window.
-        oldest = find_oldest(ask, since, EARLIEST)
-    if ask.incomplete:
-        return start
-    return end if oldest is None else max(start, oldest)
-
-
-def _find_end(ask: Asker, start: int, end: int) -> int:
-    """Return `end` if a row stands there or later, else the newest row's time."""
-    if len(fetch(ask, Filters(), Window(end, end + LONGEST_WINDOW, page_size=1)).times):
-        return end
-    start = max(start, EARLIEST)
+def _find_newest(ask: Ask, start: int, end: int) -> int:
+    """Return the time of the newest row in [start, end), or `start`."""
     while start < end:
-        window = Window(max(start, end - LONGEST_WINDOW), end, page_size=1)
+        # The newest row may have no readable time.
+        window = Window(max(start, end - LONGEST_WINDOW), end, _SOME)
         listing = fetch(ask, Filters(), window, newest_first=True)
-        if listing.bad_rows and not len(listing.times):
-            # The newest row has no readable time: an earlier one counts.
-            listing = fetch(ask, Filters(), replace(window, page_size=_SOME), newest_first=True)
         if len(listing.times):
             return listing.span[0]
         end = window.start

@@ -11,6 +11,9 @@ exclusive loses nothing; one whose end were inclusive sends a row too many. Rows
 are dropped here; rows that no such reading of the range explains, rows out of order and rows that
 the filters exclude raise.
 
+An answer proves more than its rows. Nodes forget their oldest blocks first, so one that lists a row
+has forgotten nothing since: see `Step.proofs`.
+
 The walk depends on a function that asks, not on a client.
 """
 
@@ -25,13 +28,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
-from balance_analysis.evidence import Reach, SetAside, set_aside
+from balance_analysis.evidence import Node, SetAside, set_aside
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.node.exchange import Parameters
 from balance_analysis.rows import BadRow, accounts_in, within
 from balance_analysis.schema import to_microseconds
-from balance_analysis.spans import clipped
+from balance_analysis.spans import EVER, Span, clipped
 from balance_analysis.text import moment_text, range_text
 
 EARLIEST: Final = to_microseconds("2020-01-01")
@@ -41,6 +44,9 @@ LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
 
 HALVINGS: Final = 5
 """How often a window whose answer takes too long is halved before it is given up."""
+
+_BEYOND: Final = 32
+"""Part of a window's width that is asked for beyond its end."""
 
 USUAL_MAXIMUM: Final = 5_000
 """The largest page of the releases that have a maximum."""
@@ -99,18 +105,21 @@ class Window:
     """A slice [start, end) of the interval that is still to be asked for, in microseconds.
 
     `page_size` is smaller than the caller's where the node can't send so much. Where
-    `begins_with_row`, a row is known to stand at `start`, so that the answer must begin there.
+    `begins_with_row`, a row is known to stand at `start`, so that the answer must begin there. The
+    node is asked for what comes `beyond` the end too, microseconds: a row there proves more.
     """
 
     start: int
     end: int
     page_size: int
     begins_with_row: bool = False
+    beyond: int = 0
 
     def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
         """Return the first `width` microseconds, in pages of `page_size`, and the rest."""
         end = min(self.end, self.start + width)
-        near = replace(self, end=end, page_size=page_size)
+        # A row or two are enough.
+        near = replace(self, end=end, page_size=page_size, beyond=width // _BEYOND)
         far = replace(self, start=end, begins_with_row=False)
         return near, (far if end < self.end else None)
 
@@ -119,13 +128,15 @@ class Window:
 class Listing:
     """Rows of one window, oldest or newest first.
 
-    `times` are of every row, bad ones too; `more` is whether the window holds rows beyond these.
+    `times` are of every row, bad ones too; `more` is whether the window holds rows beyond these;
+    `sent` are the times of all rows of the answer, also those outside of the window.
     """
 
     rows: pa.RecordBatch
     times: NDArray[np.int64]
     bad_rows: tuple[BadRow, ...]
     more: bool
+    sent: NDArray[np.int64]
 
     @property
     def span(self) -> tuple[int, int]:
@@ -139,7 +150,15 @@ class Listing:
         rows = within(self.rows, start, end)
         times = self.times[(self.times >= start) & (self.times < end)]
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
-        return Listing(rows, times, bad, more)
+        return Listing(rows, times, bad, more, self.sent)
+
+    def proof(self, start: int, reached: int, end: int) -> Proof:
+        """Return what the answer proves, of a step [start, end) that it reached beyond or not."""
+        if not len(self.sent):
+            return end, end, start
+        beyond = int(np.searchsorted(self.sent, end))
+        until = int(self.sent[beyond]) if beyond < len(self.sent) else reached
+        return max(start, int(self.sent[0])), until, int(self.sent[-1])
 
 
 def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = False) -> Listing:
@@ -151,7 +170,8 @@ def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = Fa
         If it is not.
     """
     bound = window.start if window.start == EARLIEST else window.start - 1
-    request = PageRequest(filters, bound, window.end, window.page_size, newest_first)
+    end = max(window.end, min(window.end + window.beyond, window.start + LONGEST_WINDOW))
+    request = PageRequest(filters, bound, end, window.page_size, newest_first)
     listing = _ask_checked(ask, request, window)
     if listing.more and not len(listing.times) and not newest_first:
         # The block right before the window filled the page; so this node's start is inclusive.
@@ -174,7 +194,7 @@ def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
         # Times are in order, so a row beyond the window's far side proves that its rows are all
         # here.
         more &= bool(times[-1] >= window.start if request.newest_first else times[-1] < window.end)
-    listing = Listing(page.rows, times, page.bad_rows, more)
+    listing = Listing(page.rows, times, page.bad_rows, more, times)
     return listing.between(window.start, window.end, more=more)
 
 
@@ -221,15 +241,31 @@ def moment(microseconds: int) -> str:
     return f"{moment_text(microseconds)} ({microseconds * 1000} ns)"
 
 
+Proof = tuple[int, int, int]
+"""Since when and up to where an answer lists all rows, and its newest row; microseconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one step settled: all rows in [start, end), and what is left of its window.
 
-    `batches` are in `ARROW_SCHEMA`, in time order within a batch. `page_size` was answered in time;
-    it is 0 where nothing was asked for. `source` is the node's address; `head`, microseconds, and
-    `block_height` are its last block, of its answers the one that knew least; of `incomplete` it
-    says itself that it may lack rows. It was asked at the moment `asked`, when `reach` was its
-    reach.
+    Attributes
+    ----------
+    batches
+        Rows in `ARROW_SCHEMA`, in time order within a batch.
+    page_size
+        It was answered in time.
+    proofs
+        What the answer to each part of the filters proves.
+    node, asked
+        Who was asked, and when.
+    head, block_height
+        The node's last block: its microseconds and number. Of several answers, the least; `None` if
+        one of them names none.
+    knows
+        Up to where the node could know the rows: its last block, or its newest row.
+    incomplete
+        Stretches of which the node says itself that it may lack rows.
     """
 
     start: int
@@ -238,12 +274,13 @@ class Step:
     bad_rows: tuple[BadRow, ...] = ()
     page_size: int = 0
     rest: Window | None = None
-    source: str = ""
+    proofs: tuple[Proof, ...] = ()
+    node: Node = Node("")  # noqa: RUF009 - frozen
+    asked: int = 0
     head: int | None = None
     block_height: int | None = None
-    incomplete: tuple[tuple[int, int], ...] = ()
-    reach: Reach | None = None
-    asked: int = 0
+    knows: int = EVER[1]
+    incomplete: tuple[Span, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -252,12 +289,8 @@ class Step:
 
     @property
     def known_end(self) -> int:
-        """Up to where the node could know the rows: its last block, if that is before the end.
-
-        Of a node that names no block it is the newest row that it had before.
-        """
-        head = self.reach.end if self.head is None and self.reach else self.head
-        return self.end if head is None else max(self.start, min(self.end, head))
+        """Up to where in [start, end] the node could know the rows."""
+        return max(self.start, min(self.end, self.knows))
 
     @property
     def set_aside(self) -> tuple[SetAside, ...]:
@@ -308,6 +341,7 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
         tuple(bad for listing in listings for bad in listing.bad_rows),
         asked.page_size,
         rest if end < window.end else None,
+        tuple(listing.proof(window.start, listing_end, end) for listing_end, listing in reached),
     )
 
 
@@ -364,15 +398,20 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
         )
 
 
-def find_oldest(ask: Ask, end: int, start: int = EARLIEST) -> int | None:
-    """Return the time of the oldest row of any account in [start, end); `None` without one.
+def find_oldest(
+    ask: Ask,
+    end: int,
+    start: int = EARLIEST,
+    filters: Filters = Filters(),  # noqa: B008 - frozen
+) -> int | None:
+    """Return the time of the oldest row of some accounts in [start, end); `None` without one.
 
     Times are in microseconds; by default it is looked for from 2020 on, window by window: a node
     may refuse, or never answer, a request without a range.
     """
     while start < end:
         window = Window(start, min(end, start + LONGEST_WINDOW), page_size=1)
-        listing = fetch(ask, Filters(), window)
+        listing = fetch(ask, filters, window)
         if len(listing.times):
             return listing.span[0]
         if listing.more or listing.bad_rows:
@@ -463,4 +502,4 @@ def _joined(listings: list[Listing]) -> Listing:
     rows = pa.concat_batches([listing.rows for listing in listings])
     times = np.concatenate([listing.times for listing in listings])
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
-    return Listing(rows, times, tuple(bad), more=False)
+    return Listing(rows, times, tuple(bad), more=False, sent=times)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import re
@@ -67,9 +68,17 @@ def test_fetch_takes_every_filter_and_bound(node, tmp_path):
     assert len(ba.read_parquet(tmp_path / "x.parquet")) == len(expected)
 
 
-def test_relative_moments_are_counted_back_from_now(node, tmp_path):
+@pytest.fixture
+def living(node):
+    """The node, of a chain that goes on: with a row of last month."""
+    last = dataclasses.replace(node.rows[-1], timestamp_ns=(int(time.time()) - 30 * 86_400) * 10**9)
+    node.replace([*node.rows, last])
     node.block_timestamp = LATE
-    run("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "7d", "--until", "now-1h")
+    return node
+
+
+def test_relative_moments_are_counted_back_from_now(living, tmp_path):
+    run("fetch", living.url, "-o", tmp_path / "x.parquet", "--since", "7d", "--until", "now-1h")
     loaded = ba.read_parquet(tmp_path / "x.parquet").attrs["balance_analysis"]
     start, end = pd.Timestamp(loaded["start"]), pd.Timestamp(loaded["end"])
     assert end - start == pd.Timedelta(days=7, hours=-1)
@@ -96,9 +105,8 @@ def test_a_warning_is_told_again_after_a_minute():
     assert told == [0, 2, 3, 61]
 
 
-def test_nothing_to_load_is_a_success(node, tmp_path):
-    node.block_timestamp = LATE
-    run("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "1h")
+def test_nothing_to_load_is_a_success(living, tmp_path):
+    run("fetch", living.url, "-o", tmp_path / "x.parquet", "--since", "1h")
     assert ba.read_parquet(tmp_path / "x.parquet").empty
 
 

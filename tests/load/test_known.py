@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -22,6 +23,7 @@ ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 START, END = TIMES[0], TIMES[-1] + 3_600_000_000
 MIDDLE = TIMES[len(TIMES) // 2]
+QUIET = next(time - 2 for before, time in itertools.pairwise(TIMES) if time - before > 9)
 
 
 def node_of(rows=ROWS, *, head=END, **options):
@@ -236,19 +238,11 @@ def test_what_is_forgotten_while_it_is_asked_for_is_not_known(workers):
             assert lacking(table.attrs[ATTRS_KEY])
 
 
-def test_behind_one_address_the_one_that_remembers_least_is_believed():
-    for backends in ([ROWS, since(MIDDLE)], [since(MIDDLE), ROWS]):
-        with LoopbackNode(backends=[node_of(rows) for rows in backends]) as node:
-            assert known_of(load(node, workers=1)) == ((MIDDLE, END),)
-
-
-def test_asking_a_node_for_its_reach_costs_three_pages_of_one_row_on_new_connections():
+@pytest.mark.parametrize(("start", "more"), [(START, 0), (QUIET, 1)])
+def test_what_lies_before_the_first_row_costs_one_row_more(start, more):
     with node_of() as node:
-        load(node, start=START + 1)
-        asked = [request.get("pagination.first") for request in node.requests]
-        connections = {request.client_port for request in node.requests}
-    assert asked.count("1") == 3
-    assert len(connections) > 3
+        assert known_of(load(node, start=start, workers=1)) == ((start, END),)
+        assert len(node.requests) == 1 + more
 
 
 def test_a_bad_row_of_another_account_does_not_fail_a_load():
@@ -299,7 +293,7 @@ def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
     assert_true(table)
 
 
-def test_a_node_that_does_not_answer_after_the_load_proves_nothing(caplog):
+def test_a_node_that_does_not_answer_after_the_load_has_proven_its_pages_alone(caplog):
     with node_of() as node:
 
         def gone(index, _):
@@ -307,9 +301,9 @@ def test_a_node_that_does_not_answer_after_the_load_proves_nothing(caplog):
             return Fault.status(503) if has_sent else None
 
         node.faults = gone
-        table = load(node, workers=1)
+        table = load(node, start=START - 1, workers=1)
     assert len(table) == len(ROWS)
-    assert known_of(table) == ()
+    assert known_of(table) == ((START, END),)
     assert "it is not known what the node may have forgotten" in caplog.text
 
 
@@ -332,16 +326,6 @@ def test_the_order_of_addresses_does_not_matter(caplog):
             assert lines_of_table(table) == lines_of_rows(ROWS)
             assert gone.url not in told(table, "steps_by_node")
     assert f"{behind.url} lags" in caplog.text
-
-
-def test_what_lies_before_the_rows_of_all_addresses_is_not_asked_for():
-    with node_of(since(TIMES[60])) as one, node_of(since(MIDDLE)) as other:
-        table = load(one, other)
-        asked = [*one.requests, *other.requests]
-    pages = [request for request in asked if int(request.get("pagination.first")) > 1]
-    firsts = [int(request.get("dateRange.startTimestamp")) // 1000 for request in pages]
-    assert min(firsts) == TIMES[60] - 1
-    assert known_of(table) == ((TIMES[60], END),)
 
 
 # Origins

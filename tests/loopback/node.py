@@ -95,6 +95,8 @@ class LoopbackNode:
     backends
         Nodes that answer in this one's place, each connection by the next one in turn; they need
         not run.
+    turns
+        Of the backends, which one answers each request, over and over, whatever its connection.
     html
         A status: everything is answered with HTML. True is 200.
     faults
@@ -142,6 +144,7 @@ class LoopbackNode:
         edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
         edit_page: Callable[[dict[str, Any], Request], Any] | None = None,
         backends: Sequence[LoopbackNode] = (),
+        turns: Sequence[int] = (),
         html: bool | int = False,
         faults: Faults = (),
         port: int = 0,
@@ -169,6 +172,7 @@ class LoopbackNode:
         self.edit_row = edit_row
         self.edit_page = edit_page
         self.backends = tuple(backends)
+        self.turns = tuple(turns)
         self._connections: dict[int, int] = {}
         self.html = html
         self.faults = faults
@@ -285,6 +289,8 @@ class LoopbackNode:
         if self.backends:
             with self._lock:
                 turn = self._connections.setdefault(request.client_port, len(self._connections))
+            if self.turns:
+                turn = self.turns[request.index % len(self.turns)]
             return self.backends[turn % len(self.backends)]._right_answer(request)
         if request.path == CHANGES:
             return self._ok(self._changes(request))

@@ -1,0 +1,122 @@
+"""Behind one address are nodes that remember differently; whatever is called known is true."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from tests.columns import known_of
+from tests.loopback import LoopbackNode, histories, random_history
+from tests.moments import from_microseconds
+from tests.node.asking import NOWHERE, session_to
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import without_waits
+
+DAY = 86_400_000_000
+WHAT = ("nothing", "asset_id", "party_ids", "market_ids", "account_types")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def retries_without_waits():
+    with without_waits():
+        yield
+
+
+def time_of(row):
+    return row.timestamp_ns // 1000
+
+
+def stretched(history, days):
+    """Return a history that takes as many days, if it took less."""
+    if not history:
+        return []
+    begin, end = history[0].timestamp_ns, history[-1].timestamp_ns
+    factor = max(1, days * DAY * 1000 // max(end - begin, 1000))
+    return [
+        dataclasses.replace(row, timestamp_ns=begin + (row.timestamp_ns - begin) * factor)
+        for row in history
+    ]
+
+
+@st.composite
+def balancers(draw):
+    """Return rows, what a load asks for, and nodes of them of which each request meets any one."""
+    rows = stretched(
+        draw(histories(most_rows=120, most_accounts=12, largest_block=6)),
+        draw(st.sampled_from([0, 300, 1000])),
+    )
+    times = sorted({time_of(row) for row in rows}) or [1_680_307_200_000_000]
+    nodes = []
+    for _ in range(draw(st.integers(1, 3))):
+        since, until = draw(st.sampled_from(times)), draw(st.sampled_from(times))
+        if draw(st.booleans()):
+            since, until = times[0], times[-1]
+        kept = [row for row in rows if since <= time_of(row) < until]
+        nodes.append(
+            LoopbackNode(kept, block_timestamp=until * 1000, block_headers=draw(st.booleans()))
+        )
+    turns = draw(st.lists(st.integers(0, 2), min_size=1, max_size=9))
+    asked = dict.fromkeys(("start", "end"))
+    asked["start"], asked["end"] = draw(st.sampled_from(times)) - DAY, times[-1] + DAY
+    name = draw(st.sampled_from(WHAT))
+    if rows and name != "nothing":
+        values = {getattr(row, name.removesuffix("s")) for row in rows} - {""}
+        value = draw(st.sampled_from(sorted(values))) if values else "network"
+        asked |= {name: value if name == "asset_id" else [value]} if values else {}
+    return rows, asked, LoopbackNode(backends=nodes, turns=turns)
+
+
+def load(node, asked, **options):
+    moments = {name: from_microseconds(asked[name]) for name in ("start", "end")}
+    client = ba.Client(NOWHERE, session=session_to(node))
+    return ba.load_balance_changes(client, **{**asked, **moments}, **options)
+
+
+@settings(max_examples=150)
+@given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
+def test_of_nodes_behind_one_address_nothing_false_is_called_known(found, page_size, workers):
+    rows, asked, node = found
+    try:
+        table = load(node, asked, page_size=page_size, workers=workers)
+    except ba.IncompleteError:
+        return
+    held = set(lines_of_table(table))
+    for start, end in known_of(table):
+        assert asked["start"] <= start < end <= asked["end"]
+        wanted = {**asked, "start": start, "end": end}
+        assert set(lines_of_rows(matching(rows, **wanted))) <= held
+
+
+ROWS = stretched(random_history(3, rows=400, accounts=30), 1000)
+TIMES = sorted({time_of(row) for row in ROWS})
+LATE = next(row for row in reversed(ROWS) if row.party_id != "network" and row.market_id)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("page_size", [7, 1000])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"asset_id": LATE.asset_id},
+        {"party_ids": [LATE.party_id]},
+        {"party_ids": [LATE.party_id], "market_ids": [LATE.market_id]},
+        {"account_types": [LATE.account_type]},
+        {"party_ids": ["f" * 64]},
+        {"party_ids": [f"{n:064x}" for n in range(61)] + [LATE.party_id]},
+    ],
+    ids=["all", "asset", "party", "both", "type", "nobody", "many"],
+)
+def test_of_one_whole_node_all_is_known_over_years_whoever_is_asked_for(
+    filters, page_size, workers
+):
+    asked = {"start": TIMES[0], "end": TIMES[-1], **filters}
+    assert TIMES[-1] - TIMES[0] > 2 * 366 * DAY
+    node = LoopbackNode(ROWS, block_timestamp=(TIMES[-1] + DAY) * 1000)
+    table = load(node, asked, page_size=page_size, workers=workers)
+    assert known_of(table) == ((TIMES[0], TIMES[-1]),)
+    assert lines_of_table(table) == lines_of_rows(matching(ROWS, **asked))
