@@ -18,5 +18,4 @@ ON_BAD_ROWS: Final[Literal["quarantine"]] = "quarantine"
 """Of whatever fills an archive."""
 
 HOST: Final = "127.0.0.1"
-TIMEOUT: Final = 30.0
-"""Of a service: where it listens, and how many seconds a question may take."""
+"""The address on which a service listens."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,19 +16,13 @@ from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.output import BAD, DISK, INTERRUPTED, PARTIAL, Messages, print_record
 from balance_analysis.files.atomic import check_output
 from balance_analysis.spans import Span, joined, overlap
-from balance_analysis.text import count_text, moment_text, spans_text, to_duration
+from balance_analysis.text import count_text, moment_text, spans_text
 
 if TYPE_CHECKING:
     from balance_analysis.evidence import Node
-    from balance_analysis.service.guards import RateLimit
 
 
-Port = Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")]
-OFF: Final = "off"
 _COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
-
-_BURST: Final = 5
-"""Seconds' worth of requests that may come at once, as with real nodes."""
 
 
 @command(panel=ARCHIVE)
@@ -217,18 +209,9 @@ def serve(
     messages: Messages,
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
+    open_: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = defaults.HOST,
-    port: Port = 3008,
-    strict_coverage: Annotated[
-        bool, Option("--strict-coverage", help="Refuse requests beyond the coverage, with 416.")
-    ] = False,
-    rate_limit: Annotated[
-        options.Text,
-        Option(metavar="N|off", help="Requests per second from one address. [20; off on loopback]"),
-    ] = None,
-    timeout: Annotated[
-        str, options.duration_option("How long a request may take before it is refused with 504.")
-    ] = f"{defaults.TIMEOUT:g}s",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
     allow_origin: Annotated[
         options.Texts,
         Option(
@@ -236,59 +219,10 @@ def serve(
             help="Origin whose pages may read it, or *; repeatable. [all; none on loopback]",
         ),
     ] = None,
-) -> None:
-    """Serve an archive like a node, with a page to explore it in a browser."""
-    host = host.strip("[]")
-    seconds = to_duration(timeout).total_seconds()
-    if not seconds:
-        raise ValueError("--timeout must be more than 0")
-
-    def tell(what: str, url: str) -> None:
-        messages.say(f"Serving {what} at {url}, described at {url}/docs")
-
-    _serve(
-        archive,
-        tell,
-        demo=demo,
-        host=host,
-        port=port,
-        strict_coverage=strict_coverage,
-        timeout=seconds,
-        rate_limit=_rate_limit(rate_limit, host),
-        allow_origins=allow_origin,
-    )
-
-
-@command(panel=ARCHIVE)
-def explore(
-    messages: Messages,
-    archive: options.ArchiveIfAny = None,
-    demo: Annotated[bool, Option("--demo", help="Explore the sample data instead.")] = False,
-    port: Port = 0,
     assets: options.AssetsFile = None,
     labels: options.LabelsFile = None,
 ) -> None:
-    """Open an archive in the browser: its balances over time, holders, flows and limits."""
-
-    def tell(what: str, url: str) -> None:
-        import webbrowser
-
-        messages.say(f"Exploring {what} at {url}; end with Ctrl-C")
-        webbrowser.open(url)
-
-    _serve(archive, tell, demo=demo, port=port, assets=assets, labels=labels)
-
-
-def _serve(
-    archive: str | None,
-    tell: Callable[[str, str], None],
-    *,
-    demo: bool,
-    host: str = defaults.HOST,
-    port: int,
-    **how: Any,  # noqa: ANN401 - as of `create_app`
-) -> None:
-    """Serve an archive, or the sample data, until a signal; `tell` gets its name and address."""
+    """Serve an archive like a node, with a page to explore it in a browser."""
     if (archive is None) != demo:
         raise ValueError(
             "give an archive or --demo, not both" if demo else "give an archive, or --demo"
@@ -298,22 +232,21 @@ def _serve(
     from balance_analysis.service.app import create_app
     from balance_analysis.service.server import serve_until_told
 
+    host = host.strip("[]")
+    what = archive or "the sample data"
+
+    def tell(url: str) -> None:
+        messages.say(f"Serving {what} at {url}, described at {url}/openapi.json; end with Ctrl-C")
+        if open_:
+            import webbrowser
+
+            webbrowser.open(url)
+
     with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as found:
-        what = found.uri if archive else "the sample data"
-        application = create_app(found, host=host, **how)
+        application = create_app(
+            found, host=host, allow_origins=allow_origin, assets=assets, labels=labels
+        )
         try:
-            serve_until_told(application, host=host, port=port, on_up=partial(tell, what))
+            serve_until_told(application, host=host, port=port, on_up=tell)
         except OSError as error:  # the address is the option that can't be used
             raise ValueError(error.strerror) from error
-
-
-def _rate_limit(wanted: str | None, host: str) -> RateLimit | None:
-    from balance_analysis.service.guards import RateLimit, is_loopback
-
-    if wanted == OFF or (wanted is None and is_loopback(host)):
-        return None
-    if wanted is None:
-        return RateLimit()
-    if not wanted.isdecimal() or not int(wanted):
-        raise ValueError(f"--rate-limit must be a whole number or {OFF!r}, not {wanted!r}")
-    return RateLimit(int(wanted), int(wanted) * _BURST)

@@ -1,8 +1,7 @@
 """Read the parameters of a request for balance changes, and refuse those that mean nothing.
 
-Every parameter has one form, and one name, which may be written in snake_case too. A name under a
-known group that is not one of them is refused rather than ignored: a misspelt filter would be
-answered with rows that nobody asked for.
+A name under a known group that is no parameter is refused rather than ignored: a misspelt filter
+would be answered with rows that nobody asked for.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from starlette.exceptions import HTTPException
+
 from balance_analysis.filters import Filters
 from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY, TYPES_BY_NUMBER
-from balance_analysis.service.errors import RefusedError
 from balance_analysis.service.listing import Place, decode_cursor
 from balance_analysis.text import LONG_ID
 
@@ -40,8 +40,6 @@ _NAMES: Final = (
     *(START, END),
 )
 _GROUP: Final = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
-
-_WORD: Final = re.compile(r"(?<=[a-z])([A-Z])")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
@@ -94,7 +92,7 @@ def read_parameters(
 
     Raises
     ------
-    RefusedError
+    HTTPException
         If a name or a value is wrong; the message names it.
     """
     values = _collect(items)
@@ -102,7 +100,7 @@ def read_parameters(
     first, last = _integer(values, FIRST, 32), _integer(values, LAST, 32)
     after, before = _single(values, AFTER), _single(values, BEFORE)
     if after is not None and before is not None:
-        raise RefusedError(f"{AFTER} and {BEFORE} exclude each other: send one of them")
+        raise HTTPException(400, f"{AFTER} and {BEFORE} exclude each other: send one of them")
     backward = first is None and (last is not None or before is not None)
     name, cursor = (BEFORE, before) if backward else (AFTER, after)
     return ChangesQuery(
@@ -124,10 +122,13 @@ def _filters(
     types = [numbers.get(value, value) for value in values[TYPES]]
     for name in types:
         if not name:
-            raise RefusedError(f"{TYPES}={name!r} is no value: leave it out for all account types")
+            raise HTTPException(
+                400, f"{TYPES}={name!r} is no value: leave it out for all account types"
+            )
         if name not in ACCOUNT_TYPES and not is_known_type(name):
-            raise RefusedError(
-                f"{TYPES}={name!r} is not an account type: send one such as {ACCOUNT_TYPES[-1]}"
+            raise HTTPException(
+                400,
+                f"{TYPES}={name!r} is not an account type: send one such as {ACCOUNT_TYPES[-1]}",
             )
     filters = Filters(
         _single(values, ASSET) or None,
@@ -139,30 +140,20 @@ def _filters(
     return None if types and not filters.account_types else filters
 
 
-def _spellings(name: str) -> list[str]:
-    """Return a name as it is, and with either or both of its parts in snake_case."""
-    group, _, field = name.partition(".")
-    groups, fields = ((part, _WORD.sub(r"_\1", part).lower()) for part in (group, field))
-    return [f"{one}.{other}" for one in groups for other in fields]
-
-
-_SPELLINGS: Final = {spelling: name for name in _NAMES for spelling in _spellings(name)}
-
-
 def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
     values: dict[str, list[str]] = defaultdict(list)
     for name, value in items:
-        if name in _SPELLINGS:
-            values[_SPELLINGS[name]].append(value)
+        if name in _NAMES:
+            values[name].append(value)
         elif _GROUP.match(name):
-            raise RefusedError(f"{name!r} is not a parameter: there are {', '.join(_NAMES)}")
+            raise HTTPException(400, f"{name!r} is not a parameter: there are {', '.join(_NAMES)}")
     return values
 
 
 def _single(values: Mapping[str, list[str]], name: str) -> str | None:
     given = values[name]
     if len(given) > 1:
-        raise RefusedError(f"{name} takes one value, but was given {len(given)}")
+        raise HTTPException(400, f"{name} takes one value, but was given {len(given)}")
     return given[0] if given else None
 
 
@@ -172,7 +163,7 @@ def _party(value: str) -> str:
 
 def _hex_id(name: str, value: str, otherwise: str = "") -> str:
     if not LONG_ID.fullmatch(value):
-        raise RefusedError(f"{name}={value!r} is not an id: send 64 hex digits{otherwise}")
+        raise HTTPException(400, f"{name}={value!r} is not an id: send 64 hex digits{otherwise}")
     return value.lower()
 
 
@@ -181,7 +172,7 @@ def _integer(values: Mapping[str, list[str]], name: str, bits: int) -> int | Non
     if text is None:
         return None
     if not _INTEGER.fullmatch(text) or not -(2 ** (bits - 1)) <= int(text) < 2 ** (bits - 1):
-        raise RefusedError(f"{name}={text!r} is not an integer of {bits} bits")
+        raise HTTPException(400, f"{name}={text!r} is not an integer of {bits} bits")
     return int(text)
 
 
@@ -193,7 +184,9 @@ def _microseconds(values: Mapping[str, list[str]], name: str) -> int | None:
 def _newest_first(values: Mapping[str, list[str]]) -> bool:
     text = _single(values, NEWEST_FIRST)
     if text is not None and text not in _BOOLEANS:
-        raise RefusedError(f"{NEWEST_FIRST}={text!r} is not a boolean: send 'true' or 'false'")
+        raise HTTPException(
+            400, f"{NEWEST_FIRST}={text!r} is not a boolean: send 'true' or 'false'"
+        )
     return text is None or _BOOLEANS[text]
 
 
@@ -201,5 +194,5 @@ def _page_size(name: str, size: int | None) -> int:
     if size is None:
         return DEFAULT_PAGE_SIZE
     if not 1 <= size <= MAX_PAGE_SIZE:
-        raise RefusedError(f"{name}={size} is not a page size: send 1 to {MAX_PAGE_SIZE}")
+        raise HTTPException(400, f"{name}={size} is not a page size: send 1 to {MAX_PAGE_SIZE}")
     return size

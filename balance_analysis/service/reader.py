@@ -10,10 +10,8 @@ from __future__ import annotations
 import bisect
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import islice
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -29,25 +27,16 @@ from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery
 from balance_analysis.spans import EVER, Span, clipped
 
 _FOOTER_BYTES: Final = 30_000
-"""What a footer takes, about."""
+"""The approximate size of a footer."""
 
 _FEW: Final = 2
-"""So many row groups are read at once, whole: looking first would take longer."""
+"""Row groups that are read whole at once: looking first would take longer."""
 
 _AT_ONCE: Final = 32
 """Row groups that are in memory at once: half a million rows."""
 
-_WHOLE_AT_ONCE: Final = 4
-"""Files that are read whole at once: each takes three times its rows' memory."""
-
-_AHEAD: Final = 8
-"""The most files that are asked for at once for one page."""
-
-_READING: Final = 4
-"""Threads that read files of one page side by side."""
-
-KEPT_BYTES: Final = 200_000_000
 KEPT_ROWS: Final = 1_000_000
+"""Rows of a file that is read whole, and kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +88,22 @@ class Nearest:
 
 
 class Reader:
-    """Reads rows, from any number of threads.
+    """Reads row files of an archive, for any number of threads.
 
     Parameters
     ----------
     store
         The archive's files.
-    cache
-        Where to keep what was read last, in bytes; by default one of its own.
+    kept
+        Where to keep footers, and the rows of the files read last, in bytes.
     kept_rows
-        Files of more rows are not read whole and kept, but read anew for each page, in parts.
+        The rows of a file that is kept whole; a larger one is read for each page, in parts.
     """
 
-    def __init__(
-        self, store: Store, *, cache: LruCache | None = None, kept_rows: int = KEPT_ROWS
-    ) -> None:
-        self._store, self._kept_rows = store, kept_rows
-        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
-        # So that many who ask for the same file at once read it once.
-        self._turns = [threading.Lock() for _ in range(_WHOLE_AT_ONCE)]
+    def __init__(self, store: Store, kept: LruCache, *, kept_rows: int = KEPT_ROWS) -> None:
+        self._store, self._kept, self._kept_rows = store, kept, kept_rows
+        # One file is read whole at a time, and once: it takes three times its rows' memory.
+        self._reading = threading.Lock()
 
     def rows(
         self, file: File, predicate: Predicate, nearest: Nearest, check: Callable[[], None]
@@ -159,8 +145,12 @@ class Reader:
             rows = rows.take(pa.array(np.argsort(times_of(rows)))).combine_chunks()
             return rows, rows.nbytes
 
-        with self._turns[hash(file.name) % len(self._turns)]:
-            return self._kept.get((file.name, file.notes), read)
+        key = file.name, file.notes
+        rows: pa.Table | None = self._kept.peek(key)
+        if rows is None:
+            with self._reading:
+                rows = self._kept.get(key, read)
+        return rows
 
 
 def _read_groups(
@@ -201,7 +191,7 @@ class Finder:
 
         Raises
         ------
-        RefusedError
+        HTTPException
             If the cursor marks no row of the archive.
         SnapshotGoneError
             If a file was replaced meanwhile.
@@ -219,9 +209,7 @@ class Finder:
                 block = cursor.time, cursor.time + 1
                 held = self._walk(Filters(), block, cursor, count=1, descending=True)
                 if not held.at(cursor).any():
-                    raise listing.foreign(
-                        BEFORE if query.backward else AFTER, listing.encode_cursor(cursor)
-                    )
+                    raise listing.foreign(BEFORE if query.backward else AFTER)
                 behind = self._walk(filters, span, cursor, count=1, descending=not descending)
                 near = bool(behind.beyond(cursor, descending=not descending).any())
         nearest = beyond[::-1] if descending else beyond
@@ -249,28 +237,21 @@ class Finder:
 
         The cursor's block is there besides.
         """
-        found, number, ahead = [ARROW_SCHEMA.empty_table()], 0, 1
+        found, number = [ARROW_SCHEMA.empty_table()], 0
         if filters is None:
             return listing.in_order(found[0])
         block, (start, end) = EVER[descending], span
         if cursor is not None:
             block = cursor.time
             start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
-        files, allowed = self._files(start, end, descending=descending), filters.allowed()
-
-        def read(nearest: Nearest, file: File, within: Span) -> pa.Table:
-            return self.reader.rows(file, Predicate(allowed, (within,)), nearest, self.check)
-
-        with ThreadPoolExecutor(_READING) as pool:
-            while number < count and (batch := list(islice(files, ahead))):
-                self.check()
-                nearest = Nearest(count - number, descending, block)
-                # Where files give little, several are read at once.
-                side_by_side = pool.map if len(batch) > 1 else map
-                for rows in side_by_side(partial(read, nearest), *zip(*batch, strict=True)):
-                    found.append(rows)
-                    number += nearest.found(rows)
-                ahead = min(2 * ahead, _AHEAD)
+        for file, within in self._files(start, end, descending=descending):
+            self.check()
+            nearest = Nearest(count - number, descending, block)
+            predicate = Predicate(filters.allowed(), (within,))
+            found.append(self.reader.rows(file, predicate, nearest, self.check))
+            number += nearest.found(found[-1])
+            if number >= count:
+                break
         return listing.in_order(pa.concat_tables(found))
 
     def _files(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:

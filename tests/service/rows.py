@@ -82,6 +82,10 @@ def row_lists(draw, min_size=0, max_size=40, accounts=ACCOUNTS):
     )
 
 
+def ordered(rows, *, newest_first):
+    return sorted(rows, key=lambda row: row.place, reverse=newest_first)
+
+
 def block_of(count, time=BASE):
     """Rows of so many accounts at one moment."""
     parties = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(count))

@@ -1,56 +1,51 @@
-"""Examples of what the list of balance changes gives; `test_model` has the rules at large."""
+"""Examples of what the list of balance changes gives and refuses; `test_model` has the rest."""
 
 from __future__ import annotations
 
+import base64
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
 
 from balance_analysis import Archive
-from tests.service.archives import write_archive
-from tests.service.conftest import CHANGES
-from tests.service.rows import ASSETS, BASE, TYPES, Row, block_of
-from tests.service.rules import ordered
-from tests.serving import serving
+from tests.service.archives import Stretch, write_archive
+from tests.service.rows import ASSETS, BASE, PARTIES, TYPES, Row, block_of, ordered
+from tests.serving import CHANGES, serving
+
+ID = "1" * 64
+CURSOR = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh81682899200000000"
 
 
 def _nodes(page):
     return [edge["node"] for edge in page["edges"]]
 
 
-def _moments(page):
-    return [int(node["timestamp"]) // 1000 - BASE for node in _nodes(page)]
-
-
 @pytest.mark.parametrize(
     ("bound", "off", "found"),
     [
-        ("start", -1, [-1, 0, 1]),
-        ("start", 0, [0, 1]),
-        ("start", 1, [0, 1]),
-        ("start", 999, [0, 1]),
-        ("start", 1000, [1]),
-        ("end", -1, []),
-        ("end", 0, [-1]),
-        ("end", 999, [-1]),
-        ("end", 1000, [-1, 0]),
+        *[("start", -1, [-1, 0, 1]), ("start", 0, [0, 1]), ("start", 999, [0, 1])],
+        *[("start", 1000, [1]), ("end", -1, []), ("end", 999, [-1]), ("end", 1000, [-1, 0])],
     ],
 )
 def test_a_bound_is_cut_to_microseconds_start_inclusive_and_end_exclusive(node, bound, off, found):
     node.hold([block_of(1, time=BASE + moment)[0] for moment in range(-1, 2)])
     asked = {f"dateRange.{bound}Timestamp": BASE * 1000 + off, "pagination.newestFirst": "false"}
-    assert _moments(node.page(asked)) == found
+    moments = [int(each["timestamp"]) // 1000 - BASE for each in _nodes(node.page(asked))]
+    assert moments == found
 
 
-def test_an_empty_archive_answers_an_empty_page(node):
+def test_an_empty_archive_answers_an_empty_page_and_says_that_all_may_be_missing(node):
     node.hold([], stretches=())
     empty = {"hasNextPage": False, "hasPreviousPage": False, "startCursor": "", "endCursor": ""}
     assert node.page() == {"edges": [], "pageInfo": empty}
+    assert node.get().headers["X-Incomplete"] == "-9223372036854775000-9223372036854775000"
 
 
-def test_an_empty_asset_restricts_nothing(block):
-    assert len(block.page({"filter.assetId": ""})["edges"]) == 30
+def test_very_many_gaps_are_told_as_one(node):
+    node.hold([], stretches=[Stretch(2 * n, 2 * n + 1) for n in range(99)])
+    assert node.get().headers["X-Incomplete"] == "1000-196000"
 
 
 @pytest.mark.parametrize("balance", [0, -1, 10**38 - 1, 1 - 10**38, 2**64 + 1])
@@ -62,23 +57,111 @@ def test_a_balance_keeps_every_digit(node, balance):
 def test_a_page_holds_a_thousand_rows_by_default_and_five_thousand_at_most(node):
     node.hold(block_of(5001))
     assert len(node.page()["edges"]) == 1000
-    assert len(node.page({"pagination.first": 5000})["edges"]) == 5000
+    assert len(node.page({"pagination.first": "+05000"})["edges"]) == 5000
 
 
-@pytest.mark.parametrize("newest_first", [True, False])
-def test_a_block_of_several_row_groups_is_paged_through_in_order(node, newest_first):
-    rows = block_of(17_000)
-    node.hold(rows)
-    asked = {"pagination.first": 5000, "pagination.newestFirst": str(newest_first).lower()}
-    found, more = [], True
-    while more:
-        page = node.page(asked)
-        found += _nodes(page)
-        more, asked["pagination.after"] = (
-            page["pageInfo"]["hasNextPage"],
-            page["pageInfo"]["endCursor"],
-        )
-    assert found == [row.node for row in ordered(rows, newest_first=newest_first)]
+def test_an_empty_asset_restricts_nothing_and_unknown_names_beside_the_groups_neither(block):
+    others = {"filter.assetId": "", "foo": "1", "limit": "x", "filter": ""}
+    assert len(block.page(others)["edges"]) == 30
+
+
+@pytest.mark.parametrize("name", ["partyIds", "marketIds"])
+def test_an_id_may_be_in_capitals(node, name):
+    node.hold([Row(ASSETS[0], TYPES[0], "ab" * 32, "cd" * 32, BASE, 1)])
+    asked = {"partyIds": "AB" * 32, "marketIds": "CD" * 32}[name]
+    assert len(node.page({f"filter.{name}": asked})["edges"]) == 1
+
+
+@pytest.mark.parametrize(("number", "found"), [("4", 30), ("3", 0), ("0", 0), ("34", 0)])
+def test_a_type_s_number_stands_for_it_and_the_default_type_for_none(block, number, found):
+    assert len(block.page({"filter.accountTypes": number})["edges"]) == found
+
+
+def test_a_type_that_no_release_has_is_known_where_a_row_has_it(node):
+    node.hold([Row(ASSETS[0], TYPES[4], PARTIES[0], "", BASE, 1)])
+    assert len(node.page({"filter.accountTypes": TYPES[4]})["edges"]) == 1
+
+
+NAMES = ["filter.partyIds", "filter.marketIds", "filter.accountTypes", "pagination.first"]
+NAMES += ["pagination.last", "pagination.after", "pagination.before", "pagination.newestFirst"]
+NAMES += ["dateRange.startTimestamp", "dateRange.endTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, value) for name in NAMES for value in ("", "\0", "٣")),
+        *((f"pagination.{x}", n) for x in ("first", "last") for n in ("0", "-1", "5001", "2" * 10)),
+        *((name, wrong) for name in NAMES[-2:] for wrong in ("9223372036854775808", "1e18", "1.0")),
+        *((name, f"{ID},{ID}") for name in NAMES[:3]),
+        ("filter.marketIds", "network"),
+        ("filter.accountTypes", "ACCOUNT_TYPE_NONE"),
+        ("filter.accountTypes", "8"),
+        ("pagination.newestFirst", "yes"),
+        ("filter.partyId", ID),
+        ("filter.partyIds[]", ID),
+        ("filter.party_ids", ID),
+        ("pagination.limit", "5"),
+        ("date_range.start", "0"),
+        ("dateRange[endTimestamp]", "0"),
+    ],
+)
+def test_a_parameter_that_means_nothing_is_named(block, name, value):
+    assert name in block.refusal({name: value})
+
+
+@pytest.mark.parametrize("name", ["filter.assetId", *NAMES[3:]])
+def test_a_parameter_that_is_no_list_is_given_once(block, name):
+    assert f"{name} takes one value, but was given 2" in block.refusal([(name, "1"), (name, "1")])
+
+
+def test_both_cursors_exclude_each_other(block):
+    said = block.refusal({"pagination.after": CURSOR, "pagination.before": CURSOR})
+    assert "exclude each other" in said
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *["x", "not base64!", "\u00e9", CURSOR, CURSOR[:43], f" {CURSOR}", f"{CURSOR}\n"],
+        *[CURSOR[:43] + "\u0663" * 16, CURSOR[:43] + "9" * 5000, f"{CURSOR[:43]}01"],
+        base64.b64encode(b'{"vega_time": "2023-04-01T00:00:00Z", "account_id": None}').decode(),
+    ],
+)
+@pytest.mark.parametrize("name", ["pagination.after", "pagination.before"])
+def test_a_cursor_that_no_such_service_made_is_refused(block, name, cursor):
+    assert block.refusal({name: cursor}).startswith(f"{name} is not a cursor of this service")
+
+
+def test_no_row_is_left_out_by_a_slip_in_a_cursor(block):
+    """A cursor marks a row that is there, or is refused."""
+    edges, rng = block.page()["edges"], random.Random(5)
+    for spot in range(0, 59, 2):
+        cursor = edges[7]["cursor"]
+        slipped = cursor[:spot] + rng.choice("0123456789abcXYZ-_") + cursor[spot + 1 :]
+        response = block.get({"pagination.after": slipped})
+        if response.status_code == 200:
+            assert response.json()["balances"]["edges"] == edges[8:]
+        else:
+            assert (response.status_code, slipped != cursor) == (400, True)
+
+
+def test_a_cursor_goes_on_in_another_service_over_the_same_rows(block, tmp_path):
+    cursor = block.page({"pagination.first": 9})["pageInfo"]["endCursor"]
+    asked = {"pagination.after": cursor}
+    with serving(write_archive(tmp_path / "copy", block_of(30), partition="month")) as url:
+        rest = requests.get(url + CHANGES, params=asked, timeout=20).json()["balances"]
+    assert rest == block.page(asked)
+    assert len(rest["edges"]) == 21
+
+
+def test_a_cursor_of_a_row_that_the_filter_leaves_out_goes_on_from_its_place(block):
+    edges = block.page()["edges"]
+    party = edges[9]["node"]["partyId"]
+    for after, found in ((5, [edges[9]]), (12, [])):
+        asked = {"filter.partyIds": party, "pagination.after": edges[after]["cursor"]}
+        page = block.page(asked)
+        assert (page["edges"], page["pageInfo"]["hasPreviousPage"]) == (found, False)
 
 
 def test_many_clients_at_once_get_what_each_asked_for(node):
@@ -132,3 +215,13 @@ def test_an_archive_in_an_object_store_is_served(address):
         filtered = requests.get(url + CHANGES, params=party, timeout=20).json()["balances"]
     assert _nodes(found) == [row.node for row in ordered(rows, newest_first=True)]
     assert _nodes(filtered) == [rows[3].node]
+
+
+def test_oldest_first_is_the_order_of_a_real_node(node, recorded_rows):
+    rows = [
+        Row(x.asset_id, x.account_type, x.party_id, x.market_id, x.timestamp_ns // 1000, x.balance)
+        for x in recorded_rows
+    ]
+    node.hold(rows[::-1], stretches=[Stretch(rows[0].time, rows[-1].time + 1)])
+    page = node.page({"pagination.newestFirst": "false"})
+    assert _nodes(page) == [row.node for row in rows]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import Archive, Client, RequestError, export, iter_pages, load_balance_changes
+from balance_analysis import Archive, Client, export, iter_pages, load_balance_changes
 from tests.archive.exporting import (
     DAY,
     END,
@@ -150,14 +150,3 @@ def test_a_copy_does_not_claim_more_than_its_source(tmp_path):
     doubted = [(start, end) for start, end, proven in spans_of(tmp_path / "copy") if not proven]
     assert doubted == [_GAP, _VAGUE]
     assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")
-
-
-def test_a_strict_service_is_exported_from_its_start_on(tmp_path):
-    archive = write_archive(tmp_path / "archive", block_of(9))
-    with serving(archive, strict_coverage=True) as url:
-        run_export(url, tmp_path / "copy", start=WHOLE[0].start, end=WHOLE[0].end)
-        with pytest.raises(RequestError, match="ask for a start and an end that it vouches for"):
-            run_export(url, tmp_path / "other", end=WHOLE[0].end)
-    assert spans_of(tmp_path / "copy") == [(WHOLE[0].start, WHOLE[0].end, True)]
-    assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")
-    assert [path.name for path in (tmp_path / "other").iterdir()] == ["_lock"]
