@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import difflib
 import functools
-import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
-from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.names import AssetsLike, LabelsLike, Names
 from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY
 from balance_analysis.text import LONG_ID
 
@@ -141,15 +140,6 @@ class FilterKeywords(TypedDict, total=False):
     labels: LabelsLike | None
 
 
-def take_names(filters: FilterKeywords) -> Names:
-    """Read the names among a caller's filters, once: those given stand there in their place."""
-    names = read_names(filters.get("assets"), filters.get("labels"))
-    cast("dict[str, Any]", filters).update(
-        (x, told) for x, told in names.keywords().items() if told
-    )
-    return names
-
-
 def make_filters(
     *,
     asset_id: str | None = None,
@@ -225,52 +215,6 @@ def _find(word: str, name: str, look: Callable[[], tuple[Names, Held]]) -> list[
         return [word.lower()]
     names, held = look()
     return names.find(word, name.removesuffix("s"), held)
-
-
-def takes_filters(function: F) -> F:
-    """Show the keywords of `make_filters` in the signature of a function that hands them on."""
-    return takes(FilterKeywords, make_filters)(function)
-
-
-def takes(keywords: type, *sources: Callable[..., Any]) -> Callable[[F], F]:
-    """Show the keywords of a TypedDict in the signature of a function that hands them to others."""
-    handed = {k: v for each in sources for k, v in inspect.signature(each).parameters.items()}
-
-    def decorate(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
-        also = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in handed.values()
-            if each.name in keywords.__annotations__
-        ]
-        checked = with_keywords(function, {each.name for each in (*own, *also)})
-        checked.__signature__ = signature.replace(parameters=[*own, *also])  # type: ignore[attr-defined]
-        return checked
-
-    return decorate
-
-
-_HINTS: Final = {
-    "units": "; to_units(result, assets) gives whole units",
-    "figsize": "; give it to plt.subplots, and its Axes as ax=",
-}
-
-
-def with_keywords(function: F, names: Collection[str]) -> F:
-    """Return a function that tells a keyword which is none of `names` in its own name."""
-
-    @functools.wraps(function)
-    def checked(*args: object, **given: object) -> object:
-        for unknown in given.keys() - names:
-            near = "".join(
-                f"; did you mean {x}?" for x in difflib.get_close_matches(unknown, names, 1)
-            )
-            hint = _HINTS.get(unknown, near)
-            raise TypeError(f"{function.__name__}() has no keyword {unknown!r}{hint}")
-        return function(*args, **given)
-
-    return cast("F", checked)
 
 
 def _texts(values: str | Iterable[str], name: str) -> list[str]:

@@ -173,7 +173,7 @@ def test_functions_that_take_filters_show_them_in_their_signature(function):
     shown = inspect.signature(function).parameters
     filters = inspect.signature(make_filters).parameters
     names = [*FilterKeywords.__annotations__]
-    assert [*shown][-len(names) :] == names
+    assert {*names} <= {*shown}
     assert all(shown[name].default == filters[name].default for name in names)
 
 
@@ -275,10 +275,3 @@ def test_a_whole_id_is_taken_without_a_look_at_what_there_is():
     assert (
         make_filters(asset_id=ID, party_ids=ID, market_ids=ID, kept=fail, ids=fail).asset_id == ID
     )
-
-
-def test_a_filter_that_there_is_not_is_refused_with_a_near_one():
-    with pytest.raises(
-        TypeError, match=r"iter_pages\(\) has no keyword 'party_id'; did you mean party_ids"
-    ):
-        ba.iter_pages(None, party_id="a")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
@@ -29,11 +30,11 @@ from balance_analysis.errors import (
     logger,
 )
 from balance_analysis.files.atomic import PathLike, replacing
-from balance_analysis.fill.fill import FillKeywords, Source, fill
-from balance_analysis.filters import make_filters, take_names, takes
-from balance_analysis.load.request import OnBadRows, make_bounds
+from balance_analysis.fill.fill import Source, fill
+from balance_analysis.filters import FilterKeywords
+from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
-from balance_analysis.names import Names
+from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
 from balance_analysis.node.exchange import Response
 from balance_analysis.node.limits import decode_limits, network_limits
@@ -60,7 +61,6 @@ _NO_LIMITS: Final = (404, 501)
 """The statuses of a node that has no limits, and serves balance changes all the same."""
 
 
-@takes(FillKeywords, fill, make_filters)
 def export(
     client: Client,
     archive: Stored | PathLike,
@@ -73,7 +73,16 @@ def export(
     page_size: int = defaults.PAGE_SIZE,
     workers: int = defaults.WORKERS,
     on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
-    **options: Unpack[FillKeywords],
+    partition: layout.Partition | None = None,
+    progress: bool | Report | None = None,
+    dry_run: bool = False,
+    on_report: Callable[[Run], object] | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> Run:
     """Bring an archive up to date with a node; the first run makes it.
 
@@ -138,7 +147,15 @@ def export(
         If a file can't be written.
     """
     check_client(client)
-    names = take_names(options)
+    names = read_names(assets, labels)
+    filters: FilterKeywords = {
+        "asset_id": asset_id,
+        "party_ids": party_ids,
+        "market_ids": market_ids,
+        "account_types": account_types,
+        "assets": names.assets or assets,
+        "labels": names.labels or labels,
+    }
     old = dt.datetime.now(dt.UTC) - to_duration(lag)
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     asked = _Asked(
@@ -153,7 +170,16 @@ def export(
         how = {"filters": query.filters, "stats": run.stats, **sizes}
         return _Nodes(store, run, asked, client=client, **how)
 
-    return fill(archive, make_source, "export", **options)
+    return fill(
+        archive,
+        make_source,
+        "export",
+        filters,
+        partition=partition,
+        progress=progress,
+        dry_run=dry_run,
+        on_report=on_report,
+    )
 
 
 class _Asked(NamedTuple):

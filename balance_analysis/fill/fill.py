@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -77,29 +77,20 @@ class Source(Protocol):
         """Keep what came besides rows."""
 
 
-class FillKeywords(FilterKeywords, total=False):
-    """What functions take that fill an archive, and hand to `fill`."""
-
-    partition: layout.Partition | None
-    progress: bool | Report | None
-    dry_run: bool
-    on_report: Callable[[Run], object] | None
-
-
 def fill(
     archive: Stored | PathLike,
     make_source: Callable[[Store, BoundQuery, RunWriter], Source],
     kind: Kind,
+    filters: FilterKeywords,
     *,
-    partition: layout.Partition | None = None,
-    progress: bool | Report | None = None,
-    dry_run: bool = False,
-    on_report: Callable[[Run], object] | None = None,
-    **filters: Any,  # noqa: ANN401 - FilterKeywords
+    partition: layout.Partition | None,
+    progress: bool | Report | None,
+    dry_run: bool,
+    on_report: Callable[[Run], object] | None,
 ) -> Run:
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
     store = to_store(archive)
-    accounts = sidecars.make_archive_filters(store, filters).sorted()  # type: ignore[arg-type]
+    accounts = sidecars.make_archive_filters(store, filters).sorted()
     query = BoundQuery(accounts, partition_of(store, partition))
     check_bound(store, query)
     run = RunWriter(Run(kind=kind))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Unpack
 
 import numpy as np
 
@@ -25,10 +24,10 @@ from balance_analysis.archive.store import Store, Stored
 from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.fill.fill import FillKeywords, Source, fill
-from balance_analysis.filters import make_filters, take_names, takes
-from balance_analysis.load.request import OnBadRows, check_on_bad_rows
-from balance_analysis.names import Assets, Names
+from balance_analysis.fill.fill import Source, fill
+from balance_analysis.filters import FilterKeywords
+from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
+from balance_analysis.names import Assets, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     Blocks,
@@ -48,13 +47,21 @@ from balance_analysis.segments.segment import (
 from balance_analysis.spans import Span, overlap
 
 
-@takes(FillKeywords, fill, make_filters)
 def import_segments(
     archive: Stored | PathLike,
     paths: PathLike | Iterable[PathLike],
     *,
     on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
-    **options: Unpack[FillKeywords],
+    partition: layout.Partition | None = None,
+    progress: bool | Report | None = None,
+    dry_run: bool = False,
+    on_report: Callable[[Run], object] | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> Run:
     """Bring network history segments into an archive; the first run makes it.
 
@@ -115,13 +122,29 @@ def import_segments(
         If a file can't be written.
     """
     check_on_bad_rows(on_bad_rows)
-    stretches, given = find_stretches(paths), take_names(options)
-    assets = read_segment_assets(stretches[-1].segments[-1])
-    options["assets"] = assets.updated(given.assets)
+    stretches, names = find_stretches(paths), read_names(assets, labels)
+    found = read_segment_assets(stretches[-1].segments[-1])
+    filters: FilterKeywords = {
+        "asset_id": asset_id,
+        "party_ids": party_ids,
+        "market_ids": market_ids,
+        "account_types": account_types,
+        "assets": found.updated(names.assets),
+        "labels": names.labels or labels,
+    }
     make_source = partial(
-        _Segments, stretches=stretches, assets=assets, given=given, on_bad_rows=on_bad_rows
+        _Segments, stretches=stretches, assets=found, given=names, on_bad_rows=on_bad_rows
     )
-    return fill(archive, make_source, "import", **options)
+    return fill(
+        archive,
+        make_source,
+        "import",
+        filters,
+        partition=partition,
+        progress=progress,
+        dry_run=dry_run,
+        on_report=on_report,
+    )
 
 
 @dataclass

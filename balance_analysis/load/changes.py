@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,9 @@ from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.evidence import Evidence, between_all, least
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
-from balance_analysis.filters import FilterKeywords, make_filters, take_names, takes, takes_filters
+from balance_analysis.filters import make_filters
 from balance_analysis.known import evidence_json
 from balance_analysis.load.request import (
-    LoadKeywords,
     OnBadRows,
     Report,
     check_positive,
@@ -28,7 +27,7 @@ from balance_analysis.load.request import (
     reporting,
 )
 from balance_analysis.load.source import NodeSource
-from balance_analysis.names import note_names
+from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names, read_names
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters
@@ -52,13 +51,22 @@ ROW_GROUP: Final = 1 << 17
 """Rows of a file that are sorted and written together, at least."""
 
 
-@takes(LoadKeywords, make_bounds, NodeSource, make_filters)
 def load_balance_changes(
     client: Client,
     *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     opening: bool = False,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
+    on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
-    **options: Unpack[LoadKeywords],
 ) -> pd.DataFrame:
     """Load all balance changes in [start, end), complete or not at all.
 
@@ -134,24 +142,41 @@ def load_balance_changes(
     stderr unless the program sets up logging; rows that came all the same stay. A bound that was
     left open lies where what is known does.
     """
-    names = take_names(options)
-    load = _Load(client, opening=opening, **options)
+    names = read_names(assets, labels)
+    filters = make_filters(
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        **names.keywords(),
+    )
+    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
     batches = (batch for step in load.steps(progress) for batch in step.batches)
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
-    table.attrs[ATTRS_KEY] |= note_names(load.describe(), names)
+    table.attrs[ATTRS_KEY] |= load.describe()
     return table
 
 
-@takes(LoadKeywords, make_bounds, NodeSource, make_filters)
 def load_to_parquet(
     client: Client,
     path: PathLike,
     *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
     opening: bool = False,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
+    on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
-    **options: Unpack[LoadKeywords],
 ) -> dict[str, Any]:
     """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
 
@@ -180,8 +205,17 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
-    names = take_names(options)
-    load, target = _Load(client, opening=opening, **options), check_output(path)
+    names = read_names(assets, labels)
+    filters = make_filters(
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        **names.keywords(),
+    )
+    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
+    target = check_output(path)
     batches: list[pa.RecordBatch] = []
     with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
         for step in load.steps(progress):
@@ -191,7 +225,7 @@ def load_to_parquet(
                 batches = []
         if batches:
             writer.write_table(_group(batches))
-        told = note_names(load.describe(), names)
+        told = load.describe()
         writer.add_key_value_metadata(make_note({"load": told}))
     return told
 
@@ -200,12 +234,21 @@ def _group(batches: list[pa.RecordBatch]) -> pa.Table:
     return canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
 
 
-@takes(LoadKeywords, make_bounds, NodeSource, make_filters)
 def iter_balance_changes(
     client: Client,
     *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
+    page_size: int = defaults.PAGE_SIZE,
+    workers: int = defaults.WORKERS,
+    on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
-    **options: Unpack[LoadKeywords],
 ) -> Iterator[pa.RecordBatch]:
     """Load all balance changes in [start, end) as a stream, for what doesn't fit in memory.
 
@@ -234,7 +277,17 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    return _batches(_Load(client, **options), progress)
+    names = read_names(assets, labels)
+    filters = make_filters(
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        **names.keywords(),
+    )
+    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    load = _Load(NodeSource(client, filters, **how), start, end, names, opening=False)
+    return _batches(load, progress)
 
 
 def _batches(load: _Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
@@ -249,8 +302,8 @@ class _Load:
 
     Attributes
     ----------
-    source
-        From where it is loaded.
+    source, names
+        From where it is loaded, and the names that the caller gave.
     start, end
         What is loaded, microseconds; no start for all from the oldest row on.
     is_until_now
@@ -267,27 +320,18 @@ class _Load:
 
     def __init__(
         self,
-        client: Client,
+        source: NodeSource,
+        start: Instant | None,
+        end: Instant | None,
+        names: Names,
         *,
-        opening: bool = False,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        page_size: int = defaults.PAGE_SIZE,
-        workers: int = defaults.WORKERS,
-        on_bad_rows: OnBadRows = "raise",
-        **filters: Unpack[FilterKeywords],
+        opening: bool,
     ) -> None:
+        self.source, self.names = source, names
         self.start, self.end = make_bounds(start, end)
         self.is_until_now, self.opening = end is None, opening and start is not None
         self.interval: Span = (self.end, self.end)
         self.rows, self.seconds, self.bad_rows = 0, 0.0, list[BadRow]()
-        self.source = NodeSource(
-            client,
-            make_filters(**filters),
-            page_size=page_size,
-            workers=workers,
-            on_bad_rows=on_bad_rows,
-        )
         self.evidence = Evidence(self.source.filters)
 
     def steps(self, progress: bool | Report | None) -> Iterator[Step]:
@@ -333,7 +377,7 @@ class _Load:
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs say of its load; all of it is JSON."""
         steps = Counter(step.node.name for step in self.source.taken if step.page_size)
-        return {
+        told = {
             "source": max(steps, key=steps.__getitem__, default=None),
             "steps_by_node": dict(steps),
             "start": iso_text(self.interval[0]),
@@ -350,6 +394,7 @@ class _Load:
                 {"row": bad.raw, "reason": bad.reason} for bad in dict.fromkeys(self.bad_rows)
             ],
         }
+        return note_names(told, self.names)
 
     def _unknown_text(self, start: int, end: int) -> str:
         """Return what of [start, end) is proven, and why the rest isn't."""
@@ -420,7 +465,6 @@ class Page:
         )
 
 
-@takes_filters
 def iter_pages(
     client: Client,
     *,
@@ -431,7 +475,12 @@ def iter_pages(
     newest_first: bool = True,
     start: Instant | None = None,
     end: Instant | None = None,
-    **filters: Unpack[FilterKeywords],
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
 ) -> Iterator[Page]:
     """Page through the list of balance changes by its cursors, lazily, in either direction.
 
@@ -477,7 +526,15 @@ def iter_pages(
         raise ValueError("before goes with last, after with first")
     size = next((number for number in (first, last) if number is not None), 1000)
     check_positive("last" if backward else "first", size)
-    (since, until), chosen = make_bounds(start, end), make_filters(**filters)
+    since, until = make_bounds(start, end)
+    chosen = make_filters(
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        assets=assets,
+        labels=labels,
+    )
 
     def pages() -> Iterator[Page]:
         bounds = NodeSource(client).interval(since, until)

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from balance_analysis.filters import FilterKeywords
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.text import moment_text
 
@@ -19,16 +18,6 @@ Report = Callable[[float, int], None]
 """Gets the share of the interval that is settled, 0 to 1, and the rows so far."""
 
 _FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
-
-
-class LoadKeywords(FilterKeywords, total=False):
-    """What loads take: the bounds, the filters, and how to ask."""
-
-    start: Instant | None
-    end: Instant | None
-    page_size: int
-    workers: int
-    on_bad_rows: OnBadRows
 
 
 def make_bounds(start: Instant | None = None, end: Instant | None = None) -> tuple[int | None, int]:

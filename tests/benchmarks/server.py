@@ -1,9 +1,10 @@
 """A node that answers at once, as a process of its own: `python server.py --rows N`.
 
-It knows what the benchmarks ask: a range, oldest first, a page size, a cursor. Its cursors are
-right, unlike a real node's, so that the loops that follow them load the same rows. It ignores
-filters. When it is ready it prints one line of JSON: its `url`, the interval `since`, `until`, and
-what stands in it, `rows` and the `total` of their balances. It ends with its standard input.
+It knows what the benchmarks ask: a range, oldest first, a page size, a cursor, and a few of the
+newest rows. Its cursors are right, unlike a real node's, so that the loops that follow them load
+the same rows. It ignores filters. When it is ready it prints one line of JSON: its `url`, the
+interval `since`, `until`, and what stands in it, `rows` and the `total` of their balances. It ends
+with its standard input.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(self.server.latency)
         url = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
-        if url.path != PATH or asked.get("pagination.newestFirst") != "false":
-            self.send_error(404, "this node lists balance changes, oldest first, and nothing else")
+        if url.path != PATH:
+            self.send_error(404, "this node lists balance changes, and nothing else")
             return
         pieces = page(self.server.history, asked)
         self.send_response(200)
@@ -82,7 +83,10 @@ def page(history: History, asked: dict[str, str]) -> list[bytes | memoryview]:
     stop = history.place(int(asked["dateRange.endTimestamp"]))
     if after := asked.get("pagination.after"):
         start = max(start, place_of(after) + 1)
-    end = max(start, min(stop, start + int(asked.get("pagination.first", "1000"))))
+    size = int(asked.get("pagination.first", "1000"))
+    if asked.get("pagination.newestFirst") != "false":
+        return newest(history, start, stop, size)
+    end = max(start, min(stop, start + size))
     info = {
         "startCursor": cursor(start) if end > start else "",
         "endCursor": cursor(end - 1) if end > start else "",
@@ -94,6 +98,15 @@ def page(history: History, asked: dict[str, str]) -> list[bytes | memoryview]:
         *history.edges(start, end),
         b'],"pageInfo":' + json.dumps(info, separators=(",", ":")).encode() + b"}}",
     ]
+
+
+def newest(history: History, start: int, stop: int, size: int) -> list[bytes | memoryview]:
+    """Return the body of a page of the newest rows between two places, without its cursors."""
+    places = range(stop - 1, max(start, stop - size) - 1, -1)
+    edges = [edge for place in places for edge in (*history.edges(place, place + 1), b",")][:-1]
+    info = {"startCursor": "", "endCursor": "", "hasNextPage": stop - start > size}
+    told = json.dumps(info | {"hasPreviousPage": False}).encode()
+    return [b'{"balances":{"edges":[', *edges, b'],"pageInfo":' + told + b"}}"]
 
 
 def main() -> None:

@@ -1,0 +1,48 @@
+"""Fail where the main job costs more than it did, beside the floor: `-m tests.benchmarks.ratchet`.
+
+Both load half a million rows from one node in turn, a pair after the other. Processor time and
+memory count, as ratios of a pair: they depend little on the machine, and on what else it does.
+Whoever makes the main job cheaper lowers `KEPT`; whoever raises it says why.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from tests.benchmarks.figures import module
+from tests.benchmarks.loads import ROWS, cost_of, fetch, serve
+
+PAIRS: Final = 5
+KEPT: Final = {"cpu": 0.9, "peak": 0.9}
+"""The ratios of main job and floor that were reached."""
+
+ROOM: Final = 1.1
+"""How many times the kept ratio is allowed."""
+
+
+def main() -> int:
+    ratios: dict[str, list[float]] = {what: [] for what in KEPT}
+    with serve(ROWS) as node, tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "changes.parquet")
+        for _ in range(PAIRS):
+            floor = cost_of(
+                node, module("floor", node.url, node.since, node.until, str(file)), file
+            )
+            ours = cost_of(node, fetch(node, file), file)
+            for what, found in ratios.items():
+                found.append(getattr(ours, what) / getattr(floor, what))
+            sys.stdout.write(f"floor {floor}\nours  {ours}\n")
+    is_worse = False
+    for what, found in ratios.items():
+        limit = KEPT[what] * ROOM
+        is_worse |= median(found) > limit
+        sys.stdout.write(f"{what}: {median(found):.2f} of the floor; at most {limit:.2f}\n")
+    return int(is_worse)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
