@@ -25,7 +25,7 @@ from .errors import (
     TooLargeError,
 )
 from .figures.balances import plot_balances, plot_drawdown
-from .figures.changes import plot_activity, plot_flows
+from .figures.flows import plot_activity, plot_flows
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals

@@ -59,7 +59,7 @@ def draw(folder: Path) -> list[Path]:
         words = "How far a balance lies below its peak"
         ba.plot_drawdown(one, ax=axes[0], title=words, end=END)
         words = "Which part each of the largest traders held, without market makers"
-        who = {"by": "party_id", "freq": "1D", "shares": True}
+        who = {"by": "party_id", "freq": "1D", "share": True}
         ba.plot_totals(traders, ax=axes[1], title=words, **who, end=END)
         dark = save(figure, folder / "pictures" / "gallery-dark.png")
     return [first, light, dark]

@@ -20,7 +20,10 @@ _POINTS: Final = 4
 
 def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return floats in the order of amounts, quickly made and good for nothing else."""
-    return np.asarray(words[:, 1] * 2.0**64 + words[:, 0].view(np.uint64), np.float64)
+    # Of a negative amount the complement, or those that are near zero would all be 0.
+    sign = words[:, 1] >> 63
+    keys = (words[:, 1] ^ sign) * 2.0**64 + (words[:, 0] ^ sign).view(np.uint64)
+    return np.where(sign < 0, -1 - keys, keys)
 
 
 def downsample(

@@ -27,7 +27,7 @@ _OfArchives = Literal["coverage", "limits"]
 PictureKind = Literal[_OfOneAsset, "activity", _OfArchives]
 _OF_ONE_ASSET: Final = {*get_args(_OfOneAsset)}
 _OF_ARCHIVES: Final = {*get_args(_OfArchives)}
-_WITH_FREQ: Final = {"totals", "flows", "activity"}
+_WITH_FREQ: Final = {"totals", "flows"}
 
 _OF_HOLDERS: Final = {"balances", "drawdown"}
 """Kinds that draw accounts, or others in their place."""
@@ -37,9 +37,6 @@ _FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 60
 
 _MOST_BARS: Final = 100
 """Three months of days, four days of hours; a period that gives more is too fine."""
-
-_WEEK: Final = "1h"
-"""The period of activity that stands for the hours of the week, not the days of the calendar."""
 
 _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """A date would give the same picture other bytes each time."""
@@ -53,14 +50,10 @@ def plot(
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
         options.Text,
-        Option(
-            help="Period of flows or totals, such as 1h, 1D, MS. For activity, 1h shows the hours "
-            "of the week."
-        ),
+        Option(help="Period of flows or totals, such as 1h, 1D, MS."),
     ] = None,
     title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
     by: options.By = None,
-    index: Annotated[bool, Option("--index", help="Let each balance begin at 100.")] = False,
     dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
@@ -71,9 +64,7 @@ def plot(
     _check_kind(kind, freq, selection)
     if by is not None and kind not in {*_OF_HOLDERS, "totals"}:
         raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
-    if index and kind != "balances":
-        raise ValueError(f"--kind {kind} has no --index; leave it out")
-    how: dict[str, Any] = {"title": title, **({"index": True} if index else {})}
+    how: dict[str, Any] = {"title": title}
     import matplotlib.pyplot as plt
 
     from balance_analysis.analysis.totals import merged
@@ -102,11 +93,6 @@ def _check_kind(kind: PictureKind, freq: str | None, selection: Selection) -> No
     """Raise before any work if an option or the source doesn't go with a kind."""
     if freq is not None and kind not in _WITH_FREQ:
         raise ValueError(f"--kind {kind} has no periods; leave out --freq")
-    if kind == "activity" and freq not in (None, _WEEK, "1D"):
-        raise ValueError(
-            f"--kind activity counts by day, or with --freq {_WEEK} by hour of the week; "
-            f"not by {freq}"
-        )
     if kind in _OF_ARCHIVES and selection.filters.allowed():
         raise ValueError(
             f"--kind {kind} covers all accounts; leave out the options that select some"
@@ -150,9 +136,7 @@ def _plot_history(
         history = _one_account(history, bounds, messages)
     if kind == "flows" and freq is None:
         freq = _fitting_freq(history, bounds, messages)
-    if kind == "activity":
-        how["kind"] = "week" if freq == _WEEK else "calendar"
-    elif kind in _WITH_FREQ:
+    if kind in _WITH_FREQ:
         how["freq"] = freq
     if by is not None and kind == "totals":
         how["by"] = [*dict.fromkeys(["asset_id", options.BY[by]])]

@@ -17,6 +17,6 @@ other settings:
 For an SVG on a page of its own background, make the figure with `facecolor="none"` and save it with
 `transparent=True`; draw it once in each theme.
 
-Words keep to their room, in any size and with any layout engine or none: legends and the names of
-lines stand inside the Axes, above and beside the data.
+Legends stand beside the Axes; a figure without a layout engine gets matplotlib's constrained one,
+which makes room for them.
 """

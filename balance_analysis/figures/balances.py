@@ -9,8 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
-from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
@@ -18,7 +16,7 @@ from balance_analysis.analysis.downsampling import sort_keys
 from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.figures import axes, styles
-from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge, to_dates
+from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge
 from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text, moment_text
@@ -36,7 +34,6 @@ def plot_balances(
     end: Instant | None = None,
     by: str | Sequence[str] = ACCOUNT_KEY,
     limits: pd.DataFrame | None = None,
-    index: bool = False,
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
@@ -45,12 +42,10 @@ def plot_balances(
     A balance holds from its row until the account's next row, the last one until `end`, as far as
     every change is known. Before an account's first row, opening or not, its balance is
     unknown, and no line is drawn; where no account's balance is known, it is hatched. Where one
-    account holds so much that others would lie flat on zero, the axis is logarithmic, and says so.
+    account holds so much that others lie flat on zero, `ax.set_yscale("asinh")` shows them.
 
-    Of more than eight accounts, those that don't change in the interval are drawn together, thin
-    and grey, as "others, unchanged"; where all of them change, or none, there are no such others.
-    Of the rest, the eight with the largest maximum have a line each, and the legend says how many
-    have none.
+    Of more than eight accounts, the eight with the largest maximum have a line each, and the legend
+    says how many have none.
 
     Parameters
     ----------
@@ -72,9 +67,6 @@ def plot_balances(
     limits
         The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
         could, dotted.
-    index
-        Whether to draw each balance in percent of the first one in the interval that is known and
-        not 0, from there on. Accounts that have none are not drawn, and counted.
     title
         The title; by default one that says what is drawn, and "" for none.
     **style
@@ -109,87 +101,39 @@ def plot_balances(
     chart = axes.Chart(source, ax, start, end, assets, labels, title, limits, by=by)
     (steps, _), interval = chart.over, chart.interval
     ax = chart.label("balance")
-    if index:
-        ax.set_ylabel("index, each begins at 100")
-    if interval.is_empty:
+    if interval.start == interval.before:
         return chart.explain("no balance changes")
     pieces = cut(steps, np.array([interval.start, interval.before]))
-    numbers, is_flat, says = _choose(pieces, _ever_held(pieces) if index else pieces.has_known)
+    numbers, says = _choose(pieces)
     if not len(numbers):
-        return chart.explain(
-            "every known balance is 0" if pieces.has_known.any() else "no balance is known"
-        )
+        return chart.explain("no balance is known")
     who, texts = styles.split_labels(steps.accounts.iloc[numbers], chart.names.labels)
     own = styles.group_styles(steps.accounts.iloc[numbers])
     wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
-    lines: list[Line2D] = []
+    lines: list[Artist] = []
     for number, label, look, told in wanted:
         times, words, is_known = chart.levels(number)
-        first = int((is_known & ~int128.is_zero(words)).argmax()) if index else 0
-        places = first + chart.thinned(times[first:], is_known[first:], words[first:])
+        places = axes.thinned(times, is_known, words)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
-        amounts = amounts / amounts[0] * 100 if index else amounts
         edges, how = np.append(times[places], interval.end), {**look.line, "label": label, **told}
         lines.append(draw_line(ax, edges, amounts, interval, **how))
-    tops = [float(np.nanmax(line.get_ydata())) for line in lines]
-    flat = [_draw_flat(chart, pieces, is_flat, index=index)] if is_flat.any() else []
-    tops += [float(each.get_datalim(ax.transData).y1) for each in flat]
-    axes.format_amounts(ax, axes.Unit(decimals=2) if index else chart.unit, tops=tops)
+    axes.format_amounts(ax, chart.unit)
     known_from = np.where(pieces.is_known, interval.start, pieces.ends[pieces.starts])
     hatches = chart.show(interval, unknown=[(interval.start, int(known_from.min()))])
-    return chart.finish(
-        f"balance{'s' * (len(lines) > 1)} of {who}",
-        lines if len(lines) > 1 or title is not None else [],
-        notes=[*flat, *hatches],
-        says=says,
-        ends=True,
-    )
+    shown = lines if len(lines) > 1 or title is not None else []
+    what = "balances" if len(lines) > 1 else "balance"
+    return chart.finish(f"{what} of {who}", [*shown, *hatches], says=says)
 
 
-def _ever_held(pieces: Pieces) -> NDArray[np.bool_]:
-    """Return which accounts have a balance that is known and not 0."""
-    is_held = ~int128.is_zero(pieces.words)
-    is_held[pieces.starts[~pieces.is_known]] = False
-    found: NDArray[np.bool_] = np.logical_or.reduceat(is_held, pieces.starts)
-    return found
-
-
-def _choose(
-    pieces: Pieces, has_line: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], list[str]]:
-    """Return which accounts have a line each, by their maxima, and which are others, unchanged.
-
-    The others are none where there is a line for every account, or no account changes. What a
-    legend says of the accounts that aren't drawn comes third.
-    """
-    words, starts = pieces.words, pieces.starts
-    is_change = np.append(False, (words[1:] != words[:-1]).any(axis=1))
-    is_change[starts] = False
-    is_flat = has_line & ~np.logical_or.reduceat(is_change, starts)
-    ranked = np.argsort(-np.maximum.reduceat(sort_keys(words), starts), kind="stable")
-    ranked = ranked[has_line[ranked]]
-    if len(ranked) <= MOST_LINES or is_flat[ranked].all():
-        is_flat[:] = False
-    changing = ranked[~is_flat[ranked]]
-    smaller = count_text(len(changing) - MOST_LINES, "other")
-    says = [f"not drawn: {smaller} with smaller maxima"] * (len(changing) > MOST_LINES)
-    left = {"at 0": pieces.has_known & ~has_line, "unknown": ~pieces.has_known}
-    says += [f"{is_it.sum():,} {what} throughout" for what, is_it in left.items() if is_it.any()]
-    return changing[:MOST_LINES], is_flat, says
-
-
-def _draw_flat(
-    chart: axes.Chart, pieces: Pieces, is_flat: NDArray[np.bool_], *, index: bool
-) -> LineCollection:
-    """Draw the accounts that don't change as one artist."""
-    lengths = pieces.known_for
-    is_drawn = np.repeat(is_flat, np.diff(pieces.starts, append=len(lengths))) & (lengths > 0)
-    levels = chart.unit.scale(int128.to_balances(pieces.words[is_drawn]))
-    levels = np.full_like(levels, 100) if index else levels
-    bounds = to_dates(pieces.times[is_drawn]), to_dates((pieces.times + lengths)[is_drawn])
-    label = f"{count_text(int(is_flat.sum()), 'other')}, unchanged"
-    look: Any = {"color": styles.GREY, "linewidth": 0.8, "zorder": 1.8, "label": label}
-    return chart.ax.hlines(levels, *bounds, **look)
+def _choose(pieces: Pieces) -> tuple[NDArray[np.int64], list[str]]:
+    """Return which accounts have a line, by their maxima, and what to say of the others."""
+    maxima = np.maximum.reduceat(sort_keys(pieces.words), pieces.starts)
+    ranked = np.argsort(-maxima, kind="stable")
+    ranked = ranked[pieces.has_known[ranked]]
+    others, unknown = max(len(ranked) - MOST_LINES, 0), int((~pieces.has_known).sum())
+    says = [f"not drawn: {count_text(others, 'other')} with smaller maxima"] * (others > 0)
+    says += [f"{unknown:,} unknown throughout"] * (unknown > 0)
+    return ranked[:MOST_LINES], says
 
 
 def plot_drawdown(
@@ -268,7 +212,7 @@ def plot_drawdown(
             f"select one, such as that of {steps.name(0)}"
         )
     ax = chart.label("balance")
-    if interval.is_empty:
+    if interval.start == interval.before:
         return chart.explain("no balance changes")
     times, words, is_known = chart.levels(0)
     if not is_known.any():
@@ -276,7 +220,7 @@ def plot_drawdown(
     first = int(is_known.argmax())
     has_peak = is_known & (np.cumsum(~is_known) == first)  # not behind a gap
     peaks, depths = _falls(times, words, has_peak)
-    places = chart.thinned(times, is_known, words, peaks, depths)
+    places = axes.thinned(times, is_known, words, peaks, depths)
     levels = [
         chart.unit.scale(int128.to_balances(int128.take(each, places), is_told[places]))
         for each, is_told in ((words, is_known), (peaks, has_peak), (depths, has_peak))
@@ -287,7 +231,7 @@ def plot_drawdown(
     axes.format_amounts(ax, chart.unit)
     hatches = chart.show(interval, unknown=[(interval.start, int(times[first]))])
     who, _ = styles.split_labels(steps.accounts, chart.names.labels)
-    return chart.finish(f"balance and drawdown of {who}", drawn, notes=hatches, says=[said])
+    return chart.finish(f"balance and drawdown of {who}", [*drawn, *hatches], says=[said])
 
 
 def _falls(

@@ -6,11 +6,12 @@ first, then by hatch and line style, so that neighbours can be told apart withou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pandas as pd
 from matplotlib import cbook
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -20,10 +21,6 @@ from matplotlib.lines import Line2D
 from balance_analysis.names import LabelsLike
 from balance_analysis.naming import account_labels, drawable
 from balance_analysis.schema import ACCOUNT_KEY
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"
@@ -109,16 +106,10 @@ OTHERS: Final = Style(GREY, "", "-")
 def _variant(hue: str, place: int) -> Style:
     """Return one of the styles of a hue: shades first, then hatches and line styles."""
     turn, shade = divmod(place, len(_SHADES))
-    turn %= len(_HATCHES)
     amount = (_SHADES_OF_BLUE if hue == BLUE else _SHADES)[shade]
-    return Style(_mix(hue, amount), _HATCHES[turn], _DASHES[turn])
-
-
-def _mix(colour: str, amount: float) -> str:
-    """Return a colour that is lighter, towards white, or below 0 darker, towards black."""
     target = 1.0 if amount > 0 else 0.0
-    red, green, blue = (part + (target - part) * abs(amount) for part in to_rgb(colour))
-    return to_hex((red, green, blue))
+    red, green, blue = (part + (target - part) * abs(amount) for part in to_rgb(hue))
+    return Style(to_hex((red, green, blue)), _HATCHES[turn % 6], _DASHES[turn % 6])
 
 
 _PLACES: Final = {
@@ -136,28 +127,22 @@ def type_style(account_type: str) -> Style:
     return _variant(*_PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1)))
 
 
-def account_styles(account_types: Iterable[str]) -> list[Style]:
-    """Return how accounts are drawn that share an Axes, all told apart.
+def group_styles(groups: pd.DataFrame) -> list[Style]:
+    """Return how groups of accounts that share an Axes are drawn, all told apart.
 
-    The first account of a type is drawn as the type is in every figure; each further one in a hue
-    that nothing else in the Axes has, and when these are used up with other dashes or hatches.
+    The first group of an account type is drawn as the type is in every figure; each further one,
+    and groups without a type, in a hue that nothing else in the Axes has, and when these are used
+    up with other dashes or hatches.
     """
-    types = list(account_types)
-    used = {type_style(each) for each in types}
+    types = [*groups["account_type"]] if "account_type" in groups else [None] * len(groups)
+    used = {type_style(each) for each in types if each is not None}
     hues = {style.colour for style in used}
     free = (style for style in _hues(2 * len(types) + len(_HUES)) if style not in used)
     others = iter(sorted(free, key=lambda style: style.colour in hues))
     return [
-        next(others) if each in types[:place] else type_style(each)
+        next(others) if each is None or each in types[:place] else type_style(each)
         for place, each in enumerate(types)
     ]
-
-
-def group_styles(groups: pd.DataFrame) -> list[Style]:
-    """Return how groups of accounts are drawn: by their account types, if they have one."""
-    if "account_type" in groups:
-        return account_styles(groups["account_type"])
-    return _hues(len(groups))
 
 
 _HUES: Final = tuple(hue.lower() for hue in (BLUE, ORANGE, GREEN, VERMILION, SKY, PINK))
@@ -166,11 +151,8 @@ _HUES: Final = tuple(hue.lower() for hue in (BLUE, ORANGE, GREEN, VERMILION, SKY
 
 def _hues(count: int) -> list[Style]:
     """Return different styles: all hues, then these with other hatches and dashes."""
-    turns = [divmod(number, len(_HUES)) for number in range(count)]
-    return [
-        Style(_HUES[hue], _HATCHES[turn % len(_HATCHES)], _DASHES[turn % len(_DASHES)])
-        for turn, hue in turns
-    ]
+    turns = [n // len(_HUES) % len(_HATCHES) for n in range(count)]
+    return [Style(_HUES[n % len(_HUES)], _HATCHES[t], _DASHES[t]) for n, t in enumerate(turns)]
 
 
 def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:

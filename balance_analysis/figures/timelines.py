@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any, Final
 
@@ -14,15 +14,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
 from balance_analysis.archives import Archive, to_archive
-from balance_analysis.errors import check_type
 from balance_analysis.figures import axes, styles, times
-from balance_analysis.figures.layout import finish
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
 from balance_analysis.spans import Span, between
 from balance_analysis.text import duration_text
 
-_HEIGHT: Final = 0.6
 _COVERAGE: Final = {
     "confirmed": styles.GREEN,
     "complete": styles.BLUE,
@@ -33,7 +30,7 @@ _DAY: Final = 86_400_000_000
 
 
 def plot_limits(
-    limits: pd.DataFrame,
+    limits: pd.DataFrame | Archive | PathLike,
     *,
     ax: Axes | None = None,
     start: Instant | None = None,
@@ -51,7 +48,7 @@ def plot_limits(
     Parameters
     ----------
     limits
-        The frame of `Archive.limits()`.
+        The frame of `Archive.limits()`, or an archive, or the path of one.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     start, end
@@ -87,98 +84,73 @@ def plot_limits(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['yes', 'no', 'unknown']
     """
-    _check_columns(limits, "Archive.limits()", ("first_seen", "last_seen", *LIMIT_FLAGS))
-    ax = axes.new_axes(ax, size=(10, 2.8))
+    limits = _frame_of(limits, "limits", ("first_seen", "last_seen", *LIMIT_FLAGS))
+    ax = axes.new_axes(ax, height=2.8)
     if limits.empty:
         return axes.explain(ax, "no snapshot of the limits", title)
     frame = limits.sort_values("first_seen", kind="stable")
-    first, last = times.to_edges(frame["first_seen"])[0], times.to_edges(frame["last_seen"])[-1]
+    seen = times.to_spans(frame, "first_seen", "last_seen")
+    first, last = seen[0][0], seen[-1][1]
     stop = max(last, to_microseconds(end) if end is not None else 0)
     earlier = {f"propose_{kind}_enabled": times.proposal_spans(frame, kind) for kind in times.KINDS}
-    begin = _begin(first, stop, earlier.values()) if start is None else to_microseconds(start)
+    # What is told of before takes no more than half of the timeline.
+    earliest = min((span[0] for spans in earlier.values() for span in spans), default=first)
+    begin = min(first, max(earliest, first - max(stop - first, _DAY)))
+    begin = begin if start is None else to_microseconds(start)
     if begin > stop:
         raise ValueError(f"start is after the end, {times.date_text(stop)}: {start!r}")
     times.format_times(ax, begin, stop)
-    lanes = [_states(frame, flag, earlier.get(flag, []), stop) for flag in LIMIT_FLAGS]
-    handles = _draw_states(ax, lanes, styles.looks(style, 1, Patch)[0])
-    for lane, states in enumerate(lanes):
-        for since in [span[0] for span in states["told"] if span[0] < begin < span[1]]:
+    low, high = ax.set_xlim(ax.get_xlim())
+    least = int((high - low) * _DAY) // 50
+    looks, drawn = _looks(ax, styles.looks(style, 1, Patch)[0]), {}
+    for lane, flag in enumerate(LIMIT_FLAGS):
+        yes = [*compress(seen, frame[flag])]
+        told = [rest for span in earlier.get(flag, []) for rest in between(yes, *span)]
+        states = {"yes": yes, "told": told, "no": [*compress(seen, ~frame[flag].astype(bool))]}
+        states["unknown"] = between(seen + told, first, stop)
+        for state, spans in states.items():
+            if spans:
+                drawn[state] = _draw(ax, lane, spans, looks[state], least=least)
+        for since in [span[0] for span in told if span[0] < begin < span[1]]:
             words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
-            ax.text(0, lane, words, transform=place, va="center", fontsize=7, clip_on=True)
+            ax.text(0, lane, words, transform=place, va="center", fontsize="x-small", clip_on=True)
     _format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
-    return finish(ax, "Limits of the network" if title is None else title, notes=handles)
+    handles = [drawn[state] for state in looks if state in drawn]
+    return axes.finish(ax, "Limits of the network" if title is None else title, handles)
 
 
-def _begin(first: int, stop: int, earlier: Iterable[list[Span]]) -> int:
-    """Return where the timeline begins: what was told of before takes no more than half of it."""
-    earliest = min((span[0] for spans in earlier for span in spans), default=first)
-    return min(first, max(earliest, first - max(stop - first, _DAY)))
-
-
-def _states(
-    frame: pd.DataFrame, flag: str, earlier: list[Span], stop: int
-) -> dict[str, list[Span]]:
-    """Return when a limit was set, when it wasn't, and when that is told later or not known."""
-    is_set = frame[flag].to_numpy(bool)
-    seen = list(
-        zip(*(times.to_edges(frame[name]) for name in ("first_seen", "last_seen")), strict=True)
-    )
-    yes, no = (list(compress(seen, mask)) for mask in (is_set, ~is_set))
-    told = [rest for span in earlier for rest in between(yes, *span)]
-    return {"yes": yes, "told": told, "no": no, "unknown": between(seen + told, seen[0][0], stop)}
-
-
-def _draw_states(
-    ax: Axes, lanes: Sequence[dict[str, list[Span]]], style: dict[str, Any]
-) -> list[Artist]:
-    """Draw the stretches of each state in their lanes; return what a legend shows."""
+def _looks(ax: Axes, style: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return how each state of a limit is drawn, and called."""
     paper, blue = to_rgb(ax.get_facecolor()), styles.BLUE
     pale = tuple(np.average([to_rgb(blue), paper], axis=0, weights=(0.4, 0.6)))
-    wanted = {
+    return {
         "yes": {"facecolor": blue, "edgecolor": blue, "zorder": 2, "label": "yes", **style},
         "told": {"facecolor": pale, "edgecolor": pale, "label": "yes, by a later snapshot"},
         "no": {"facecolor": paper, "edgecolor": styles.VERMILION, "zorder": 2, "label": "no"},
         "unknown": times.unknown_style(ax),
     }
-    drawn: list[Artist] = []
-    for state, look in wanted.items():
-        bars = [(lane, span) for lane, states in enumerate(lanes) for span in states[state]]
-        if bars:
-            places, spans = zip(*bars, strict=True)
-            how = {"linewidth": 1.5, "zorder": 1.5, **look}
-            drawn.append(_draw(ax, places, spans, how, least=float(np.ptp(ax.get_xlim())) / 50))
-    return drawn
 
 
 def _draw(
-    ax: Axes,
-    lanes: Sequence[int] | int,
-    spans: Iterable[Span],
-    look: dict[str, Any],
-    *,
-    least: float = 0,
+    ax: Axes, lane: int, spans: Sequence[Span], look: dict[str, Any], *, least: int = 0
 ) -> Artist:
-    """Draw some stretches, microseconds, as bars in lanes, no shorter than some days."""
-    starts, ends = np.array([times.to_dates(span) for span in spans]).T
-    lacks, places = np.maximum(least - (ends - starts), 0) / 2, np.asarray(lanes)
-    edges = starts - lacks, ends + lacks, places - _HEIGHT / 2, places + _HEIGHT / 2
-    return axes.draw_boxes(ax, *edges, **look)
+    """Draw some stretches, microseconds, as bars in a lane, none shorter than the least."""
+    starts, ends = np.array(spans).T
+    lacks = np.maximum(least - (ends - starts), 0) // 2
+    edges = times.to_dates(starts - lacks), times.to_dates(ends + lacks), lane - 0.3, lane + 0.3
+    return axes.draw_boxes(ax, *edges, **{"linewidth": 1.5, "zorder": 1.5, **look})
 
 
-def _check_columns(frame: pd.DataFrame, source: str, names: Sequence[str]) -> None:
-    """Raise where a frame that isn't what a source returns lacks columns.
-
-    Raises
-    ------
-    ValueError
-        It says which.
-    """
-    check_type(frame, pd.DataFrame, f"the frame of {source}")
-    missing = [name for name in names if name not in frame]
-    if missing:
+def _frame_of(
+    source: pd.DataFrame | Archive | PathLike, what: str, names: Sequence[str]
+) -> pd.DataFrame:
+    """Return what an archive has, or the frame of it that was given; ValueError if it is none."""
+    frame = source if isinstance(source, pd.DataFrame) else getattr(to_archive(source), what)()
+    if missing := [name for name in names if name not in frame]:
         raise ValueError(
-            f"expected the frame of {source}; this one has no column {', '.join(missing)}"
+            f"expected the frame of Archive.{what}(); this one has no column {', '.join(missing)}"
         )
+    return frame
 
 
 def plot_coverage(
@@ -229,32 +201,28 @@ def plot_coverage(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['complete\n3 days', 'missing\n1 day']
     """
-    if not isinstance(coverage, pd.DataFrame):
-        coverage = to_archive(coverage).coverage()
-    _check_columns(coverage, "Archive.coverage()", ("start", "end", "state"))
-    ax = axes.new_axes(ax, size=(10, 2.4))
+    coverage = _frame_of(coverage, "coverage", ("start", "end", "state"))
+    ax = axes.new_axes(ax, height=2.4)
     if coverage.empty:
         return axes.explain(ax, "nothing is covered yet", title)
     labels: list[str] = []
     wanted = styles.looks(style, len(_COVERAGE), Patch)
     for (state, colour), told in zip(_COVERAGE.items(), wanted, strict=True):
         spans = coverage[coverage["state"] == state]
-        if spans.empty:
-            continue
-        stretches = zip(*(times.to_edges(spans[name]) for name in ("start", "end")), strict=True)
-        look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
-        _draw(ax, len(labels), list(stretches), look)
-        length = pd.Timedelta((spans["end"] - spans["start"]).sum())
-        labels.append(f"{state}\n{duration_text(length)}")
+        if not spans.empty:
+            look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
+            _draw(ax, len(labels), times.to_spans(spans, "start", "end"), look)
+            length = pd.Timedelta((spans["end"] - spans["start"]).sum())
+            labels.append(f"{state}\n{duration_text(length)}")
     _format_lanes(ax, labels)
     first, last = coverage["start"].min(), coverage["end"].max()
     times.format_times(ax, to_microseconds(first), to_microseconds(last))
-    return finish(ax, "What the archive covers" if title is None else title)
+    return axes.finish(ax, "What the archive covers" if title is None else title)
 
 
 def _format_lanes(ax: Axes, names: Sequence[str]) -> None:
     """Let the y axis show a lane for each name, from top to bottom."""
-    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.set_yticks(range(len(names)), names, fontsize="small")
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)
     axes.draw_grid(ax, "x")

@@ -6,14 +6,13 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from matplotlib import dates
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
@@ -25,30 +24,9 @@ from balance_analysis.known import Known
 from balance_analysis.spans import Span, between, joined
 from balance_analysis.text import moment_text
 
-_LABEL_WIDTH: Final = 2
-"""Of a date, in the tick labels of three characters for which matplotlib counts the room."""
-
-_FEWEST_TICKS: Final = 3
-_MOST_TICKS: Final = 8
-_MOST_WEEKS: Final = 4
-"""Between two ticks of a calendar; farther apart, they are months."""
-
-_LEAST_DISTANCE: Final = 0.6
-"""Between two ticks, of the largest between two others."""
-
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
 """How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
 in print and on dark paper too."""
-
-_STEPS: Final = {
-    dates.MONTHLY: (1, 2, 3, 4, 6, 12),
-    dates.DAILY: (1, 2, 3, 7, 14, 31),
-    dates.HOURLY: (1, 2, 3, 4, 6, 12, 24),
-    dates.MINUTELY: (1, 5, 10, 15, 30, 60),
-    dates.SECONDLY: (1, 5, 10, 15, 30, 60),
-}
-"""Between ticks: up to the next unit, or matplotlib finds none, and warns, where there is room for
-few; and no 21 days, which fall on the 1st and the 22nd."""
 
 _PERIODS: Final = {"s": "second", "min": "minute", "h": "hour", "D": "day", "W": "week"} | {
     "MS": "month",
@@ -91,11 +69,6 @@ class Extent:
         return [] if self.known is None else between(self.known, self.start, self.end)
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to show."""
-        return self.start >= self.before
-
-    @property
     def sliver(self) -> int:
         """What of an axis that shows it is just wide enough to see, microseconds."""
         return int(_shown(self.start, self.end) / _SLIVERS)
@@ -121,18 +94,10 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
         What a legend shows for it.
     """
     format_times(ax, interval.start, interval.end)
-    gaps, least = interval.gaps, interval.sliver
-    # Periods begin at midnight, an archive where it was first asked for: nobody sees the rest.
-    seen = [
-        gap
-        for gap in gaps
-        if gap[1] - gap[0] >= least or (gap[0] != interval.start and gap[1] != interval.end)
-    ]
-    rest = [span for stretch in unknown for span in between(gaps, *stretch)]
-    rest = [span for span in rest if span[1] - span[0] >= least]
-    styles = ((rest, unknown_style(ax)), (seen, incomplete_style(ax)))
-    drawn = [_shade(ax, [to_dates(span) for span in spans], style) for spans, style in styles]
-    return [each for handles in drawn for each in handles]
+    rest = [span for stretch in unknown for span in between(interval.gaps, *stretch)]
+    rest = [span for span in rest if span[1] - span[0] >= interval.sliver]
+    lacks = _shade(ax, map(to_dates, rest), unknown_style(ax))
+    return lacks + _shade(ax, map(to_dates, interval.gaps), incomplete_style(ax))
 
 
 def _shade(ax: Axes, spans: Iterable[Any], style: dict[str, Any]) -> list[Artist]:
@@ -180,13 +145,13 @@ def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
     since = frame.get(f"propose_{kind}_enabled_from", firsts).fillna(firsts)
     begins = since.where(~(since < lasts.shift()), lasts.shift())
     is_told = frame[f"propose_{kind}_enabled"] & (begins <= lasts)
-    return joined(zip(*(to_edges(each[is_told]) for each in (begins, lasts)), strict=True))
+    return joined(to_spans(frame.assign(begins=begins)[is_told], "begins", "last_seen"))
 
 
-def to_edges(moments: pd.Series[pd.Timestamp]) -> list[int]:
-    """Return moments as microseconds, of parts of one the next."""
-    found: list[int] = moments.dt.ceil("us").to_numpy("M8[us]").view(np.int64).tolist()
-    return found
+def to_spans(frame: pd.DataFrame, start: str, end: str) -> list[Span]:
+    """Return the spans between two columns of moments, in microseconds, rounded up."""
+    edges = [frame[name].dt.ceil("us").to_numpy("M8[us]").view(np.int64) for name in (start, end)]
+    return list(zip(*(each.tolist() for each in edges), strict=True))
 
 
 def unknown_style(ax: Axes) -> dict[str, Any]:
@@ -204,30 +169,18 @@ def incomplete_style(ax: Axes) -> dict[str, Any]:
 
 
 def format_times(ax: Axes, start: int, end: int) -> None:
-    """Let the x axis show [start, end], microseconds; of a single moment its day."""
+    """Let the x axis show [start, end], microseconds, in UTC; of a single moment its day.
+
+    What else is drawn there, or on an Axes that shares the axis, stays in sight.
+    """
+    locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
     first, last = float(to_dates(start)), float(to_dates(end))
     margin = (_shown(start, end) / _DAY - (last - first)) / 2
-    low, high = first - margin, last + margin
-    others = [each for each in ax.get_shared_x_axes().get_siblings(ax) if each is not ax]
-    if any(isinstance(each.xaxis.get_major_locator(), _FittingDateLocator) for each in others):
-        left, right = ax.get_xlim()  # of a figure that shares this axis, and shall stay in sight
-        low, high = min(low, left), max(high, right)
-    set_ticks(ax, until=high)
-    ax.set_xlim(low, high)
-
-
-def set_ticks(ax: Axes, *, until: float, of_weeks: bool = False) -> None:
-    """Let the x axis have ticks at round times in UTC, as many as there is room for."""
-    locator = _FittingDateLocator(until=until, of_weeks=of_weeks)
-    ax.xaxis.set_major_locator(locator)
-    formatter = _DateFormatter(  # type: ignore[no-untyped-call]
-        locator,
-        tz=dt.UTC,
-        formats=["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%S.%f"],
-        zero_formats=["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"],
-        offset_formats=["", "%Y", "%Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"],
-    )
-    ax.xaxis.set_major_formatter(formatter)
+    ax.margins(x=0)
+    ax.update_datalim([(first - margin, 0), (last + margin, 0)], updatey=False)
+    ax.autoscale_view(scaley=False)
 
 
 def _shown(start: int, end: int) -> float:
@@ -249,7 +202,7 @@ def draw_line(
     heads, stops = np.flatnonzero(np.diff(is_held)).reshape(-1, 2).T
     dots = heads[edges[stops] - edges[heads] < interval.sliver].tolist()
     (line,) = ax.plot(
-        edges.view("M8[us]"),
+        to_dates(edges),
         np.append(levels, levels[-1]),
         drawstyle="steps-post",
         markevery=dots or None,
@@ -298,70 +251,3 @@ def date_text(microseconds: int) -> str:
     """Return a moment in words; of midnight the date alone."""
     text = moment_text(microseconds, "seconds")
     return text if microseconds % 86_400_000_000 else text.removesuffix("T00:00Z")
-
-
-class _DateFormatter(dates.ConciseDateFormatter):
-    """Short dates; of a single tick the whole of it, since no other tells what it has in common."""
-
-    _labels: Sequence[str] = ()
-
-    def format_ticks(self, values: Sequence[float]) -> list[str]:
-        labels: list[str] = super().format_ticks(values)  # type: ignore[no-untyped-call]
-        self._labels = labels
-        moments = [dates.num2date(value, tz=dt.UTC) for value in values]  # type: ignore[no-untyped-call]
-        if len(values) != 1:
-            # The name of a month is followed by the year where it stands for those of two years.
-            return [
-                f"{label}\n{moment:%Y}" if is_month and labels.count(label) > 1 else label
-                for label, moment in zip(labels, moments, strict=True)
-                for is_month in [label == f"{moment:%b}"]
-            ]
-        moment: dt.datetime = moments[0]
-        date = f"{moment:%d %b}\n{moment:%Y}"
-        return [date if moment.time() == dt.time() else f"{moment:%H:%M:%S}\n{date}"]
-
-    def get_offset(self) -> str:
-        offset = "" if len(self._labels) == 1 else str(super().get_offset())  # type: ignore[no-untyped-call]
-        for label in filter(None, self._labels):
-            offset = offset.replace(label, "").strip()  # a tick says it already
-        return offset
-
-
-class _FittingDateLocator(dates.AutoDateLocator):
-    """Ticks at round times, as many as the axis has room for when it is drawn."""
-
-    def __init__(self, *, until: float, of_weeks: bool) -> None:
-        super().__init__(tz=dt.UTC)  # type: ignore[no-untyped-call]
-        self._until, self._of_weeks = until, of_weeks
-        for frequency, steps in _STEPS.items():
-            self.intervald[frequency] = list(steps)
-
-    def __call__(self) -> Any:  # noqa: ANN401 - an array
-        """Return the ticks, without those that stand too close to the next one.
-
-        Matplotlib begins each month anew, so that the 29th and the 1st may be neighbours.
-        """
-        ticks = np.asarray(super().__call__())  # type: ignore[no-untyped-call]
-        ticks = ticks[ticks <= self._until]  # what lies beyond is room for words
-        distances = np.diff(ticks)
-        is_far = distances > _LEAST_DISTANCE * distances.max(initial=0)
-        return ticks[np.append(is_far, True)] if len(ticks) else ticks
-
-    def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> dates.DateLocator:
-        axis = cast("Axis", self.axis)
-        low, high = axis.get_view_interval()
-        part = min((self._until - low) / (high - low), 1) if high > low else 1
-        room = int(axis.get_tick_space() * part) // _LABEL_WIDTH
-        dmax = dmin + (dmax - dmin) * part
-        most = min(max(room, _FEWEST_TICKS if room > 1 else 2), _MOST_TICKS)
-        weeks = -(-(dmax - dmin) // dt.timedelta(weeks=most))
-        if self._of_weeks and weeks <= _MOST_WEEKS:
-            mondays = dates.WeekdayLocator(dates.MO, weeks, tz=dt.UTC)  # type: ignore[no-untyped-call]
-            mondays.set_axis(self.axis)
-            return mondays
-        self.minticks = max(min(most - 1, 4), 1)
-        self.maxticks = dict.fromkeys(self.maxticks, most)
-        if (dmax - dmin).days > 7 * most:  # 14 days are half a month, so there are fewer
-            self.maxticks[dates.DAILY] += 1
-        locator: dates.DateLocator = super().get_locator(dmin, dmax)  # type: ignore[no-untyped-call]
-        return locator

@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from matplotlib import ticker
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
+from balance_analysis.analysis import sums
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
-from balance_analysis.analysis.grid import Frequency, make_grid
+from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Steps, cut
-from balance_analysis.analysis.sums import (
-    Groups,
-    distinct,
-    events,
-    group_names,
-    make_groups,
-    sum_at,
-)
 from balance_analysis.figures import axes
-from balance_analysis.figures.styles import (
-    OTHERS,
-    Style,
-    group_labels,
-    group_styles,
-    looks,
-)
-from balance_analysis.figures.times import Extent, draw_area, draw_line, last_edge
+from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
+from balance_analysis.figures.times import Extent, draw_area, last_edge
 from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import Instant
-from balance_analysis.spans import Span
+from balance_analysis.spans import between, joined
 from balance_analysis.text import count_text
 
 MOST_BANDS: Final = 9
-
-_THINNEST: Final = 0.01
-"""Of the height of an Axes: an area that is thinner cannot be seen."""
 
 
 def plot_totals(
@@ -54,7 +39,7 @@ def plot_totals(
     freq: Frequency | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
-    shares: bool = False,
+    share: bool = False,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     limits: pd.DataFrame | None = None,
@@ -66,8 +51,7 @@ def plot_totals(
     A balance that is unknown is in no sum: the legend says of how many accounts that is so. Where
     nothing is known, nothing is drawn, but the figure is hatched. Groups that never hold anything
     are left out. Of more than nine, those that hold most on average are drawn, and the others as
-    one, with those that are too thin to see. Where one group holds so much that no other would be
-    seen on top of it, groups are lines beside each other on a logarithmic axis, which says so.
+    one. What is below zero is stacked downwards.
 
     Parameters
     ----------
@@ -82,7 +66,7 @@ def plot_totals(
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
         timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
-    shares
+    share
         Whether to draw parts of the known total instead of amounts.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
@@ -125,91 +109,104 @@ def plot_totals(
     ... })
     >>> ax = plot_totals(table, end="2023-04-05")
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['margin 7', 'general 5']
+    ['general 5', 'margin 7']
     """
     chart = axes.Chart(source, ax, start, end, assets, labels, title, limits)
-    names = group_names(by, chart.history.columns)
+    names = sums.group_names(by, chart.history.columns)
     chart.label("total")
-    if chart.interval.is_empty:
+    if chart.interval.start == chart.interval.before:
         return chart.explain("no balance changes")
-    stack = largest_groups(chart, names, shares=shares)
-    drawn, notes, says = draw_stack(stack, style, freq)
-    if not drawn:
+    stack = _largest_groups(chart, names, share=share)
+    points = _change_points(stack) if freq is None else _grid_points(stack, freq)
+    amounts, is_known = stack.sum_up(points)
+    if np.isnan(amounts).all():
         return chart.explain(
-            "nothing is held, so there are no shares" if shares else "no balance is known"
+            "nothing is held, so there are no shares" if share else "no balance is known"
         )
+    edges, interval = np.append(points, last_edge(points, chart.interval)), chart.interval
+    levels = amounts if share else np.where(is_known, np.nan_to_num(amounts), np.nan)
+    drawn = _draw_areas(stack, edges, levels, style)
+    if share:
+        _format_shares(chart.ax)
+    else:
+        axes.format_amounts(chart.ax, chart.unit)
+        chart.ax.set_ylim(bottom=None if chart.ax.dataLim.y0 < 0 else 0)
+    spans = compress(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), is_known)
+    hatches = chart.show(interval, unknown=between(joined(spans), interval.start, interval.end))
+    says = ["shares at the end" if share else "amounts at the end", *_lacks(chart)]
     told = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
-    words = ("shares" if shares else "total") + f" by {' and '.join(told)}" * bool(told)
-    return chart.finish(words, drawn, notes=notes, says=says)
+    words = ("shares" if share else "total") + f" by {' and '.join(told)}" * bool(told)
+    return chart.finish(words, [*drawn[::-1], *hatches], says=says)
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
-    """What is drawn on top of each other, from the bottom up.
+class _Stack:
+    """Groups of accounts that are drawn on top of each other, from the bottom up.
 
     Attributes
     ----------
     chart
         What accounts hold, and what to show of it.
-    shares
+    share
         Whether parts of the known total are drawn instead.
     labels, styles
         What each area is called, and how it is drawn.
     numbers
         The area of each account; behind the last one for those that never hold anything.
-    is_stacked
-        Whether the areas lie on each other; else they are lines, as one group holds so much that
-        nobody would see the others on top of it.
     """
 
     chart: axes.Chart
-    shares: bool
+    share: bool
     labels: list[str]
     styles: list[Style]
     numbers: NDArray[np.int64]
-    is_stacked: bool
+
+    def sum_up(self, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the exact sum of each area at each point, and where any balance is known."""
+        count, steps = len(self.labels), self.chart.over[0]
+        ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
+        found = sums.sum_at(steps, sums.Groups(ids, self.numbers), points)
+        amounts = self.chart.unit.scale(found.total).reshape(count + 1, -1)[:count]
+        is_known = found.known.reshape(count + 1, -1).sum(axis=0) > 0
+        return self.parts(amounts), is_known
+
+    def parts(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return amounts, or shares of their sum, where that is more than nothing."""
+        if not self.share:
+            return amounts
+        whole = np.nansum(amounts, axis=0)
+        return amounts / np.where(whole > 0, whole, np.nan)
 
 
-def largest_groups(chart: axes.Chart, by: Sequence[str], *, shares: bool) -> Stack:
+def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
-    They are nine at most, without those that are never large enough to be seen. Of groups that
-    never hold anything none is drawn, or one where there is no other.
+    Of groups that never hold anything none is drawn, or one where there is no other.
     """
     (steps, _), interval = chart.over, chart.interval
-    groups, changes = make_groups(chart.history, by), _changes(steps, interval)
-    changes["group"] = groups.numbers[changes["number"]]
-    by_group = changes.sort_values(["group", "time"]).groupby("group")
-    levels = by_group["delta"].cumsum().abs()
+    groups, changes = sums.make_groups(chart.history, by), _changes(steps, interval)
+    owners = groups.numbers[changes["number"]]
+    changes = changes.assign(group=owners).sort_values(["group", "time"], kind="stable")
+    by_group = changes.groupby("group")
     lengths = by_group["time"].diff(-1).rsub(0).fillna(interval.before - changes["time"])
-    areas = (levels * lengths).groupby(changes["group"]).sum()
+    areas = (by_group["delta"].cumsum().abs() * lengths).groupby(changes["group"]).sum()
     sizes = areas.reindex(range(len(groups)), fill_value=0).to_numpy()
-    whole = changes.sort_values("time", kind="stable")["delta"].cumsum()
-    peaks = levels / (whole[levels.index].clip(lower=1) if shares else max(whole.max(), 1))
-    parts = peaks.groupby(changes["group"]).max().reindex(range(len(groups)), fill_value=0)
     order = np.argsort(-sizes, kind="stable")
     held = order[sizes[order] > 0] if sizes.any() else order[:1]
-    is_seen = parts.to_numpy()[held] > _THINNEST
-    is_seen[:1] = True
-    is_stacked = shares or is_seen.sum() > 1 or len(held) == 1
-    is_seen |= not is_stacked
-    ranked, count = np.append(held[is_seen], held[~is_seen]), min(MOST_BANDS, is_seen.sum())
-    most, rest = ranked[:count], ranked[count:]
-    ids = groups.ids.iloc[[*most, *rest]]
-    labels = group_labels(ids, chart.names.labels)[: len(most)]
+    most, rest = held[:MOST_BANDS], held[MOST_BANDS:]
+    labels = group_labels(groups.ids.iloc[held], chart.names.labels)[: len(most)]
     styles = group_styles(groups.ids.iloc[most])
-    areas_of = np.full(len(groups), len(most) + min(len(rest), 1))
+    areas_of = np.full(len(groups), len(most) + bool(len(rest)))
     areas_of[most], areas_of[rest] = np.arange(len(most)), len(most)
     if len(rest):
         labels.append(count_text(len(rest), "other"))
         styles.append(OTHERS)
-    numbers = areas_of[groups.numbers]
-    return Stack(chart, shares, labels, styles, numbers, is_stacked)
+    return _Stack(chart, share, labels, styles, areas_of[groups.numbers])
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     """Return when accounts change in an interval, and about by how much: to rank and to thin."""
-    numbers, times, words, _ = events(steps)
+    numbers, times, words, _ = sums.events(steps)
     levels = sort_keys(words)
     deltas = np.diff(levels, prepend=0.0)
     is_head = np.diff(numbers, prepend=-1) != 0
@@ -219,50 +216,15 @@ def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     return frame[times < interval.before]
 
 
-def draw_stack(
-    stack: Stack, style: dict[str, Any], freq: Frequency | None
-) -> tuple[list[Artist], list[Artist], list[str]]:
-    """Draw the sums of groups on top of each other, format both axes and hatch what is unknown.
-
-    Returns
-    -------
-    list
-        The areas, labelled with what each group holds at the end: none where nothing is drawn.
-    list, list
-        What a legend shows and says besides.
-    """
-    (steps, _), interval, shares = stack.chart.over, stack.chart.interval, stack.shares
-    points = _change_points(stack) if freq is None else _grid_points(stack, freq)
-    amounts, is_known = _sums(stack, points)
-    if np.isnan(amounts).all():
-        return [], [], []
-    edges = np.append(points, last_edge(points, interval))
-    last = _sums(stack, np.array([interval.before - 1]))[0][:, 0]
-    write = axes.percent if shares else axes.short_amount
-    labels = [
-        f"{label} {'unknown' if np.isnan(amount) else write(amount)}"
-        for label, amount in zip(stack.labels, last, strict=True)
-    ]
-    words = "shares at the end" if shares else "amounts at the end"
-    says = [words, *["not stacked"] * (not stack.is_stacked), *_lacks(steps, interval)]
-    says += stack.chart.left_out
-    if stack.is_stacked and not shares:
-        amounts = np.where(is_known, np.nan_to_num(amounts), np.nan)
-    drawn = draw_sums(stack, edges, amounts, labels, style)
-    unknown = unknown_spans(edges, is_known, interval.start)
-    return drawn, stack.chart.show(interval, unknown=unknown), says
-
-
-def _grid_points(stack: Stack, freq: Frequency) -> NDArray[np.int64]:
+def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:
     """Return the moments of a grid, microseconds, and where each gap begins."""
     chart, interval = stack.chart, stack.chart.interval
-    extent, known = np.array([interval.start, interval.before - 1]), interval.known
-    grid = make_grid(extent, freq=freq, start=chart.start, end=chart.end, tz=None, known=known)
-    points = np.append(grid.points, np.array([gap[0] for gap in interval.gaps], np.int64))
-    return distinct(np.clip(points, interval.start, interval.before - 1))
+    grid = chart.history.grid(freq, start=chart.start, end=chart.end)
+    points = [*grid.points.tolist(), *(gap[0] for gap in interval.gaps)]
+    return sums.distinct(np.clip(points, interval.start, interval.before - 1))
 
 
-def _change_points(stack: Stack) -> NDArray[np.int64]:
+def _change_points(stack: _Stack) -> NDArray[np.int64]:
     """Return when something changes, downsampled."""
     chart = stack.chart
     changes = _changes(chart.over[0], chart.interval)
@@ -270,89 +232,59 @@ def _change_points(stack: Stack) -> NDArray[np.int64]:
     cells = stack.numbers[changes["number"]] * len(times) + places
     count = len(stack.labels)
     deltas = np.bincount(cells, changes["delta"], (count + 1) * len(times))
-    tops = np.cumsum(deltas.reshape(count + 1, -1)[:count], axis=1)
-    if stack.is_stacked:
-        tops = tops.cumsum(axis=0)
-    parts = tops / np.where(tops[-1], tops[-1], 1) if stack.shares else tops
+    levels = deltas.reshape(count + 1, -1)[:count].cumsum(axis=1, dtype=np.float64)
+    edges = [edge for pair in _piled(stack.parts(levels)) for edge in pair]
     stretches = np.searchsorted(np.array(chart.interval.gaps).ravel(), times, side="right")
     starts_known = np.diff(stretches, prepend=0) > 0
-    return times[downsample(times, *parts, columns=chart.columns, starts_known=starts_known)]
+    kept = downsample(times, *edges, columns=axes.COLUMNS, starts_known=starts_known)
+    return times[kept]
 
 
-def _sums(stack: Stack, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the exact sum of each area at each point, and where any balance is known."""
-    count, steps = len(stack.labels), stack.chart.over[0]
-    ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
-    sums = sum_at(steps, Groups(ids, stack.numbers), points)
-    amounts = stack.chart.unit.scale(sums.total).reshape(count + 1, -1)[:count]
-    if stack.shares:
-        whole = np.nansum(amounts, axis=0)
-        amounts = amounts / np.where(whole, whole, np.nan)
-    return amounts, sums.known.reshape(count + 1, -1).sum(axis=0) > 0
+def _piled(levels: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
+    """Return how far each area reaches up from zero, and down if its level is ever negative."""
+    levels = np.nan_to_num(levels)
+    up, down = np.maximum(levels, 0).cumsum(axis=0), np.minimum(levels, 0)
+    reaches = zip(up, down.cumsum(axis=0), down, strict=True)
+    return [[high, low] if own.any() else [high] for high, low, own in reaches]
 
 
-def draw_sums(
-    stack: Stack,
+def _draw_areas(
+    stack: _Stack,
     edges: NDArray[np.int64],
     levels: NDArray[np.float64],
-    labels: Sequence[str],
     style: dict[str, Any],
 ) -> list[Artist]:
-    """Draw the sums of groups between edges, and format the y axis."""
-    ax, kind = stack.chart.ax, StepPatch if stack.is_stacked else Line2D
-    wanted = looks(style, len(labels), kind)
-    named = ({"label": label, **told} for label, told in zip(labels, wanted, strict=True))
-    drawn = _draw_groups(stack, edges, levels, named)
-    if stack.shares:
-        axes.format_shares(ax)
-        return drawn
-    tops = () if stack.is_stacked else np.nanmax(levels, axis=1)
-    axes.format_amounts(ax, stack.chart.unit, tops=tops)
-    if stack.is_stacked:
-        ax.set_ylim(bottom=min(ax.dataLim.y0, 0))
+    """Draw areas from zero, nearer ones over farther ones, so that there is no seam."""
+    ax, drawn = stack.chart.ax, list[Artist]()
+    is_unknown = ~np.isfinite(levels).any(axis=0).reshape(-1)
+    write = axes.percent if stack.share else axes.short_amount
+    last = stack.sum_up(np.array([stack.chart.interval.before - 1]))[0][:, 0]
+    fresh, wanted = starts_of_known(~is_unknown), looks(style, len(last), StepPatch)
+    for number, reaches in enumerate(_piled(levels)):
+        amount = "unknown" if np.isnan(last[number]) else write(last[number])
+        label = f"{stack.labels[number]} {amount}"
+        seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000}
+        look = {**stack.styles[number].area, **seam, "label": label, **wanted[number]}
+        for reach in reaches:
+            places = downsample(edges[:-1], reach, columns=axes.COLUMNS, starts_known=fresh)
+            seen = np.where(is_unknown, np.nan, reach)[places]
+            area = draw_area(ax, edges[[*places, -1]], seen, **look)
+            drawn += [area] * (reach is reaches[0])
     return drawn
 
 
-def _draw_groups(
-    stack: Stack,
-    edges: NDArray[np.int64],
-    levels: NDArray[np.float64],
-    styles: Iterable[dict[str, Any]],
-) -> list[Artist]:
-    """Draw areas from zero, lower ones over higher ones, so that there is no seam; or lines."""
-    ax = stack.chart.ax
-    if stack.is_stacked:
-        is_unknown = np.isnan(levels).all(axis=0)
-        levels = np.cumsum(np.nan_to_num(levels), axis=0)
-        levels[:, is_unknown] = np.nan
-    drawn: list[Artist] = []
-    for number, (level, own, told) in enumerate(zip(levels, stack.styles, styles, strict=True)):
-        starts_known = starts_of_known(~np.isnan(level))
-        points, columns = (edges[:-1], np.nan_to_num(level)), stack.chart.columns
-        places = downsample(*points, columns=columns, starts_known=starts_known)
-        times = edges[[*places, -1]]
-        if stack.is_stacked:
-            seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000}
-            look = {**own.area, **seam, **told}
-            drawn.append(draw_area(ax, times, level[places], **look))
-        else:
-            look = {**own.line, **told}
-            drawn.append(draw_line(ax, times, level[places], stack.chart.interval, **look))
-    return drawn
+def _format_shares(ax: Axes) -> None:
+    """Let the y axis show parts of a whole, with a grid."""
+    ax.set_ylabel("share of the known total")
+    ax.yaxis.set_major_locator(ticker.MaxNLocator(5))
+    ax.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
+    ax.set_ylim(min(ax.dataLim.y0, 0), max(ax.dataLim.y1, 1))
+    axes.draw_grid(ax)
 
 
-def unknown_spans(edges: NDArray[np.int64], is_known: NDArray[np.bool_], start: int) -> list[Span]:
-    """Return the stretches from the start on in which no balance is known."""
-    if start < edges[0]:
-        edges, is_known = np.append(start, edges), np.append(False, is_known)
-    turns = np.flatnonzero(np.diff(is_known, prepend=True, append=True))
-    first, last = edges[turns].reshape(-1, 2).T.tolist()
-    return list(zip(first, last, strict=True))
-
-
-def _lacks(steps: Steps, interval: Extent) -> list[str]:
+def _lacks(chart: axes.Chart) -> list[str]:
     """Return what the legend says of balances that are in no sum."""
-    pieces = cut(steps, np.array([interval.start, interval.before]))
-    late = int((~pieces.known_throughout).sum())
-    what = "accounts" if "market_id" in steps.accounts else "holders"
-    return [f"{late:,} of {len(steps):,} {what} left out while unknown"] * (late > 0)
+    steps, bounds = chart.over[0], np.array([chart.interval.start, chart.interval.before])
+    late = int((~cut(steps, bounds).known_throughout).sum())
+    says = [f"{late:,} of {len(steps):,} accounts left out while unknown"] * (late > 0)
+    return says + ["without accounts of which no row is known"] * bool(chart.history.left_out)

@@ -63,13 +63,6 @@ def drawn(monkeypatch):
     plt.close("all")
 
 
-def test_lines_of_an_index_begin_at_100(drawn, tmp_path):
-    words = ("plot", SAMPLE, "--asset", USD, "--until", "2023-04-13", "-o", tmp_path / "x.png")
-    draw(*words, "--index", "--by", "type", "--since", "2023-04-12")
-    (figure,) = drawn
-    assert "100" in figure.axes[0].get_ylabel()
-
-
 @pytest.mark.parametrize(("kind", "form"), OF_ROWS.items())
 def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path):
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
@@ -185,13 +178,6 @@ def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path):
         assert drawn[-1].axes[0].get_title("left").startswith("tUSD ")
 
 
-def test_activity_by_hour_is_another_picture(tmp_path):
-    how = ("--kind", "activity", "--asset", USD)
-    for options, name in (((), "a.png"), (("--freq", "1h"), "b.png")):
-        draw("plot", SAMPLE, "-o", tmp_path / name, *how, *options)
-    assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -200,8 +186,6 @@ def test_activity_by_hour_is_another_picture(tmp_path):
         (["-o", "{}/none/x.png"], "make it first"),
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
-        (["-o", "{}/x.png", "--kind", "totals", "--index"], "has no --index; leave it out"),
-        (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "by hour of the week"),
         (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "covers all accounts"),
     ],
 )

@@ -66,13 +66,17 @@ def areas(ax):
 
 
 def entries(ax):
-    """Return the words of a legend, without its title."""
-    return [text.get_text() for text in ax.get_legend().get_texts()]
+    """Return the words of a legend, in one line each, without its title."""
+    return [_in_one_line(text) for text in ax.get_legend().get_texts()]
 
 
 def said(ax):
-    """Return the words above the entries of a legend."""
-    return ax.get_legend().get_title().get_text()
+    """Return the words above the entries of a legend, in one line."""
+    return _in_one_line(ax.get_legend().get_title())
+
+
+def _in_one_line(text):
+    return text.get_text().replace("\n", " ")
 
 
 def visible_labels(axis):

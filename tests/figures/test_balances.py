@@ -105,84 +105,10 @@ def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     assert said(ax) == "not drawn: 12 others with smaller maxima"
 
 
-@given(
-    st.dictionaries(
-        st.tuples(st.integers(0, 11), st.integers(0, 5)),
-        st.sampled_from([0, 1, 2, 10**30, 10**30 + 1]),
-        min_size=1,
-        max_size=40,
-    )
-)
-def test_of_many_accounts_those_that_do_not_change_are_others_and_no_other_is(levels):
-    plt.close("all")
-    accounts = {who: [x for (w, _), x in sorted(levels.items()) if w == who] for who, _ in levels}
-    rows = [
-        ("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{who:02}", "", START + hour * HOUR, level)
-        for (who, hour), level in levels.items()
-    ]
-    ax = ba.plot_balances(table_of(rows), end="2023-04-01")
-    flat = {who for who, held in accounts.items() if len(set(held)) == 1}
-    if len(accounts) <= 8 or flat == {*accounts}:
-        flat = set()
-    grey = [levels for each in ax.collections for ((_, *levels), _) in each.get_segments()]
-    assert sorted(level for (level,) in grey) == sorted(float(accounts[who][0]) for who in flat)
-    assert len(ax.lines) == min(len(accounts) - len(flat), 8)
-    assert ("unchanged" in str(entries(ax) if ax.get_legend() else "")) == bool(flat)
-
-
-@given(
-    st.dictionaries(
-        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 40)),
-        st.sampled_from([0, 0, 3, 7, 10**30]),
-        min_size=1,
-        max_size=12,
-    )
-)
-def test_an_indexed_line_begins_at_100_with_the_first_balance_that_is_not_0(levels):
-    plt.close("all")
-    rows = [(*account, START + hour * HOUR, level) for (account, hour), level in levels.items()]
-    expected = []
-    for changes in by_account(rows).values():
-        held = [(time, level) for time, level in changes]
-        while held and held[0][1] == 0:
-            held = held[1:]
-        if held:
-            expected.append([(time, level / held[0][1] * 100) for time, level in held])
-    ax = ba.plot_balances(table_of(rows), index=True)
-    drawn = [[p for p in line[:-1] if not np.isnan(p[1])] for line in lines(ax).values()]
-    assert len(drawn) == len(expected)
-    for found, wanted in zip(sorted(drawn), sorted(expected), strict=True):
-        assert np.array(found) == pytest.approx(np.array(wanted))
-    assert expected or [text.get_text() for text in ax.texts] == ["every known balance is 0"]
-    assert ax.get_ylabel().startswith("index, each begins at 100")
-
-
-def test_what_has_no_index_is_counted_and_a_large_index_hides_no_other():
-    ids = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"p{who}", "") for who in range(4)]
-    rows = [(*account, START, 1) for account in ids[:3]] + [(*ids[3], START, 0)]
-    rows += [(*account, START + DAY, x) for account, x in zip(ids, (2, 3, 10**6, 0), strict=True)]
-    ax = ba.plot_balances(table_of(rows), index=True)
-    assert said(ax) == "1 at 0 throughout"
-    assert ax.get_ylabel() == "index, each begins at 100, log scale"
-    assert [line.get_ydata()[0] for line in ax.lines] == [100, 100, 100]
-
-
 def test_each_line_is_drawn_in_a_way_of_its_own():
     ax = ba.plot_balances(history(5, parties=8))
     styles = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
     assert len(styles) == 8
-
-
-def test_no_rows_give_axes_that_say_so():
-    ax = ba.plot_balances(table_of([]))
-    ax.figure.canvas.draw()
-    assert [text.get_text() for text in ax.texts] == ["no balance changes"]
-    assert ax.get_xlabel() == "UTC"
-
-
-def test_an_end_before_the_first_row_gives_axes_that_say_so():
-    ax = ba.plot_balances(table_of([(*GENERAL, START, 5)]), end="2020-01-01")
-    assert [text.get_text() for text in ax.texts] == ["no balance changes\nto 2020-01-01"]
 
 
 LEVELS = st.lists(
@@ -272,40 +198,11 @@ def test_accounts_that_stay_unknown_are_counted():
     assert said(ax) == "1 unknown throughout"
 
 
-def test_a_start_that_is_not_before_the_end_is_refused():
-    with pytest.raises(ValueError, match="start must be before end"):
-        ba.plot_balances(table_of([(*GENERAL, START, 5)]), start="2023-04-07", end="2023-04-07")
-
-
-def test_one_that_holds_far_more_than_the_others_does_not_hide_them():
-    rows = [
-        (*GENERAL[:2], f"p{held}", "", START + day * DAY, held + day)
-        for held in (10**25, 9000, 5000)
-        for day in (0, 1)
-    ]
+def test_an_axis_that_shows_small_accounts_beside_a_large_one_is_the_callers():
+    rows = [(*GENERAL[:2], f"p{held}", "", START, held) for held in (10**25, 9000)]
     ax = ba.plot_balances(table_of(rows))
-    ax.figure.canvas.draw()
-    assert ax.get_yscale() == "symlog"
-    assert "log scale" in ax.get_ylabel()
-    low, high = ax.get_window_extent().intervaly
-    ends = [line.get_window_extent().y0 for line in ax.lines]
-    assert all(low + (high - low) / 50 < end for end in ends)
-    assert ba.plot_balances(table_of(rows[2:])).get_yscale() == "linear"
-
-
-def test_what_a_caller_wants_of_a_title_and_of_lines_is_done():
-    rows = [(*GENERAL[:2], f"p{i}", "", START + i, 5) for i in range(3)]
-    ax = ba.plot_balances(table_of(rows), title="Mine: $5", color=["r", "g"], lw=3)
-    assert ax.get_title("left") == "Mine: $5"
-    assert [(line.get_color(), line.get_linewidth()) for line in ax.lines] == [
-        ("r", 3),
-        ("g", 3),
-        ("r", 3),
-    ]
-    assert not ba.plot_balances(table_of(rows), title="").get_title("left")
-
-
-def test_an_argument_that_no_artist_takes_is_refused_by_matplotlib():
-    table = table_of([(*GENERAL, START, 5)])
-    with pytest.raises(AttributeError, match="'figsize'"):
-        ba.plot_balances(table, figsize=(3, 2))
+    assert ax.get_yscale() == "linear"
+    ax.set_yscale("asinh")
+    ax.figure.draw_without_rendering()
+    low, small, large = ax.transData.transform([(0, 0), (0, 9000), (0, 1e25)])[:, 1]
+    assert small - low > (large - low) / 10

@@ -12,7 +12,7 @@ import pytest
     [
         "axes",
         "balances",
-        "changes",
+        "flows",
         "timelines",
         "totals",
     ],

@@ -42,10 +42,3 @@ def test_several_accounts_are_refused_with_the_way_to_select_one():
     table = table_of([(*GENERAL, START, 5), (*MARGIN, START, 5)])
     with pytest.raises(ValueError, match="2; select one, such as that of asset_id='VOTE'"):
         ba.plot_drawdown(table)
-
-
-@pytest.mark.parametrize("end", [None, "2020-01-01"])
-def test_no_rows_give_axes_that_say_so(end):
-    table = table_of([]) if end is None else table_of([(*GENERAL, START, 5)])
-    ax = ba.plot_drawdown(table, end=end)
-    assert ax.texts[0].get_text().startswith("no balance changes")

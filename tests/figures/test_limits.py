@@ -159,6 +159,11 @@ def test_the_timeline_begins_where_it_is_asked_to():
         ba.plot_limits(limits, start="2023-04-27")
 
 
+def test_an_archive_is_drawn_by_its_limits(sample):
+    drawn = [ba.plot_limits(source) for source in (sample, sample.uri, sample.limits())]
+    assert len({str(lane(ax, "can propose market")) for ax in drawn}) == 1
+
+
 def test_a_frame_that_is_no_limits_is_refused():
     with pytest.raises(ValueError, match=r"Archive\.limits.*no column first_seen, last_seen"):
         ba.plot_limits(table_of([(*GENERAL, us("2023-04-01"), 5)]))

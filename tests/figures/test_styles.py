@@ -150,11 +150,10 @@ def test_further_accounts_of_a_type_stand_out_on_dark_and_can_be_told_apart(acco
         assert min(np.linalg.norm(a - b) for a, b in pairs) > 10
 
 
-@pytest.mark.parametrize("kind", ["calendar", "week"])
-def test_classes_of_activity_can_be_told_apart_on_dark(kind):
-    with mpl.rc_context(ba.DARK_STYLE):
-        ax = ba.plot_activity(history(4000, days=60), kind=kind)
-    patches = ax.get_legend().get_patches()
-    colours = [ax.get_facecolor()[:3], *(patch.get_facecolor()[:3] for patch in patches)]
-    assert len(colours) == 6
-    assert all(contrast(a, b) > 1.4 for a, b in pairwise(colours))
+@pytest.mark.parametrize("style", [{}, ba.DARK_STYLE], ids=["light", "dark"])
+def test_counts_of_activity_can_be_told_apart(style):
+    with mpl.rc_context(style):
+        ax = ba.plot_activity(history(4000, days=60))
+    shades = ax.collections[0].get_cmap()(np.linspace(0, 1, 4))[:, :3]
+    assert contrast(shades[0], ax.get_facecolor()[:3]) < 1.3
+    assert all(contrast(a, b) > 1.25 for a, b in pairwise(shades))

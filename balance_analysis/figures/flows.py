@@ -1,0 +1,247 @@
+"""What changed, period by period: flows as bars around zero, and counts of changes as cells."""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgb
+from matplotlib.ticker import StrMethodFormatter
+from numpy.typing import NDArray
+
+from balance_analysis.analysis.downsampling import downsample
+from balance_analysis.analysis.flows import sum_flows
+from balance_analysis.analysis.grid import Frequency
+from balance_analysis.analysis.history import Source, are_known
+from balance_analysis.figures import axes
+from balance_analysis.figures.styles import BLUE, SKY, VERMILION, ink, looks
+from balance_analysis.figures.times import (
+    Extent,
+    format_times,
+    incomplete_style,
+    period_name,
+    to_dates,
+)
+from balance_analysis.names import AssetsLike
+from balance_analysis.schema import Instant
+from balance_analysis.spans import joined
+from balance_analysis.text import count_text
+
+_GAP: Final = 0.12
+"""Between two bars, of the length of a period."""
+
+_NARROWEST: Final = 0.5
+"""Points: the edge of a bar, without which a narrow one could not be seen."""
+
+_DAY: Final = 86_400_000_000
+_WEEK_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_EPOCH_DAY: Final = 3
+"""1970-01-01 was a Thursday."""
+
+
+def plot_flows(
+    source: Source,
+    *,
+    ax: Axes | None = None,
+    freq: Frequency | None = "1D",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    assets: AssetsLike | None = None,
+    limits: pd.DataFrame | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the bars
+) -> Axes:
+    """Draw what flowed into and out of the accounts of one asset in each period, and the net.
+
+    Bars above zero are inflows, bars below it outflows; the line across each period is the net.
+    What one of the accounts gives another counts as in and as out. What came with an account's
+    first row, or its first one behind a stretch that is not known, is unknown and in no bar: the
+    legend says how many such rows there are. A period of which a part is not known has no bar, but
+    is hatched.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes of one asset, its rows in any order.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    freq
+        How long a period is, see `flows`; `None` for a single one.
+    start, end
+        The half-open interval; moments without a time zone are UTC. By default from the period of
+        the first row to the end of what is known, else of the rows. Rows before it tell what came
+        with the first row in it.
+    assets
+        The names and decimals of assets, as `read_assets` takes them; by default those in the
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
+        decimals are not known.
+    limits
+        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
+        could, dotted.
+    title
+        The title; by default one that says what is drawn, and "" for none.
+    **style
+        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list of that of
+        inflows and that of outflows.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Without any row, it says so.
+
+    Raises
+    ------
+    ValueError
+        If there is more than one asset, `assets` is malformed, or `freq` is none.
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    CheckError
+        If two rows of one account and timestamp differ in balance.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7],
+    ... })
+    >>> ax = plot_flows(table)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
+    ['inflow', 'outflow', 'net']
+    """
+    chart = axes.Chart(source, ax, start, end, assets, None, title, limits)
+    grid = chart.history.grid(freq, start=start, end=end)
+    found = sum_flows(chart.history, grid, "asset_id")
+    measure = "flows" if freq is None else f"flows per {period_name(freq)}"
+    ax = chart.label(measure)
+    if found.empty:
+        return chart.explain("no balance changes")
+    begins, ends = grid.edges[:-1], grid.edges[1:]
+    is_known = are_known(chart.history.known, begins, ends)
+    known = compress(zip(begins.tolist(), ends.tolist(), strict=True), is_known)
+    last = int(ends[-1])
+    hatches = chart.show(Extent(int(begins[0]), last, last, tuple(joined(known))))
+    drawn = _draw_bars(chart, found, style)
+    axes.format_amounts(ax, chart.unit)
+    rows = count_text(unknown := int(found["unknown"].sum()), "first row")
+    says = [f"not included: {rows} (previous balance unknown)"] * (unknown > 0)
+    return chart.finish(measure, [*drawn, *hatches], says=says)
+
+
+def _draw_bars(chart: axes.Chart, found: pd.DataFrame, style: dict[str, Any]) -> list[Artist]:
+    ax, columns = chart.ax, axes.COLUMNS // 4
+    starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
+    amounts = [chart.unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
+    places = downsample(starts, *amounts, columns=columns, starts_known=np.isnan(amounts[0]))
+    left, right = to_dates(starts[places]), to_dates(ends[places])
+    margin = (right - left) * _GAP / 2
+    within = left + margin, right - margin
+    inflow, outflow, net = (values[places] for values in amounts)
+    drawn: list[Artist] = []
+    sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
+    for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
+        bar = {"facecolor": colour, "edgecolor": "face", "linewidth": _NARROWEST, "label": label}
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **told}))
+    look: Any = {"color": ink(ax), "capstyle": "projecting", "linewidth": 1.2, "label": "net"}
+    drawn.append(ax.hlines(net, left, right, **look))
+    ax.axhline(0, color=ink(ax), linewidth=0.8)
+    # Those that matplotlib finds are a little off, even where all is zero.
+    ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
+    ax.autoscale_view(scalex=False)
+    return drawn
+
+
+def plot_activity(
+    source: Source,
+    *,
+    ax: Axes | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    title: str | None = None,
+    **style: Any,  # noqa: ANN401 - of the cells
+) -> Axes:
+    """Draw how many balance changes there were on each day, in UTC: a column for each week.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order. Rows are counted, not amounts, so it may
+        be of several assets.
+    ax
+        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+    start, end
+        The half-open interval; moments without a time zone are UTC. By default from the first row
+        to the end of what is known, else to the last row.
+    title
+        The title; by default one that says what is drawn, and "" for none.
+    **style
+        Arguments of matplotlib for the cells: `color` is that of the most changes.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes drawn into. Without any row, it says so.
+
+    Raises
+    ------
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7],
+    ... })
+    >>> ax = plot_activity(table)
+    >>> ax.collections[0].get_array().compressed().tolist()
+    [1, 1, 0]
+    """
+    chart = axes.Chart(source, ax, start, end, None, None, title)
+    interval, times = chart.interval, chart.over[0].row_times
+    times = times[(interval.start <= times) & (times < interval.before)]
+    if not len(times):
+        return chart.explain("no balance changes")
+    ax, first = chart.ax, interval.start // _DAY
+    first -= (first + _EPOCH_DAY) % 7
+    days = first + np.arange(7 * -(-((interval.before - 1) // _DAY + 1 - first) // 7))
+    begins, ends = np.clip([days * _DAY, (days + 1) * _DAY], interval.start, interval.before)
+    counts = np.bincount(times // _DAY - first, minlength=len(days))
+    weeks, is_shown = to_dates(np.append(days[::7], days[-1] + 1) * _DAY), begins < ends
+    _draw_cells(ax, weeks, np.ma.masked_where(~is_shown, counts).reshape(-1, 7).T, style)
+    missing = np.flatnonzero(is_shown & ~are_known(interval.known, begins, ends))
+    left, row = weeks[missing // 7], missing % 7
+    hatches = axes.draw_boxes(ax, left, left + 7, row, row + 1, **incomplete_style(ax))
+    format_times(ax, int(days[0]) * _DAY, int(days[-1] + 1) * _DAY)
+    ax.set_yticks(np.arange(7) + 0.5, _WEEK_DAYS)
+    ax.invert_yaxis()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    words = "Balance changes per day" if title is None else title
+    return axes.finish(ax, words, [hatches] * bool(len(missing)))
+
+
+def _draw_cells(
+    ax: Axes, columns: NDArray[np.float64], counts: NDArray[np.int64], style: dict[str, Any]
+) -> None:
+    """Draw a cell for each count, the more the farther from the paper, and a scale of colours."""
+    paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
+    empty = np.average([paper, text], axis=0, weights=(0.93, 0.07))
+    colour = style.pop("color", SKY if sum(paper) < sum(text) else BLUE)
+    look: Any = {"cmap": LinearSegmentedColormap.from_list("", [empty, colour])}
+    look |= {"norm": PowerNorm(0.5, 0, counts.max()), "edgecolor": paper, **style}
+    look = {"linewidth": min(1.5, 60 / len(columns)), **look}
+    mesh = ax.pcolormesh(columns, np.arange(8), counts, **look)
+    ax.figure.colorbar(mesh, ax=ax, pad=0.01, format=StrMethodFormatter("{x:,.0f}"))
