@@ -163,7 +163,7 @@ class Evidence:
 
     @property
     def complete(self) -> list[Span]:
-        """The stretches of which every row is there, as a node that reaches over them sent it."""
+        """The stretches of which every row is there, as a node sent it that knew all of them."""
         return between_all(self.reached, [bad.span for bad in self.set_aside])
 
     @property
@@ -173,7 +173,7 @@ class Evidence:
 
     @property
     def reached(self) -> list[Span]:
-        """The stretches that a node answered for which reaches over them."""
+        """The stretches of which answers prove that the node knew all rows."""
         return joined(answer.span for answer in self.answers if answer.reached)
 
     @property
@@ -276,7 +276,7 @@ class Evidence:
     def __or__(self, newer: Evidence) -> Evidence:
         """Return this evidence and newer one of the same accounts.
 
-        A newer answer takes the place of what it overlaps. One that didn't reach over its stretch
+        A newer answer takes the place of what it overlaps. One that isn't proven to be whole
         only fills what no answer reached.
         """
         if self.filters != newer.filters:

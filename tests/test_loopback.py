@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loopback import (
-    Fault,
     LoopbackNode,
     follow_cursors,
     histories,
@@ -276,43 +275,6 @@ class TestQuirks:
             pytest.raises(requests.ConnectionError),
         ):
             get(node)
-
-
-class TestRateLimit:
-    def test_beyond_the_burst_requests_are_refused_without_a_waiting_time(self):
-        with LoopbackNode(HISTORY, rate_limit=(0.001, 2)) as node:
-            answers = [get(node, path=LIMITS) for _ in range(3)]
-        assert [answer.status_code for answer in answers] == [200, 200, 429]
-        assert answers[-1].json()["code"] == 8
-        assert "Retry-After" not in answers[-1].headers
-
-
-class TestFaults:
-    @pytest.mark.parametrize(
-        ("fault", "error", "says"),
-        [
-            (Fault.reset(), requests.ConnectionError, "Connection reset"),
-            (Fault.truncated(), requests.exceptions.ChunkedEncodingError, "IncompleteRead"),
-            (Fault.stalled(30), requests.ConnectionError, "Read timed out"),
-            (Fault.slow_headers(30), requests.ReadTimeout, "Read timed out"),
-        ],
-    )
-    def test_an_answer_that_does_not_arrive_fails_as_the_network_s_do(self, fault, error, says):
-        with (
-            LoopbackNode(HISTORY, faults=[fault]) as node,
-            pytest.raises(error, match=says),
-        ):
-            get(node, timeout=0.5)
-
-    def test_a_reset_midway_comes_after_half_of_the_body(self):
-        with (
-            LoopbackNode(HISTORY, faults=[Fault.reset_midway()]) as node,
-            get(node, stream=True) as answer,
-        ):
-            pieces = answer.iter_content(1000)
-            assert next(pieces)
-            with pytest.raises(requests.RequestException, match="Connection reset"):
-                list(pieces)
 
 
 class TestHistories:

@@ -172,7 +172,7 @@ class NodeSource:
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), step by step, in time order.
 
-        A step's rows are complete up to its `known_end`, if its node's reach holds it.
+        A step's rows are complete up to its `known_end`, as far as `evidence` proves it.
 
         Parameters
         ----------

@@ -275,13 +275,6 @@ class Client:
         client.session, client._throttle = self.session, self._throttle  # noqa: SLF001
         return client
 
-    def paced(self, per_second: float | None) -> Client:
-        """Return a client of the same nodes that has a request rate of its own."""
-        client = copy(self)
-        client.max_requests_per_second = per_second
-        client._throttle = Throttle(per_second, sleep=self.sleep)  # noqa: SLF001 - of its own kind
-        return client
-
     def get(
         self,
         path: str,

@@ -108,7 +108,7 @@ class NodeReport(Record):
         return "\n".join(lines)
 
 
-def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> NodeReport:
+def diagnose_node(client: Client) -> NodeReport:
     """Ask a node how far it reaches, and whether its cursors and timestamps can be trusted.
 
     Sends some 20 requests, each for a range and for few rows: without a range, some nodes read
@@ -118,8 +118,6 @@ def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> N
     ----------
     client
         The node; of several, the first.
-    max_requests_per_second
-        Upper bound of the rate; the client's own holds as well.
 
     Returns
     -------
@@ -137,18 +135,14 @@ def diagnose_node(client: Client, *, max_requests_per_second: float = 10.0) -> N
     ------
     RequestError
         If the node can't be reached, or nothing at the address answers as a node does.
-    ValueError
-        If the rate is not positive.
     """
     check_client(client)
     asked_at = dt.datetime.now(dt.UTC)
-    rate = min(max_requests_per_second, client.max_requests_per_second or max_requests_per_second)
-    with client.paced(rate) as own:
-        ask = Asker(own, own.base_url, RequestStats(), _GENTLY)
-        sample = _outcome(partial(_newest, ask))
-        findings = [_examine(name, find, ask, sample) for name, find in _CHECKS.items()]
-        get = partial(own.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_GENTLY)
-        limits = _outcome(lambda: network_limits(get(), pd.Timestamp(asked_at)))
+    ask = Asker(client, client.base_url, RequestStats(), _GENTLY)
+    sample = _outcome(partial(_newest, ask))
+    findings = [_examine(name, find, ask, sample) for name, find in _CHECKS.items()]
+    get = partial(client.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_GENTLY)
+    limits = _outcome(lambda: network_limits(get(), pd.Timestamp(asked_at)))
     failures = [each for each in (limits, sample) if isinstance(each, RequestError)]
     # A node refuses with a code.
     if len(failures) > 1 and all(each.code is None or each.retryable for each in failures):
@@ -200,15 +194,15 @@ def _reachable(sample: object, limits: object) -> Outcome:
 
 def _reach(ask: Asker, sample: walk.Listing) -> Outcome:
     newest = _times(sample)[0]
-    oldest = walk.find_oldest(ask, newest + 1) or newest
+    start = walk.find_oldest(ask, newest + 1) or newest
     is_named = FIRST_MOMENT <= (ask.head or 0) < LAST_MOMENT
     end, height = (ask.head or 0, ask.height) if is_named else (newest, None)
     lag = time.time() - end / 1_000_000
-    value = {"start": iso_text(oldest), "end": iso_text(end), "height": height}
+    value = {"start": iso_text(start), "end": iso_text(end), "height": height}
     last = f"last block is {height or '?'}," if is_named else "newest row is"
     age = f"{duration_text(dt.timedelta(seconds=abs(lag)))} {'ago' if lag > 0 else 'ahead'}"
-    first, then = (moment_text(moment, "seconds") for moment in (oldest, end))
     verdict: Verdict = "ok" if abs(lag) <= _LONGEST_LAG else "warning" if lag > 0 else "note"
+    first, then = moment_text(start, "seconds"), moment_text(end, "seconds")
     text = f"The oldest row is of {first}. The {last} of {then}, {age}."
     return {**value, "lag_seconds": round(lag, 1)}, verdict, text
 

@@ -118,10 +118,12 @@ class Window:
     def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
         """Return the first `width` microseconds, in pages of `page_size`, and the rest."""
         end = min(self.end, self.start + width)
+        near = replace(self, end=end, page_size=page_size)
+        if end == self.end:
+            return near, None
         # A row or two are enough.
-        near = replace(self, end=end, page_size=page_size, beyond=width // _BEYOND)
-        far = replace(self, start=end, begins_with_row=False)
-        return near, (far if end < self.end else None)
+        near = replace(near, beyond=width // _BEYOND)
+        return near, replace(self, start=end, begins_with_row=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,10 @@ def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = Fa
     if listing.more and not len(listing.times) and not newest_first:
         # The block right before the window filled the page; so this node's start is inclusive.
         listing = _ask_checked(ask, replace(request, start=window.start), window)
+    sent = listing.sent
+    if end > window.end and len(sent) and window.end <= sent[0] == sent[-1]:
+        # One block beyond the window doesn't show that the node keeps the order.
+        return fetch(ask, filters, replace(window, beyond=0), newest_first=newest_first)
     return listing
 
 
@@ -385,7 +391,7 @@ def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
     if first < last:
         return last, listing
     if window.start < first:
-        _check_nothing_before(ask, filters, replace(window, end=first))
+        _check_nothing_before(ask, filters, replace(window, end=first, beyond=0))
     return last + 1, complete_block(ask, filters, last, window.page_size)
 
 

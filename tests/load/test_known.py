@@ -76,90 +76,6 @@ def test_without_an_end_the_interval_ends_where_the_node_does_and_nothing_is_sai
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_behind_one_address_the_one_that_lags_ends_what_is_known(workers, caplog):
-    for lag in TIMES[20::60]:
-        behind = node_of(until(lag), head=lag, block_height=5)
-        with LoopbackNode(backends=[node_of(block_height=9), behind]) as node:
-            try:
-                table = load(node, page_size=40, workers=workers)
-            except ba.IncompleteError:
-                continue
-        assert_true(table)
-        if len(known_of(table)) != 1 or known_of(table)[0] != (START, END):
-            assert known_of(table)[0][1] < END
-            assert told(table, "block_height") == 5
-            assert told(table, "block_time") == from_microseconds(lag).isoformat()
-            assert "knows blocks only up to" in caplog.text
-
-
-def test_behind_one_address_a_lagging_answer_among_good_ones_is_never_passed_off(caplog):
-    """One request of those of rows is answered by a node that lags, each in turn."""
-    lag = TIMES[100]
-    for which in range(12):
-        with node_of() as node:
-
-            def lagging(index, _, which=which, node=node):
-                is_behind = index == which
-                node.block_timestamp = (lag if is_behind else END) * 1000
-                node.replace(until(lag) if is_behind else ROWS)
-
-            node.faults = lagging
-            caplog.clear()
-            try:
-                table = load(node, page_size=100, workers=1)
-            except ba.IncompleteError:
-                continue
-        assert_true(table)
-        if len(table) < len(ROWS):
-            assert lacking(table.attrs[ATTRS_KEY])
-            assert caplog.text.count("known to be complete") == 1
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("page_size", [20, 1000])
-def test_nothing_beyond_the_last_blocks_of_all_nodes_behind_one_address_is_known(
-    page_size, workers
-):
-    """The end lies beyond them; a node that names no last block may be among them."""
-    late, behind, ahead = END + 10**10, TIMES[40], TIMES[-20]
-    for heads in ([ahead], [behind, ahead], [ahead, behind], [ahead, None], [None, ahead]):
-        backends = [
-            node_of(until(head or behind), block_timestamp=head and head * 1000) for head in heads
-        ]
-        with LoopbackNode(backends=backends) as node:
-            try:
-                table = load(node, end=late, page_size=page_size, workers=workers)
-            except ba.IncompleteError:
-                continue
-        assert_true(table)
-        assert all(end <= ahead for _, end in known_of(table))
-        assert lacking(table.attrs[ATTRS_KEY])
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_a_restart_with_fewer_rows_ends_what_is_known(workers):
-    short = 0
-    for restarts_at in range(1, 12, 2):
-        with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
-
-            def restarting(index, _, at=restarts_at, node=node):
-                if index == at:
-                    node.replace(until(MIDDLE))
-                    node.block_timestamp = TIMES[TIMES.index(MIDDLE) - 1] * 1000
-
-            node.faults = restarting
-            try:
-                table = load(node, page_size=50, workers=workers)
-            except ba.IncompleteError:
-                continue
-        assert_true(table)
-        if len(table) < len(ROWS):
-            short += 1
-            assert lacking(table.attrs[ATTRS_KEY])
-    assert short
-
-
 def test_a_node_that_lags_gives_over_to_one_that_knows_the_rest(caplog):
     with node_of(until(MIDDLE), head=MIDDLE) as behind, node_of(since(MIDDLE)) as ahead:
         table = load(behind, ahead)
@@ -217,25 +133,6 @@ def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
         table = load(deep, shallow)
     assert known_of(table) == ((MIDDLE, END),)
     assert_true(table)
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_what_is_forgotten_while_it_is_asked_for_is_not_known(workers):
-    for forgets_at in range(1, 14):
-        with node_of() as node:
-
-            def forgetting(index, _, at=forgets_at, node=node):
-                if index == at:
-                    node.replace(since(MIDDLE))
-
-            node.faults = forgetting
-            try:
-                table = load(node, page_size=100, workers=workers)
-            except ba.IncompleteError:
-                continue
-        assert_true(table)
-        if len(table) < len(ROWS):
-            assert lacking(table.attrs[ATTRS_KEY])
 
 
 @pytest.mark.parametrize(("start", "more"), [(START, 0), (QUIET, 1)])
@@ -444,12 +341,3 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
         )
     assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
-
-
-def test_an_answer_without_a_block_among_others_vouches_for_no_more_than_its_rows():
-    """Behind one address a node that lags sends no headers, and another one does."""
-    behind = until(MIDDLE)
-    for turn in (1, -1):
-        backends = [node_of(), node_of(behind, block_headers=False)][::turn]
-        with LoopbackNode(backends=backends) as node:
-            assert_true(load(node, workers=1))

@@ -507,6 +507,13 @@ def test_a_node_that_ignores_a_filter_is_incomplete(name):
         load(node, page_size=PAGE, **{argument: value})
 
 
+@pytest.mark.parametrize("page_size", [1, 2, 3])
+def test_a_node_that_ignores_the_order_is_incomplete(page_size):
+    node = LoopbackNode(HISTORY, ignores=["pagination.newestFirst"])
+    with pytest.raises(IncompleteError):
+        load(node, page_size=page_size)
+
+
 @pytest.mark.parametrize("page_size", [1, 20])
 def test_a_node_that_ignores_the_page_size_is_loaded_exactly(page_size):
     node = LoopbackNode(HISTORY, ignores=["pagination.first"])

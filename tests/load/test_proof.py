@@ -61,12 +61,16 @@ def balancers(draw):
         )
     turns = draw(st.lists(st.integers(0, 2), min_size=1, max_size=9))
     asked = dict.fromkeys(("start", "end"))
-    asked["start"], asked["end"] = draw(st.sampled_from(times)) - DAY, times[-1] + DAY
+    asked["start"] = draw(st.sampled_from(times)) + draw(st.sampled_from([-DAY, -1, 0, 1]))
+    asked["end"] = times[-1] + DAY
     name = draw(st.sampled_from(WHAT))
     if rows and name != "nothing":
         values = {getattr(row, name.removesuffix("s")) for row in rows} - {""}
         value = draw(st.sampled_from(sorted(values))) if values else "network"
         asked |= {name: value if name == "asset_id" else [value]} if values else {}
+    if name == "party_ids" and draw(st.booleans()):
+        # More than fit into one request.
+        asked[name] = [*(f"{n:064x}" for n in range(60)), *sorted({x.party_id for x in rows})]
     return rows, asked, LoopbackNode(backends=nodes, turns=turns)
 
 

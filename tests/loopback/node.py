@@ -113,8 +113,6 @@ class LoopbackNode:
         The truth, ascending in the server's order.
     requests
         Every `Request` so far.
-    most_at_once
-        The most requests that were under way together.
     """
 
     def __init__(
@@ -177,8 +175,6 @@ class LoopbackNode:
         self.html = html
         self.faults = faults
         self.requests: list[Request] = []
-        self.most_at_once = 0
-        self._under_way = 0
         self._port = port
         self._meter = None if rate_limit is None else Meter(RateLimit(*rate_limit))
         self._lock = threading.Lock()
@@ -246,14 +242,12 @@ class LoopbackNode:
             return Answer(refusal.status, body, {"Content-Type": ERROR_TYPE}), fault
 
     def record(self, path: str, headers: Mapping[str, str], client_port: int) -> Request:
-        """Note a request and count it as under way."""
+        """Note a request."""
         parts = urlsplit(path)
         params: dict[str, list[str]] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             params.setdefault(name, []).append(value)
         with self._lock:
-            self._under_way += 1
-            self.most_at_once = max(self.most_at_once, self._under_way)
             request = Request(
                 index=len(self.requests),
                 path=parts.path,
@@ -265,11 +259,6 @@ class LoopbackNode:
             )
             self.requests.append(request)
         return request
-
-    def forget(self) -> None:
-        """Count a request as done."""
-        with self._lock:
-            self._under_way -= 1
 
     def _next_fault(self, request: Request) -> Fault | None:
         faults = self.faults

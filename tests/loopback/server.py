@@ -147,14 +147,11 @@ class Handler(BaseHTTPRequestHandler):
         node = self.server.node
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = node.record(self.path, headers, self.client_address[1])
-        try:
-            if node.latency and self.server.stopping.wait(node.latency):
-                self.close_connection = True
-                return
-            answer, fault = node.respond(request)
-            self._send(answer, fault, compress="gzip" in headers.get("accept-encoding", ""))
-        finally:
-            node.forget()
+        if node.latency and self.server.stopping.wait(node.latency):
+            self.close_connection = True
+            return
+        answer, fault = node.respond(request)
+        self._send(answer, fault, compress="gzip" in headers.get("accept-encoding", ""))
 
     def _head(self, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
         reason = http.client.responses.get(status, "Unknown")

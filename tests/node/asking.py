@@ -26,7 +26,6 @@ def asking(node: LoopbackNode) -> Ask:
     def ask(question: PageRequest) -> DecodedPage:
         request = node.record(f"{CHANGES}?{urlencode(question.parameters())}", {}, 0)
         answer, _ = node.respond(request)
-        node.forget()
         if answer.status != 200:
             raise refusal(answer.status, answer.body)
         return decode_page(answer.body)
@@ -53,7 +52,6 @@ class InProcess(BaseAdapter):
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
         answer, _fault = self._node.respond(self._node.record(request.path_url, headers, 0))
-        self._node.forget()
         response = requests.Response()
         response.status_code = answer.status
         response.url = request.url

@@ -5,13 +5,11 @@ import dataclasses
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from balance_analysis import IncompleteError, RequestError
 from balance_analysis.filters import Filters
 from balance_analysis.node.decode import decode_page
-from balance_analysis.node.walk import LARGEST_PAGE, _page_sizes, complete_block
+from balance_analysis.node.walk import complete_block
 from tests.loopback import LoopbackNode, Row
 from tests.node.answers import page_of
 from tests.node.asking import asking, refusal
@@ -41,28 +39,6 @@ def page(rows, *, more, cursor=""):
     )
 
 
-@given(st.integers(1, 60), st.integers(1, 30), st.booleans(), st.integers(0, 20))
-def test_a_block_is_completed_whole_or_named(size, largest, lossy, before):
-    rows = block(size)
-    others = [*block(before, time=T - 1), *block(3, time=T + 1)]
-    node = LoopbackNode([*rows, *others], max_page_size=largest, lossy_cursors=lossy)
-    try:
-        found = completed(asking(node), largest)
-    except IncompleteError as error:
-        message = str(error)
-    else:
-        assert found == lines_of_rows(rows)
-        return
-    assert "2023-04-01T00:00Z (1680307200000000000 ns)" in message
-    assert size + before > largest
-
-
-def test_a_larger_page_completes_a_block_where_there_is_no_maximum():
-    node = LoopbackNode(block(40), release="v0.71")
-    assert completed(asking(node), 7) == lines_of_rows(block(40))
-    assert [request.get("pagination.first") for request in node.requests] == ["5000"]
-
-
 def test_a_larger_page_that_takes_too_long_is_not_needed():
     answer = asking(LoopbackNode(block(12, types=TYPES[:1])))
 
@@ -72,33 +48,6 @@ def test_a_larger_page_that_takes_too_long_is_not_needed():
         return answer(question)
 
     assert completed(ask, 8) == lines_of_rows(block(12, types=TYPES[:1]))
-
-
-@pytest.mark.parametrize(
-    ("accepted", "sizes"),
-    [
-        (1, [5000, 2500, 1250, 625, 312, 156, 78, 39, 19, 9, 4, 2]),
-        (2000, [5000, 2500]),
-        (4999, [5000]),
-        (5000, [1_000_000, 500_000, 250_000, 125_000, 62_500, 31_250, 15_625, 7812]),
-        (600_000, [1_000_000]),
-        (LARGEST_PAGE, []),
-    ],
-)
-def test_larger_pages_are_tried_largest_first(accepted, sizes):
-    assert list(_page_sizes(accepted)) == sizes
-
-
-def test_a_block_of_less_than_two_pages_is_completed_from_both_ends():
-    node = LoopbackNode(block(15, types=TYPES[:1]), max_page_size=8)
-    assert completed(asking(node), 8) == lines_of_rows(block(15, types=TYPES[:1]))
-
-
-def test_the_callers_own_lists_are_halved():
-    rows = block(50, types=TYPES[:1])
-    filters = Filters(party_ids=tuple(row.party_id for row in rows))
-    node = LoopbackNode(rows, max_page_size=8)
-    assert completed(asking(node), 8, filters) == lines_of_rows(rows)
 
 
 @pytest.mark.parametrize("unlisted", [0, 3])
@@ -157,19 +106,3 @@ def test_a_server_that_orders_a_block_alike_from_both_ends_does_not_pass_for_who
 
     with pytest.raises(IncompleteError):
         completed(ask, 5)
-
-
-@pytest.mark.parametrize("lossy", [False, True])
-def test_a_block_above_two_pages_is_not_completed_by_cursors(lossy):
-    node = LoopbackNode(block(17, types=TYPES[:1]), max_page_size=8, lossy_cursors=lossy)
-    with pytest.raises(IncompleteError, match="name the account types"):
-        completed(asking(node), 8)
-    assert not any(request.get("pagination.after") for request in node.requests)
-
-
-def test_the_types_asked_for_may_be_refused_when_they_are_the_callers():
-    def ask(question):
-        raise refusal(400, b"unknown type" if question.filters.account_types else b"no")
-
-    with pytest.raises(RequestError):
-        completed(ask, 5, Filters(account_types=("ACCOUNT_TYPE_GENERAL",)))

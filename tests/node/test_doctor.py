@@ -40,7 +40,7 @@ def diagnose(rows=ROWS, **options):
 
 def ask(node, **options):
     with ba.Client(node.url, **options) as client:
-        return ba.diagnose_node(client, max_requests_per_second=10_000)
+        return ba.diagnose_node(client)
 
 
 def check(report, node):
@@ -193,7 +193,7 @@ def test_an_empty_node_gets_an_honest_report(release):
 def test_a_refusal_as_too_many_slows_down_and_is_told():
     node = LoopbackNode(ROWS, faults=[None, Fault.rate_limited(1)])
     with sleeping(time.sleep), node, ba.Client(node.url) as client:
-        report = ba.diagnose_node(client, max_requests_per_second=20)
+        report = ba.diagnose_node(client)
     check(report, node)
     assert report["cursors"].verdict == "warning"
 
@@ -256,7 +256,7 @@ def test_what_is_no_node_raises(fault):
 
 def test_the_package_s_own_service_is_trusted():
     with demo.serve_sample() as url, ba.Client(url) as client:
-        report = ba.diagnose_node(client, max_requests_per_second=10_000)
+        report = ba.diagnose_node(client)
     verdicts = {finding.name: finding.verdict for finding in report.findings}
     assert verdicts == {
         "reachable": "ok",
@@ -266,31 +266,6 @@ def test_the_package_s_own_service_is_trusted():
     }
     assert report["cursors"].value["cuts"] > 0
     assert report.requests <= MOST_REQUESTS
-
-
-@pytest.mark.parametrize(("own", "asked"), [(None, 100), (100, 1000)])
-def test_the_rate_is_at_most_that_asked_for_and_the_client_s(own, asked):
-    with (
-        sleeping(time.sleep),
-        LoopbackNode(ROWS[:1]) as node,
-        ba.Client(node.url, max_requests_per_second=own) as client,
-    ):
-        began = time.monotonic()
-        ba.diagnose_node(client, max_requests_per_second=asked)
-        assert time.monotonic() - began >= (len(node.requests) - 1) / 100
-
-
-def test_the_caller_s_client_is_left_as_it_was():
-    node = LoopbackNode(ROWS, faults=[None, Fault.rate_limited(0)])
-    with node, ba.Client(node.url, timeout=20) as client:
-        ba.diagnose_node(client, max_requests_per_second=10_000)
-        assert (client.timeout, client.max_requests_per_second) == (20, None)
-        assert ba.load_network_limits(client).source == node.url
-
-
-def test_a_rate_that_is_not_positive_is_a_caller_s_slip():
-    with ba.Client("http://127.0.0.1:1") as client, pytest.raises(ValueError, match="per_second"):
-        ba.diagnose_node(client, max_requests_per_second=0)
 
 
 def report_of(*findings):

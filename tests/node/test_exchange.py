@@ -154,7 +154,7 @@ def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(capl
 
 def test_a_client_that_is_pickled_or_shared_keeps_the_user():
     with LoopbackNode(ROWS) as node, ba.Client(with_user(node.url)) as client:
-        for copy in (pickle.loads(pickle.dumps(client)), client.paced(2.0)):
+        for copy in (pickle.loads(pickle.dumps(client)), client.only(client.base_url)):
             with copy:
                 copy.get(NETWORK_LIMITS, [], len)
     assert [request.headers["authorization"] for request in node.requests] == [ME, ME]

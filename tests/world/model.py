@@ -89,6 +89,14 @@ def only(rows, filters):
     return {place: balance for place, balance in rows.items() if place[1] in is_wanted}
 
 
+def covers(one, other):
+    """Whether who asks for some accounts asks for others too."""
+    parties = {*one.get("party_ids", ())}
+    return one.get("asset_id") in {None, other.get("asset_id")} and (
+        not parties or parties >= {*other.get("party_ids", ("none",))}
+    )
+
+
 def holds(spans, moment):
     return any(start <= moment < end for start, end in spans)
 
@@ -204,14 +212,19 @@ class Node:
         return View({}, claims, balances(sound), lambda _: {self.name}, is_asked=True)
 
     def _note(self, page, request):
-        """Remember what is answered to a request for all rows of a stretch, oldest first."""
+        """Remember what is answered to a request for rows, unless for the oldest one alone."""
         asked = {name: request.get(f"pagination.{name}") for name in ("first", "newestFirst")}
-        if asked["first"] in {None, "1"} or asked["newestFirst"] != "false":
+        is_newest = asked["newestFirst"] == "true"
+        if asked["first"] is None or (asked["first"] == "1" and not is_newest):
             return
         start, end = (int(request.get(f"dateRange.{x}Timestamp")) // 1000 for x in ("start", "end"))
         if page["balances"]["pageInfo"]["hasNextPage"]:
             times = [edge["node"]["timestamp"] for edge in page["balances"]["edges"]]
-            end = max((int(time) // 1000 for time in times if time.isdecimal()), default=start)
+            found = [int(time) // 1000 for time in times if time.isdecimal()]
+            if is_newest:
+                start = min(found, default=end - 1) + 1
+            else:
+                end = max(found, default=start)
         asset, parties = request.get("filter.assetId"), request.params.get("filter.partyIds")
         filters = {"asset_id": asset} if asset else {}
         filters |= {"party_ids": tuple(parties)} if parties else {}
@@ -299,9 +312,9 @@ def untrue(rows, complete, answers, filters, true):
         if not holds(complete, moment) or found == at(true, moment):
             continue
         said = [
-            at(each.rows, moment)
+            at(only(each.rows, filters), moment)
             for each in answers
-            if each.filters == filters and holds(both([each.span], each.claims), moment)
+            if covers(each.filters, filters) and holds(both([each.span], each.claims), moment)
         ]
         if found not in said:
             asked = sorted(sources(answers, moment))

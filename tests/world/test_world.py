@@ -127,7 +127,17 @@ class World(RuleBasedStateMachine):
 
     @rule(asked=addresses, filters=filters, since=tenths, until=tenths)
     def load(self, asked, filters, since, until):
-        nodes, urls = self._addresses(asked)
+        self._load(*self._addresses(asked), filters, since, until)
+
+    @rule(
+        turns=st.lists(numbers, min_size=1, max_size=7), filters=filters, since=tenths, until=tenths
+    )
+    def load_of_nodes_behind_one_address(self, turns, filters, since, until):
+        servers = [node.server for node in self.nodes]
+        with LoopbackNode(backends=servers, turns=turns) as balancer:
+            self._load(self.nodes, [balancer.url], filters, since, until)
+
+    def _load(self, nodes, urls, filters, since, until):
         start, end = self._bounds(since, until)
         # The chain moves while a block is begun: a load that ends there needn't know that it rests.
         end = min([end, *(node.head for node in nodes if node.begun)])
