@@ -23,8 +23,16 @@ __version__ = "0.1.0"
 _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-def __getattr__(name: str) -> object:
-    value = _import(name)
+def _register() -> None:
+    """Give frames `.balances`, which needs pandas: once that is imported."""
     if "pandas" in sys.modules:
         importlib.import_module("balance_analysis.frame")
+
+
+def __getattr__(name: str) -> object:
+    value = _import(name)
+    _register()
     return value
+
+
+_register()

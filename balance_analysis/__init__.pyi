@@ -1,11 +1,14 @@
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
-from .analysis.comparison import compare
-from .analysis.conservation import ConservationReport, check_conservation, reconcile
-from .analysis.flows import deltas, flows
-from .analysis.holders import holders
-from .analysis.statistics import drawdown, ohlc, time_weighted_average
-from .analysis.summary import summarize_accounts, summarize_parties
+from .analysis.flows import deltas, flows, reconcile
+from .analysis.holders import compare, holders
+from .analysis.periods import (
+    drawdown,
+    ohlc,
+    summarize_accounts,
+    summarize_parties,
+    time_weighted_average,
+)
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
 from .archive.inspection import ArchiveDigest, ArchiveStatus, CitedRow, Explanation
@@ -76,7 +79,6 @@ __all__ = [
     "CheckError",
     "CitedRow",
     "Client",
-    "ConservationReport",
     "DecodeError",
     "Difference",
     "Explanation",
@@ -96,7 +98,6 @@ __all__ = [
     "account_labels",
     "balance_at",
     "balance_series",
-    "check_conservation",
     "check_table",
     "compare",
     "confirm",

@@ -85,6 +85,8 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
     twice = [name for name in COLUMNS if isinstance(table[name], pd.DataFrame)]
     if twice:
         raise ValueError(f"a table has each column once, but {', '.join(twice)} more than once")
+    if table.empty:  # whose columns may be of any type
+        return ARROW_SCHEMA.empty_table()
     columns = [
         *(_to_ids(table[name]) for name in ACCOUNT_KEY),
         _to_moments(table["timestamp"]),

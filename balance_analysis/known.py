@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from balance_analysis.errors import logger
 from balance_analysis.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
 from balance_analysis.filters import Filters
+from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, between, clipped, joined, overlap
 from balance_analysis.text import iso_text, spans_text
@@ -391,8 +392,7 @@ def _words_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:
     table.attrs = {}
     times = table["timestamp"].to_numpy("M8[us]").view(np.int64)
     codes = [table[name].array.codes for name in ACCOUNT_KEY]
-    is_head = np.ones(len(times), bool)
-    is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
+    is_head = are_heads(codes)
     is_first = is_head.copy()
     is_first[1:] |= times[1:] != times[:-1]
     heads = np.flatnonzero(is_head[is_first])

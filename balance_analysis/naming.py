@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.errors import check_frame
 from balance_analysis.names import AssetsLike, Labels, LabelsLike, Names, names_of, note_names
-from balance_analysis.rows import account_numbers
+from balance_analysis.rows import account_numbers, are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, NO_MARKET
 from balance_analysis.text import told_apart, type_label
 
@@ -140,11 +140,7 @@ def _labels_of(accounts: pd.DataFrame, labels: Labels) -> pd.Categorical:
     if not ids:
         raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
     # Rows of one account mostly stand together: only the first of each run is looked at.
-    is_first = np.ones(len(accounts), bool)
-    is_first[1:] = False
-    for column in ids.values():
-        is_first[1:] |= column.codes[1:] != column.codes[:-1]
-    runs = np.flatnonzero(is_first)
+    runs = np.flatnonzero(are_heads([column.codes for column in ids.values()]))
     codes = [column.codes[runs].astype(np.int64) + 1 for column in ids.values()]
     numbers = account_numbers(codes, [len(column.categories) + 1 for column in ids.values()])
     places, distinct = pd.factorize(numbers)

@@ -173,12 +173,16 @@ def account_heads(rows: pa.Table) -> NDArray[np.int64]:
 
     Ids have one dictionary in all chunks.
     """
-    is_head = np.zeros(rows.num_rows, bool)
-    is_head[:1] = True
-    for name in ACCOUNT_KEY if rows.num_rows else ():
-        codes = np.concatenate([chunk.indices.to_numpy() for chunk in rows[name].chunks])
-        is_head[1:] |= codes[1:] != codes[:-1]
-    return np.flatnonzero(is_head)
+    chunks = [rows[name].chunks for name in ACCOUNT_KEY if rows.num_rows]
+    codes = [np.concatenate([chunk.indices.to_numpy() for chunk in each]) for each in chunks]
+    return np.flatnonzero(are_heads(codes)) if codes else np.empty(0, np.int64)
+
+
+def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
+    """Return which rows differ from the row before in one of some columns."""
+    is_head = np.ones(len(codes[0]), bool)
+    is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
+    return is_head
 
 
 def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]]:

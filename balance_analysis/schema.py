@@ -135,7 +135,11 @@ def to_bounds(
 
 
 def to_microseconds(
-    instant: Instant, *, zone: dt.tzinfo = dt.UTC, now: dt.datetime | None = None
+    instant: Instant,
+    *,
+    zone: dt.tzinfo = dt.UTC,
+    now: dt.datetime | None = None,
+    down: bool = False,
 ) -> int:
     """Return a moment as microseconds since 1970-01-01 UTC.
 
@@ -150,6 +154,8 @@ def to_microseconds(
         that they skip is as if they had not been put forward.
     now
         What text is counted back from; by default this moment.
+    down
+        Whether a part of a microsecond is rounded down, as for what is held at a moment.
 
     Raises
     ------
@@ -169,7 +175,7 @@ def to_microseconds(
     else:
         raise TypeError(f"a moment is a datetime, a date or text, not {instant!r}")
     aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    return (aware - EPOCH) // dt.timedelta(microseconds=1) + is_between
+    return (aware - EPOCH) // dt.timedelta(microseconds=1) + (is_between and not down)
 
 
 def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import doctest
-import json
 import re
 import warnings
 from dataclasses import replace
@@ -208,18 +207,6 @@ def test_the_doctors_report_shows_each_finding_escaped():
     read = Reading(report._repr_html_())
     assert read.titles == ["http://x/<i>, 2023-04-01T00:00Z, 7 requests"]
     assert read.rows[1:] == [["note", "page size", "all <b>well</b>"]]
-
-
-def test_a_conservation_report_tells_what_it_tells_as_text(exported):
-    _, archive = exported
-    report = ba.check_conservation(archive.read())
-    read = Reading(report._repr_html_())
-    title, *lines = str(report).splitlines()
-    assert read.titles == [title]
-    assert lines
-    assert [": ".join(row) for row in read.rows[1:]] == lines
-    found = json.loads(report.to_json())
-    assert [f"{asset}: {told}" for asset, told in found["moves"].items()] == lines
 
 
 @pytest.mark.parametrize("is_notebook", [True, False])

@@ -6,7 +6,8 @@ A balance is a right-open step: it holds from its row's timestamp until the acco
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final, Literal
 
 import numpy as np
@@ -15,16 +16,17 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import at_moments, door
+from balance_analysis.analysis.door import Options, at_moments, door, grid_of, is_by_party
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
     Zone,
     check_cells,
+    grid_at,
     to_instants,
     to_times,
 )
-from balance_analysis.analysis.history import History, Source, open_history
+from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -162,7 +164,25 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
             return
 
 
-@door(each_holder)
+def _each_series(
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
+) -> Iterator[pd.DataFrame]:
+    """Yield series; in the wide layout at every change all of them have all of its moments."""
+    if options["layout"] == "wide" and options["freq"] is None and is_by_party(options):
+        grid = grid_of(slices, options)
+        parts = [*slices.map(partial(_moments, grid, options["start"]), grid)]
+        points = distinct(np.concatenate([times for _, times in parts]))
+        check_cells(sum(accounts for accounts, _ in parts), len(points))
+        options = {**options, "freq": grid_at(points, grid.zone)}
+    yield from each_holder(slices, function, options)
+
+
+def _moments(grid: Grid, start: Instant | None, history: History) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of accounts, and the moments of a series at every change."""
+    return len(history.accounts), _change_points(history.steps, grid, start)
+
+
+@door(_each_series)
 def balance_series(
     source: Source,
     *,

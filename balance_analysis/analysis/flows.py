@@ -1,17 +1,27 @@
-"""What changed: the delta of each row, and what flowed in and out in each period."""
+"""What changed: the delta of each row, what flowed in each period, and what others say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
-from balance_analysis.analysis.door import added_up, door, each_account
+from balance_analysis.analysis.checks import microseconds, sort_rows
+from balance_analysis.analysis.door import (
+    Options,
+    door,
+    each_account,
+    grid_of,
+    is_by_party,
+)
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -20,10 +30,14 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import History, Source, open_history
+from balance_analysis.analysis.history import (
+    AccountSlices,
+    History,
+    Source,
+    are_known,
+    open_history,
+)
 from balance_analysis.analysis.steps import (
-    ALWAYS,
-    NEVER,
     Columns,
     Steps,
     check_fits,
@@ -34,16 +48,14 @@ from balance_analysis.analysis.steps import (
     step_deltas,
     take_ids,
 )
-from balance_analysis.analysis.sums import Groups, make_groups, pairs_of
+from balance_analysis.analysis.sums import Groups, add_up, join_ids, make_groups, runs_of
 from balance_analysis.analysis.units import Units, in_units
-from balance_analysis.schema import ACCOUNT_KEY, Instant
+from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
-_BLOCK: Final = "what flowed in one block"
 COUNTS: Final = ("changes", "active", "unknown")
-_TOGETHER: Final = {"first_seen": (np.minimum, NEVER), "last_seen": (np.maximum, ALWAYS)}
-"""How others than sums are put together, and from what on."""
 
 Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unknown"]
 
@@ -114,7 +126,19 @@ def row_deltas(history: History) -> pd.DataFrame:
     return history.rows.assign(delta=delta)
 
 
-@door(added_up)
+def _added_up(
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
+) -> Iterator[pd.DataFrame]:
+    """Yield `flows` of an archive: what the slices have of a group adds up."""
+    if is_by_party(options) and options["layout"] == "long":
+        yield from each_account(slices, function, options)
+        return
+    grid, by, internal = grid_of(slices, options), options["by"], options["internal"]
+    parts = [*slices.map(partial(flows_of, grid, by, internal), grid)]
+    yield _result(slices.outline, grid, join_flows(parts), **options)
+
+
+@door(_added_up)
 def flows(
     source: Source,
     *,
@@ -215,19 +239,34 @@ def flows(
     2023-04-02 00:00:00+00:00     0
     2023-04-03 00:00:00+00:00    -6
     """
-    check_layout(layout)
-    values = [*AMOUNTS, *[INTERNAL] * internal, *COUNTS]
-    if value not in values:
-        raise ValueError(f"value must be one of {values}, not {value!r}")
     history = open_history(source)
     grid = history.grid(freq, start=start, end=end, tz=tz)
+    found = flows_of(grid, by, internal, history)
+    return _result(history, grid, found, layout=layout, value=value, units=units)
+
+
+def _result(
+    history: History,
+    grid: Grid,
+    found: GroupFlows,
+    *,
+    layout: Layout,
+    value: Flow,
+    units: Units | None,
+    **_: object,
+) -> pd.DataFrame:
+    """Return flows in the layout and the unit that are asked for."""
+    check_layout(layout)
+    values = [*AMOUNTS, *[INTERNAL] * (found.blocks is not None), *COUNTS]
+    if value not in values:
+        raise ValueError(f"value must be one of {values}, not {value!r}")
     if layout == "long":
-        found = sum_flows(history, grid, by, internal=internal)
-        return in_units(found, units, history.attrs)
-    ids = make_groups(history, by).ids
+        return in_units(found.frame(history, grid), units, history.attrs)
     index = to_times(grid.edges[:-1], grid.zone).rename("start")
-    cells = sum_flows(history, grid, by, full=True, internal=internal)[value].array
-    return in_units(wide_frame(cells, index, ids), units, history.attrs)
+    cells = found.frame(history, grid, full=True)[value].array
+    # Counts are no amounts, whatever the unit.
+    units = None if value in COUNTS else units
+    return in_units(wide_frame(cells, index, found.ids), units, history.attrs)
 
 
 def sum_flows(
@@ -238,113 +277,162 @@ def sum_flows(
     full: bool = False,
     internal: bool = False,
 ) -> pd.DataFrame:
-    """Return `flows` of a history over a grid, in the long layout.
+    """Return `flows` of a history over a grid, in the long layout: see `GroupFlows.frame`."""
+    return flows_of(grid, by, internal, history).frame(history, grid, full=full)
 
-    If it is `full`, there is a row for each group and period: where the table has no row, amounts
-    and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all that happened
-    is unknown, amounts are NA.
+
+@dataclass(frozen=True)
+class GroupFlows:
+    """The flows of groups of accounts.
+
+    Attributes
+    ----------
+    ids
+        The ids of each group.
+    doubts
+        Of each group, whether it has an account that lost or gained rows, and for each bad row that
+        was set aside whether it has its account.
+    groups, periods
+        The group and the period of each cell, ascending; there is one where a group has a row.
+    found
+        The columns of the cells: see `flow_runs`.
+    blocks
+        The words of what the accounts of a group gained together, and when: `groups`, `times`,
+        `words`. `None` where internal flows are not asked for.
     """
+
+    ids: pd.DataFrame
+    doubts: NDArray[np.bool_]
+    groups: NDArray[np.int64]
+    periods: NDArray[np.int64]
+    found: Columns
+    blocks: Columns | None
+
+    def name(self, cell: int) -> str:
+        """Return how a cell is called in a message."""
+        return f"a flow of {name_of(self.ids, int(self.groups[cell]))}"
+
+    def columns(self, grid: Grid) -> Columns:
+        """Return the columns of the cells, in which internal flows stand apart."""
+        if self.blocks is None:
+            return self.found
+        gained = np.where((self.blocks["words"][:, 1] >= 0)[:, None], self.blocks["words"], 0)
+        periods = count_before(grid.edges - 1, self.blocks["times"]) - 1
+        order, starts = runs_of(self.blocks["groups"], periods)
+        # It is at most what the accounts gained one by one, which fits.
+        sums, _ = int128.sum_words(int128.take(gained, order), starts)
+        cells = self.groups * len(grid) + self.periods
+        first = order[starts]
+        there = np.searchsorted(cells, self.blocks["groups"][first] * len(grid) + periods[first])
+        inflow = spread(sums, there, len(cells))
+        internal, _ = int128.subtract(self.found["inflow"], inflow)
+        outflow, _ = int128.subtract(self.found["outflow"], internal)
+        return {**self.found, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
+
+    def known(
+        self, history: History, grid: Grid, groups: NDArray[np.int64], periods: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Return whether every change of groups is known in periods, cell by cell."""
+        begins, stops = grid.edges[:-1], grid.edges[1:]
+        is_known = are_known(history.known, begins, stops) & (begins >= history.start)
+        is_told: NDArray[np.bool_] = is_known[periods] & ~self.doubts[groups, 0]
+        for place, bad in enumerate(history.set_aside, 1):
+            is_hit = (begins < bad.span[1]) & (stops > bad.span[0])
+            is_told &= ~(self.doubts[groups, place] & is_hit[periods])
+        return is_told
+
+    def frame(self, history: History, grid: Grid, *, full: bool = False) -> pd.DataFrame:
+        """Return `flows` in the long layout.
+
+        If it is `full`, there is a row for each group and period: where the table has no row,
+        amounts and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all
+        that happened is unknown, amounts are NA.
+        """
+        found, groups, periods = self.columns(grid), self.groups, self.periods
+        counts: dict[str, Any] = {what: found[what] for what in COUNTS}
+        if full:
+            cells = groups * len(grid) + periods
+            check_cells(len(self.ids), len(grid))
+            groups, periods = np.divmod(np.arange(len(self.ids) * len(grid)), max(len(grid), 1))
+            found = {what: spread(column, cells, len(groups)) for what, column in found.items()}
+        told = self.known(history, grid, groups, periods)
+        if full:
+            lacks = ~told
+            lacks[cells] = False
+            counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
+            told &= (found["unknown"] == 0) | (found["changes"] != 0)
+        names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
+        amounts: dict[str, Any] = {x: int128.to_balances(found[x], told) for x in names}
+        columns = {**take_ids(self.ids, groups), **grid.bounds(periods), **amounts, **counts}
+        return pd.DataFrame(columns, copy=False)
+
+
+def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: History) -> GroupFlows:
+    """Return the flows of groups of a history's accounts in the periods of a grid."""
     groups, (steps, _) = make_groups(history, by), history.over(grid)
-    cells, found = group_flows(steps, groups, grid, internal=internal)
-    group, period = np.divmod(cells, max(len(grid), 1))
-    counts: dict[str, Any] = {what: found[what] for what in COUNTS}
-    if full:
-        check_cells(len(groups), len(grid))
-        group, period = np.divmod(np.arange(len(groups) * len(grid)), max(len(grid), 1))
-        found = {what: spread(column, cells, len(group)) for what, column in found.items()}
-    told = history.knows(groups.numbers, group, period, grid.edges)
-    if full:
-        lacks = ~told
-        lacks[cells] = False
-        counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
-        told &= (found["unknown"] == 0) | (found["changes"] != 0)
-    names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
-    amounts: dict[str, Any] = {x: int128.to_balances(found[x], told) for x in names}
-    columns = {**take_ids(groups.ids, group), **grid.bounds(period), **amounts, **counts}
-    return pd.DataFrame(columns, copy=False)
+    lost = np.zeros(len(steps), bool) if history.is_changed is None else history.is_changed
+    doubts = [lost, *(history.is_of(bad) for bad in history.set_aside)]
+    has = [np.bincount(groups.numbers, each, len(groups)) > 0 for each in doubts]
+    found = join(map_blocks(lambda first, x: _numbered(flow_runs(x, grid.edges), first), steps))
+    owners, periods = groups.numbers[found.pop("number")], found.pop("period")
+    blocks = _blocks(steps, groups, grid) if internal else None
+    own = GroupFlows(groups.ids, np.stack(has, 1), owners, periods, found, blocks)
+    return _together(own)
 
 
-def group_flows(
-    steps: Steps, groups: Groups, grid: Grid, *, internal: bool
-) -> tuple[NDArray[np.int64], Columns]:
-    """Return the cells of a group and a period that have a row, ascending, and their `flow_runs`.
-
-    What is `internal` is told apart, if that is wanted: see `flows`.
-    """
-    found = account_flows(steps, grid)
-    cells = groups.numbers[found.pop("number")] * len(grid) + found.pop("period")
-
-    def name(cell: int) -> str:
-        return f"a flow of {name_of(groups.ids, int(cells[cell]) // len(grid))}"
-
-    if np.any(cells[1:] <= cells[:-1]):
-        cells, places = _used_cells(cells, len(groups) * len(grid))
-        count = len(cells)
-        found = {what: _add_up(what, found[what], places, count, name) for what in found}
-    if internal:
-        inflow = _from_others(steps, groups, grid, cells)
-        found[INTERNAL] = int128.subtract(found["inflow"], inflow)[0]
-        found["outflow"] = int128.subtract(found["outflow"], found[INTERNAL])[0]
-        found["inflow"] = inflow
-    return cells, found
+def _numbered(runs: Columns, first: int) -> Columns:
+    """Return the runs of a block whose first account has a number."""
+    runs["number"] += first
+    return runs
 
 
-def _from_others(
-    steps: Steps, groups: Groups, grid: Grid, cells: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return what each cell's group gained in blocks in which its accounts together gained."""
-    deltas, periods = step_deltas(steps), count_before(grid.edges - 1, steps.times) - 1
-    is_inside = steps.is_row & (periods >= 0) & (periods < len(grid))
-    rows = np.flatnonzero(is_inside & ~int128.is_zero(deltas))
-    owners, times = groups.numbers[steps.numbers[rows]], steps.times[rows]
-    keys = pairs_of(owners, times).keys(owners, times)
-    blocks, places = np.unique(keys, return_inverse=True)
-    net = _add_up("", int128.take(deltas, rows), places, len(blocks), lambda _: _BLOCK)
-    cell_of = np.empty(len(blocks), np.int64)
-    cell_of[places] = np.searchsorted(cells, owners * len(grid) + periods[rows])
-    gained = np.where((net[:, 1] >= 0)[:, None], net, 0)
-    # It is at most what the accounts gained one by one, which fits.
-    return int128.sum_words(gained, cell_of, len(cells))[0]
+def _blocks(steps: Steps, groups: Groups, grid: Grid) -> Columns:
+    """Return the changes of a history's accounts in the interval of a grid, as those of groups."""
+    deltas = step_deltas(steps)
+    is_inside = steps.is_row & ~int128.is_zero(deltas)
+    if len(grid):
+        is_inside &= (steps.times >= grid.edges[0]) & (steps.times < grid.edges[-1])
+    rows = np.flatnonzero(is_inside & (len(grid) > 0))
+    owners = groups.numbers[steps.numbers[rows]]
+    return {"groups": owners, "times": steps.times[rows], "words": int128.take(deltas, rows)}
 
 
-def _add_up(
-    what: str,
-    column: NDArray[np.int64],
-    places: NDArray[np.int64],
-    count: int,
-    name: Callable[[int], str],
-) -> NDArray[np.int64]:
-    """Return what belongs to the same place together; `name` tells what it is, by the place."""
-    if column.ndim > 1:
-        sums, too_large = int128.sum_words(column, places, count)
-        check_fits(too_large, name)
-        return sums
-    together, first = _TOGETHER.get(what, (np.add, 0))
-    found = np.full(count, first)
-    together.at(found, places, column)
-    return found
+def _together(parts: GroupFlows) -> GroupFlows:
+    """Return flows of which those of one group and period are one, and those of one block."""
+    if np.any(np.diff(parts.groups * (int(parts.periods.max(initial=0)) + 1) + parts.periods) <= 0):
+        order, starts = runs_of(parts.groups, parts.periods)
+        first = order[starts]
+        cells = replace(parts, groups=parts.groups[first], periods=parts.periods[first])
+        parts = replace(cells, found=add_up(parts.found, order, starts, cells.name))
+    if parts.blocks is None:
+        return parts
+    order, starts = runs_of(parts.blocks["groups"], parts.blocks["times"])
+    first = order[starts]
+    net = {"words": parts.blocks["words"]}
+    added = add_up(net, order, starts, lambda _: "what flowed in one block")
+    blocks = {"groups": parts.blocks["groups"][first], "times": parts.blocks["times"][first]}
+    return replace(parts, blocks={**blocks, **added})
 
 
-def _used_cells(
-    cells: NDArray[np.int64], count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct ones of so many cells, ascending, and the place of each among them."""
-    if count > 8 * len(cells):
-        return np.unique(cells, return_inverse=True)
-    is_used = np.zeros(count, bool)
-    is_used[cells] = True
-    return np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[cells]
-
-
-def account_flows(steps: Steps, grid: Grid) -> Columns:
-    """Return the flows of each account in each period in which it has a row."""
-
-    def run(first: int, block: Steps) -> Columns:
-        found = flow_runs(block, grid.edges)
-        found["number"] += first
-        return found
-
-    return join(map_blocks(run, steps))
+def join_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
+    """Return the flows over the accounts of all slices."""
+    ids, numbers = join_ids([part.ids for part in parts])
+    doubts = np.zeros((len(ids), parts[0].doubts.shape[1]), bool)
+    blocks: list[Columns] = []
+    for part, own in zip(parts, numbers, strict=True):
+        np.logical_or.at(doubts, own, part.doubts)
+        if part.blocks is not None:
+            blocks.append({**part.blocks, "groups": own[part.blocks["groups"]]})
+    return _together(
+        GroupFlows(
+            ids,
+            doubts,
+            np.concatenate([own[x.groups] for x, own in zip(parts, numbers, strict=True)]),
+            np.concatenate([part.periods for part in parts]),
+            join([part.found for part in parts]),
+            join(blocks) if blocks else None,
+        )
+    )
 
 
 def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
@@ -371,7 +459,8 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     starts = np.flatnonzero(is_start)
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas = step_deltas(steps)
-    inflow, inflow_too_large = _sum_positive(deltas, starts, stops)
+    is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits of what is not negative
+    inflow, inflow_too_large = int128.sum_words(deltas & is_positive, starts)
     before = starts - ~steps.starts_known[starts]
     net, net_too_large = int128.subtract(
         int128.take(steps.words, stops - 1), int128.take(steps.words, before)
@@ -404,11 +493,101 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     return {name: column[is_inside[starts]] for name, column in found.items()}
 
 
-def _sum_positive(
-    words: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sum of the positive amounts of each run, and which have more than 38 digits."""
-    is_positive = ~(words[:, 1] >> np.int64(63))  # all bits of what is not negative
-    width = int128.ROOM - int(np.max(stops - starts, initial=0)).bit_length()
-    digits = [int128.sum_runs(x & is_positive, starts) for x in int128.digits_of(words, width)]
-    return int128.compose(digits, width)
+_ROW: Final = [*ACCOUNT_KEY, "timestamp"]
+_REASON_OF: Final = {"both": "other amount", "left_only": "no flow", "right_only": "no row"}
+_REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
+
+
+def reconcile(
+    source: Source,
+    flows: pd.DataFrame,
+    *,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Compare balance changes with an independent list of flows, and return what differs.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
+    flows
+        What accounts got and gave, block by block, such as the export of a ledger: `ACCOUNT_KEY`,
+        `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
+        flows of one account and timestamp add up.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and timestamp at which the two differ, sorted; empty where they
+        agree: `ACCOUNT_KEY` (category of str), `timestamp` (datetime64[us, UTC]), `delta` and
+        `net`, NA where there is none, and `difference`, delta - net, where a missing one counts as
+        0 (decimal128(38, 0), in the asset's smallest unit), and `reason` (category of str): "no
+        row" for a flow, "no flow" for a row that changes a balance, or "other amount".
+
+        An account's first row has no delta unless an opening says what was before it, so it isn't
+        compared, and neither is the first one behind a stretch that is not known, nor a flow in
+        such a stretch; `attrs["balance_analysis"]["not_compared"]` tells how many these are.
+        EXTERNAL accounts, whose balances nodes don't keep, are left out.
+
+    Raises
+    ------
+    ValueError
+        If `flows` lacks a column or a value.
+    TypeError
+        If a `net` is a float, which loses digits.
+    OverflowError
+        If a delta, a sum of flows or a difference has more than 38 digits.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> account = {"asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...            "market_id": ""}
+    >>> days = pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-05"], utc=True)
+    >>> table = pd.DataFrame({**account, "timestamp": days, "balance": [5, 7, 1]})
+    >>> ledger = pd.DataFrame({**account, "timestamp": days, "net": [5, 2, -5]})
+    >>> reconcile(table, ledger)[["timestamp", "delta", "net", "difference", "reason"]]
+                      timestamp  delta  net  difference        reason
+    0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
+    """
+    history = open_history(source)
+    rows = _without_external(row_deltas(history))
+    ledger = _read_flows(flows)
+    texts = dict.fromkeys(ACCOUNT_KEY, "str")
+    both = rows.astype(texts).merge(
+        ledger.astype(texts), on=_ROW, how="outer", indicator=True, sort=True
+    )
+    is_known = are_known(history.known, microseconds(both), microseconds(both) + 1)
+    is_left_out = np.where(both["_merge"] == "right_only", ~is_known, both["delta"].isna())
+    delta, net = (int128.words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
+    difference, too_large = int128.subtract(delta, net)
+    check_fits(too_large, lambda row: f"the difference of {both.loc[row, _ROW].to_dict()}")
+    reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
+    found = both.assign(difference=int128.to_balances(difference), reason=reasons)
+    columns = [*_ROW, "delta", "net", "difference", "reason"]
+    result = found.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
+    result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
+    result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
+    return in_units(result, units, history.attrs)
+
+
+def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
+    """Return flows with one row for each account and timestamp, without EXTERNAL accounts."""
+    missing = [name for name in (*_ROW, "net") if name not in flows]
+    if missing:
+        raise ValueError(f"flows has no column {', '.join(missing)}")
+    rows = _without_external(to_frame(to_arrow(flows.assign(balance=flows["net"]))))
+    rows = sort_rows(rows)
+    heads = np.flatnonzero(~rows.duplicated(_ROW))
+    keys = rows.loc[heads, _ROW]
+    net, too_large = int128.sum_words(int128.words_of(pa.array(rows["balance"])), heads)
+    check_fits(too_large, lambda cell: f"the sum of the flows of {keys.iloc[cell].to_dict()}")
+    return keys.assign(net=int128.to_balances(net))
+
+
+def _without_external(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.loc[(rows["account_type"] != EXTERNAL).to_numpy()].reset_index(drop=True)

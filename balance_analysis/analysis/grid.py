@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +41,7 @@ _CALENDAR: Final[dict[str, tuple[Frequency, int]]] = {
     "hour": ("1h", 60),
     "4 hours": ("4h", 240),
     "day": ("1D", 1440),
-    "week": ("W-MON", 10_080),
+    "week": ("W", 10_080),
     "month": ("MS", 40_320),
     "quarter": ("QS", 129_600),
     "year": ("YS", 525_600),
@@ -77,11 +78,6 @@ class Grid:
     def bounds(self, periods: NDArray[np.integer[Any]]) -> dict[str, pd.DatetimeIndex]:
         """Return `start` and `end` of periods by their numbers, as columns."""
         starts, ends = self.edges[:-1][periods], self.edges[1:][periods]
-        return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
-
-    def all_bounds(self, count: int) -> dict[str, pd.DatetimeIndex]:
-        """Return `start` and `end` of all periods so many times, as columns."""
-        starts, ends = np.tile(self.edges[:-1], count), np.tile(self.edges[1:], count)
         return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
 
 
@@ -251,8 +247,8 @@ def to_zone(tz: Zone | None) -> dt.tzinfo:
 def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
     """Return a frequency as an offset whose points are where periods begin.
 
-    What pandas labels by its end is that period: "ME" is the month that begins at "MS", "W" the
-    week from Monday on.
+    What pandas labels by its end is that period: "ME" is the month that begins at "MS", "W", which
+    is "W-SUN", the week from Monday on, and "W-MON" that from Tuesday on.
 
     Raises
     ------
@@ -260,6 +256,8 @@ def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
         If it is none, is not positive, or names ends of periods that no offset begins.
     """
     try:
+        if isinstance(freq, str) and re.fullmatch(r"\d*w(-\w{3})?", freq.strip(), re.IGNORECASE):
+            freq = freq.upper()
         offset: Any = to_offset(pd.Timedelta(freq) if isinstance(freq, np.timedelta64) else freq)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -268,9 +266,9 @@ def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
         ) from error
     if offset.n <= 0:
         raise ValueError(f"freq must be positive, not {freq!r}")
-    if isinstance(freq, str) and freq.lstrip(" 0123456789") == "W":
-        return pd.offsets.Week(offset.n, weekday=0)
     name = offset.freqstr.lstrip("0123456789").split("-")[0]
+    if name == "W" and offset.weekday is not None:
+        return pd.offsets.Week(offset.n, weekday=(offset.weekday + 1) % 7)
     if name == "ME":
         return pd.offsets.MonthBegin(offset.n)
     if name == "QE":
@@ -364,7 +362,7 @@ def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> 
 def to_instants(
     when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC
 ) -> tuple[NDArray[np.int64], bool]:
-    """Return one instant or several as microseconds, and whether it was one.
+    """Return one instant or several as microseconds, rounded down, and whether it was one.
 
     Raises
     ------
@@ -374,5 +372,5 @@ def to_instants(
     if isinstance(when, pd.DataFrame):
         raise TypeError("a moment is wanted, not a DataFrame: the table comes first")
     if isinstance(when, str | dt.date) or not isinstance(when, Iterable):
-        return np.array([to_microseconds(when, zone=zone)]), True
-    return np.array([to_microseconds(each, zone=zone) for each in when], np.int64), False
+        return np.array([to_microseconds(when, zone=zone, down=True)]), True
+    return np.array([to_microseconds(each, zone=zone, down=True) for each in when], np.int64), False

@@ -40,6 +40,7 @@ from balance_analysis.known import (
     start_of,
 )
 from balance_analysis.names import Names, names_in
+from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.spans import between, clipped
 from balance_analysis.text import count_text, moment_text, spans_text
@@ -75,6 +76,8 @@ class History:
         accounts where it can't be read.
     is_changed
         Which accounts lost or gained rows since the table was made; `None` if none did.
+    until
+        The moment behind which nobody asks what is known, microseconds.
     """
 
     rows: pd.DataFrame
@@ -85,6 +88,7 @@ class History:
     extent: NDArray[np.int64]
     set_aside: tuple[SetAside, ...] = ()
     is_changed: NDArray[np.bool_] | None = None
+    until: int = NEVER
 
     @property
     def accounts(self) -> pd.DataFrame:
@@ -140,9 +144,10 @@ class History:
         Where what is known ends, that is what was held until then: of a table up to midnight one
         may ask for midnight.
         """
-        steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
+        until = int(moments.max(initial=ALWAYS)) + 1
+        steps = self.known_steps(until)
         if steps.valid_until is None:
-            return self
+            return replace(self, until=until)
         begun = {bad.span[0] for bad in self.set_aside}
         ends = [end for _, end in self.known or () if end not in begun]
         is_end = np.isin(steps.valid_until, ends)
@@ -218,21 +223,23 @@ class History:
         for said in self.left_out:
             _warn_once(said, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
 
+    def part(self, is_wanted: NDArray[np.bool_]) -> History:
+        """Return the history of some of the accounts; its `rows` and `extent` are those of all."""
+        changed = None if self.is_changed is None else self.is_changed[is_wanted]
+        return replace(self, steps=self.steps.select(is_wanted), is_changed=changed)
+
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
         """Return the history of some of the accounts, of which as much is known as before."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
         rows = self.rows[is_kept[self.steps.is_row]].reset_index(drop=True)
-        changed = None if self.is_changed is None else self.is_changed[is_wanted]
-        steps = self.steps.select(is_wanted)
-        ids = {name: steps.accounts[name].array.categories for name in steps.accounts}
-        rows = rows.assign(
-            **{str(n): rows[n].array.set_categories(wanted) for n, wanted in ids.items()}
-        )
-        return replace(self, rows=rows, steps=steps, extent=steps.extent, is_changed=changed)
+        part = self.part(is_wanted)
+        ids = {name: part.accounts[name].array.categories for name in ACCOUNT_KEY}
+        kept = {name: rows[name].array.set_categories(wanted) for name, wanted in ids.items()}
+        return replace(part, rows=rows.assign(**kept), extent=part.steps.extent)
 
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
-        steps = self.steps
+        steps, until = self.steps, min(until, self.until)
         is_told = self.known is None and self.is_changed is None
         if is_told or not len(steps.times) or steps.valid_until is not None:
             return steps
@@ -268,44 +275,16 @@ class History:
     def _places_before(self, bad: SetAside) -> NDArray[np.int64]:
         """Return the balances of a bad row's account that the row may follow."""
         steps, (start, end) = self.steps, bad.span
-        rows = np.repeat(self._is_of(bad), np.diff(steps.bounds))
+        rows = np.repeat(self.is_of(bad), np.diff(steps.bounds))
         return np.flatnonzero(rows & (steps.times < end) & (steps.nexts > start))
 
-    def _is_of(self, bad: SetAside) -> NDArray[np.bool_]:
+    def is_of(self, bad: SetAside) -> NDArray[np.bool_]:
         """Return which account, or which holder of it, a bad row is of."""
         is_its = np.full(len(self.steps), bad.account is not None)
         for name, wanted in zip(ACCOUNT_KEY, bad.account or (), strict=bad.account is not None):
             if name in self.accounts:
                 is_its &= (self.accounts[name] == wanted).to_numpy()
         return is_its
-
-    def knows(
-        self,
-        groups: NDArray[np.int64],
-        of: NDArray[np.int64],
-        period: NDArray[np.int64],
-        edges: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
-        """Return whether every change of groups of accounts is known in periods, cell by cell.
-
-        Parameters
-        ----------
-        groups
-            The group of each account.
-        of, period
-            The group of each cell, and its period.
-        edges
-            The edges of the periods, microseconds.
-        """
-        begins, stops = edges[:-1], edges[1:]
-        is_known = are_known(self.known, begins, stops)[period] & (begins >= self.start)[period]
-        if self.is_changed is not None:
-            is_known &= ~(np.bincount(groups, self.is_changed) > 0)[of]
-        for bad in self.set_aside:
-            start, end = bad.span
-            is_its = (np.bincount(groups, self._is_of(bad)) > 0)[of]
-            is_known &= ~(is_its & ((begins < end) & (stops > start))[period])
-        return is_known
 
 
 class AccountSlices(Protocol):
@@ -315,8 +294,16 @@ class AccountSlices(Protocol):
     def outline(self) -> History:
         """A history without accounts that has the interval, the names and what is known."""
 
-    def map(self, function: Callable[[History], T], points: int = 1) -> Iterator[T]:
-        """Yield a function's results for all slices; each account has `points` cells in them."""
+    def small(self, grid: Grid | None = None, points: int = 1) -> History | None:
+        """Return the history of all accounts if one slice has them, else `None`: see `map`."""
+
+    def map(
+        self, function: Callable[[History], T], grid: Grid | None = None, points: int = 1
+    ) -> Iterator[T]:
+        """Yield a function's results for all slices.
+
+        It looks at a grid, by default at all rows; each account has `points` cells in the result.
+        """
 
     def held(self, moments: NDArray[np.int64]) -> History:
         """Return a history of all accounts that holds at some moments, microseconds."""
@@ -440,10 +427,7 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
     if not is_typed(table) or pa.array(table["balance"]).null_count:
         return None
     codes, times = [table[name].array.codes for name in ACCOUNT_KEY], microseconds(table)
-    is_head = np.zeros(len(times), bool)
-    is_head[:1] = True
-    for code in codes:
-        is_head[1:] |= code[1:] != code[:-1]
+    is_head = are_heads(codes)
     if not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
     heads = np.flatnonzero(is_head)

@@ -1,11 +1,11 @@
-"""Who holds how much of an asset: the largest holders, and their shares."""
+"""Who holds how much of an asset: the largest holders, their shares, and what has changed."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from numbers import Integral
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,10 @@ from balance_analysis.analysis.balances import warn_outside
 from balance_analysis.analysis.door import at_moments, door
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
 from balance_analysis.analysis.history import Source, open_history
-from balance_analysis.analysis.steps import take_ids
+from balance_analysis.analysis.steps import as_of, check_fits, name_of, take_ids
 from balance_analysis.analysis.sums import make_groups, sum_at
 from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 
@@ -112,13 +113,15 @@ def holders(
         }
     )
     found = largest(found, found["balance"], None)
-    assets, reached = found["asset_id"].tolist(), []
-    held = [None if x is None else int(x) for x in pa.array(found["balance"].array).to_pylist()]
-    whole: Counter[str] = Counter()
-    for asset, balance in zip(assets, held, strict=True):
-        whole[asset] += balance or 0
-        reached.append(None if balance is None else whole[asset])
-    wholes = [whole[asset] for asset in assets]
+    is_known = found["balance"].notna().to_numpy()
+    words = np.where(is_known[:, None], int128.words_of(pa.array(found["balance"].array)), 0)
+    held = int128.integers_of(words)
+    heads = np.flatnonzero(are_heads([found["asset_id"].cat.codes.to_numpy()]))
+    reached: list[int] = []
+    wholes: list[int] = []
+    for begin, stop in pairwise([*heads.tolist(), len(held)]):
+        reached += accumulate(held[begin:stop])
+        wholes += [reached[-1] if is_told else 0 for is_told in is_known[begin:stop]]
     found.insert(len(groups.ids.columns) + 1, "share", int128.quotients(held, wholes))
     found.insert(len(groups.ids.columns) + 2, "cumulative_share", int128.quotients(reached, wholes))
     return in_units(largest(found, found["balance"], n), units, history.attrs)
@@ -155,3 +158,114 @@ def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]
     words = np.where(unknown[:, None], 0, int128.words_of(pa.array(amounts.array)))
     order = (~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets.cat.codes.to_numpy())
     return np.lexsort(order)
+
+
+STATES: Final = pd.CategoricalDtype(
+    pd.Index(["new", "gone", "changed", "same", "unknown"], dtype="str")
+)
+"""What became of a holder from one moment to another."""
+
+_NEW, _GONE, _CHANGED, _SAME, _UNKNOWN = range(5)
+
+
+@door(at_moments)
+def compare(
+    source: Source,
+    at: tuple[Instant, Instant],
+    *,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Return what came, went and changed between two moments, the largest changes first.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
+    at
+        The two moments, the earlier one first; without a time zone UTC.
+    by
+        The columns that make a holder, within each asset: those of an account by default;
+        "party_id", "account_type" or "asset_id" for their sums. See `holders`.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each holder, sorted by `asset_id`, then the size of `change`, the largest first,
+        those without one last: `asset_id` and the columns of `by` (category of str),
+
+        - `before`, `after`: what it held then (decimal128(38, 0), in the asset's smallest unit). NA
+          where the balance of one of its accounts is unknown.
+        - `change`: `after` - `before`, and `change_percent`: that in percent of `before` (float64,
+          NaN where `before` is 0; both missing where one of the balances is unknown)
+        - `state` (category of str): "new" where it held nothing before, "gone" where it holds
+          nothing after, "changed", "same", or "unknown" where one of the balances is
+        - `accounts`, `unknown`: how many accounts the holder has, and of how many of these one of
+          both balances is unknown (int64).
+
+    Raises
+    ------
+    ValueError
+        If `at` isn't two moments, the earlier one first, or `by` names no columns of a holder.
+    OverflowError
+        If a sum or a change has more than 38 digits.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"] * 2, utc=True),
+    ...     "balance": [4, 5, 9, 0],
+    ... })
+    >>> found = compare(table, at=("2023-04-02", "2023-04-03"))
+    >>> found[["party_id", "before", "after", "change", "change_percent", "state"]]
+      party_id  before  after  change  change_percent    state
+    0       b2       9      0      -9          -100.0     gone
+    1       a1       4      5       1            25.0  changed
+    """
+    history = open_history(source)
+    points = _to_points(at)
+    history.warn_of_quiet()
+    steps, groups = history.at(points).known_steps(), make_groups(history, by)
+    sums = sum_at(steps, groups, points)
+    first, last = int128.words_of(pa.array(sums.total)).reshape(-1, 2, 2).swapaxes(0, 1)
+    is_first, is_last = sums.unknown.reshape(-1, 2).T == 0
+    is_lacking = ~as_of(steps, points).is_known.reshape(-1, 2).all(axis=1)
+    is_known = is_first & is_last
+    change, too_large = int128.subtract(last, first)
+    check_fits(is_known & too_large, lambda place: f"the change of {name_of(groups.ids, place)}")
+    states = np.select(
+        [~is_known, int128.is_zero(change), int128.is_zero(first), int128.is_zero(last)],
+        [_UNKNOWN, _SAME, _NEW, _GONE],
+        _CHANGED,
+    )
+    moves = zip(int128.integers_of(change), is_known, strict=True)
+    percents = (100 * move if told else None for move, told in moves)
+    found = groups.ids.assign(
+        before=int128.to_balances(first, is_first),
+        after=int128.to_balances(last, is_last),
+        change=int128.to_balances(change, is_known),
+        change_percent=int128.quotients(percents, map(abs, int128.integers_of(first))),
+        state=pd.Categorical.from_codes(states, dtype=STATES),
+        accounts=groups.sizes,
+        unknown=np.bincount(groups.numbers[is_lacking], minlength=len(groups)),
+    )
+    found = largest(found, found["change"].abs(), None)
+    found["state"] = found["state"].astype(STATES)
+    return in_units(found, units, history.attrs)
+
+
+def _to_points(at: tuple[Instant, Instant]) -> NDArray[np.int64]:
+    """Return two moments in microseconds."""
+    if isinstance(at, str) or len(at) != 2:  # noqa: PLR2004 - a pair
+        raise ValueError(f"at must be two moments, not {at!r}")
+    points, _ = to_instants(at)
+    if points[0] >= points[1]:
+        raise ValueError(f"at must be two moments, the earlier one first, not {at[0]} and {at[1]}")
+    return points

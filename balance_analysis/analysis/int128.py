@@ -8,7 +8,6 @@ least first: the caller chooses the width such that no sum of digits leaves 62 b
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -55,19 +54,6 @@ def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None
     return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
 
 
-def concatenate(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return arrays one after the other, in Arrow's memory, which is not cleared each time."""
-    shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
-    room = pa.allocate_buffer(math.prod(shape) * arrays[0].itemsize)
-    return np.concatenate(arrays, out=np.ndarray(shape, arrays[0].dtype, room))
-
-
-def repeat_places(counts: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return each place as often as its count says."""
-    some = np.flatnonzero(counts)  # numpy spends as long on a count of 0 as on another
-    return np.repeat(some, counts[some])
-
-
 def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """Return the amounts at these positions."""
     amounts = np.ascontiguousarray(values).view(_ONE_AMOUNT)[:, 0]
@@ -97,15 +83,6 @@ def subtract(
     """Return the differences, in `out` if it is given, and which have more than 38 digits."""
     result = np.subtract(words, others, out=out)
     result[:, 1] -= words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
-    return result, _is_too_large(result)
-
-
-def add(
-    words: NDArray[np.int64], others: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums, and which of them have more than 38 digits."""
-    result = np.add(words, others)
-    result[:, 1] += result[:, 0].view(np.uint64) < words[:, 0].view(np.uint64)
     return result, _is_too_large(result)
 
 
@@ -198,28 +175,6 @@ def compose(
     return words, too_large | _is_too_large(words)
 
 
-def sum_groups(
-    digits: Iterable[NDArray[np.int64]], groups: NDArray[np.integer[Any]], count: int
-) -> list[NDArray[np.int64]]:
-    """Return the digits of the sum of each group.
-
-    Parameters
-    ----------
-    digits
-        The summands.
-    groups
-        The group of each summand, from 0 to `count` - 1.
-    count
-        How many groups there are; one without summands gets 0.
-    """
-    sums = []
-    for digit in digits:
-        total = np.zeros(count, np.int64)
-        np.add.at(total, groups, digit)
-        sums.append(total)
-    return sums
-
-
 def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sums of numbers from each start, ascending, to before the next one.
 
@@ -247,21 +202,14 @@ def running_sums(
 
 
 def sum_words(
-    words: NDArray[np.int64], groups: NDArray[np.integer[Any]], count: int
+    words: NDArray[np.int64], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sum of each group's amounts, and which have more than 38 digits.
+    """Return the sums of amounts from each start to before the next one: see `sum_runs`.
 
-    Parameters
-    ----------
-    words
-        The summands.
-    groups, count
-        As `sum_groups` takes them.
+    Also returned is which have more than 38 digits.
     """
-    if len(words) == count and np.array_equal(groups, np.arange(count)):
-        return words, np.zeros(count, bool)
-    width = ROOM - len(words).bit_length()
-    return compose(sum_groups(digits_of(words, width), groups, count), width)
+    width = ROOM - int(np.diff(starts, append=len(words)).max(initial=0)).bit_length()
+    return compose([sum_runs(digit, starts) for digit in digits_of(words, width)], width)
 
 
 def divide(

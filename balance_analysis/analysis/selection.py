@@ -12,6 +12,7 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.filters import make_filters
 from balance_analysis.known import note_accounts, note_cut
 from balance_analysis.names import names_of
+from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, COLUMNS, Instant
 from balance_analysis.spans import EVER, clipped
 from balance_analysis.text import list_text
@@ -62,7 +63,7 @@ def cut(
     times = microseconds(whole)
     is_before = times < begin
     ids = [whole[name].array.codes for name in ACCOUNT_KEY]
-    goes_on = np.logical_and.reduce([code[1:] == code[:-1] for code in ids]) & is_before[1:]
+    goes_on = ~are_heads(ids)[1:] & is_before[1:]
     is_opening = is_before & ~np.append(goes_on, False)[: len(times)]
     part: pd.DataFrame = whole[is_opening | ~is_before & (times < stop)].reset_index(drop=True)
     if others := [name for name in table if name not in COLUMNS]:

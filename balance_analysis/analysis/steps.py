@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import (
-    concatenate,
-    repeat_places,
     subtract,
     sum_runs,
     take,
@@ -218,7 +216,7 @@ def in_one_thread() -> Iterator[None]:
 
 def join(parts: Sequence[Columns]) -> Columns:
     """Return the columns of blocks one after the other."""
-    return {name: concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -280,7 +278,7 @@ class AsOf:
     @property
     def rows(self) -> NDArray[np.int64]:
         """The row of each account and point; where it is not known, the account's first."""
-        return repeat_places(self.counts)
+        return np.repeat(np.arange(len(self.counts)), self.counts)
 
     @property
     def is_known(self) -> NDArray[np.bool_]:

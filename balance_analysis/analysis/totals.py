@@ -1,11 +1,11 @@
-"""Sums of balances over groups of accounts, which keep assets apart and tell what is unknown."""
+"""Sums of balances over groups of accounts, which keep assets apart and count what is unknown."""
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,98 +13,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import (
-    Options,
-    add_up,
-    added_up,
-    concatenated,
-    door,
-    each_account,
-    ids_in,
-    is_by_party,
-)
+from balance_analysis.analysis.door import Options, door, each_account, grid_of, is_by_party
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, to_times
 from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
-from balance_analysis.analysis.steps import NEVER, Steps, check_fits, name_of, take_ids
+from balance_analysis.analysis.steps import NEVER, Steps, take_ids
 from balance_analysis.analysis.sums import (
-    Groups,
     Sums,
-    change_points,
-    distinct_points,
-    events,
+    concatenated,
     group_names,
+    join_sums,
     make_groups,
-    places_of,
     sum_at,
     sum_at_changes,
 )
 from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
-from balance_analysis.text import moment_text
 
 
 def _added_up(
     slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
 ) -> Iterator[pd.DataFrame]:
-    """Yield `totals` of an archive: at each change of a group, the changes of slices add up."""
-    if options["share"]:  # a part of what accounts in other slices hold
-        yield function(slices.whole(), **options)
+    """Yield `totals` of an archive: what the slices have of a group adds up."""
+    if is_by_party(options) and not options["share"]:
+        yield from each_account(slices, function, options)
         return
-    if options["freq"] is not None or is_by_party(options):
-        yield from added_up(slices, function, options)
-        return
-    outline = slices.outline
-    grid = outline.grid(None, **{name: options[name] for name in ("start", "end", "tz")})
-    added = add_up([*slices.map(partial(_changes, by=options["by"], grid=grid))])
-    names = ids_in(added)
-    heads = np.flatnonzero(~added.duplicated(names))
-    is_wanted = added["rows"].to_numpy() > 0
-    is_wanted[heads] |= options["start"] is not None
-    words, too_large = int128.running_sums(int128.words_of(pa.array(added["total"])), heads)
-
-    def name(row: int) -> str:
-        at = moment_text(added["timestamp"].iloc[row])
-        return f"the total of {name_of(added[names], row)} at {at}"
-
-    check_fits(too_large & is_wanted, name)
-    groups = added.groupby(names, observed=True)
-    known, accounts = (groups[what].cumsum().to_numpy() for what in ("known", "accounts"))
-    total = int128.to_balances(words, known > 0)
-    found = added[[*names, "timestamp"]].assign(total=total, known=known, unknown=accounts - known)
-    found = found[is_wanted].reset_index(drop=True)
-    yield in_units(found, options["units"], outline.attrs)
-
-
-def _changes(history: History, by: str | Sequence[str], grid: Grid) -> pd.DataFrame:
-    """Return by how much the totals of groups change, and when, from nothing on.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Of each group and moment the ids, `timestamp`, and by how much these change: `total`, where
-        what is unknown is 0; `known`, of how many accounts the balance is known; `accounts`, which
-        all come at the grid's start; and `rows`, 1 where the group has a row.
-    """
-    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
-    points = change_points(steps, groups, grid, from_start=True, with_events=True)
-    sums = sum_at_changes(steps, groups, *points)
-    heads = np.flatnonzero(np.diff(sums.groups, prepend=-1))
-    rows = change_points(steps, groups, grid, from_start=False)
-    has_row = np.zeros(len(sums.groups), np.int64)
-    has_row[places_of(points, rows)] = 1
-    words = np.where((sums.known > 0)[:, None], int128.words_of(pa.array(sums.total)), 0)
-    before = [np.roll(each, 1, axis=0) for each in (words, sums.known)]
-    for each in before:
-        each[heads] = 0
-    change, too_large = int128.subtract(words, before[0])
-    found = sums_frame(groups, sums, grid.zone).drop(columns="unknown")
-    check_fits(too_large, lambda row: f"a change of {name_of(groups.ids, int(sums.groups[row]))}")
-    return found.assign(
-        total=int128.to_balances(change),
-        known=sums.known - before[1],
-        accounts=np.bincount(heads, groups.sizes, len(found)).astype(np.int64),
-        rows=has_row,
-    )
+    yield _totals(slices.outline, lambda *how: [*slices.map(partial(_sums, *how))], **options)
 
 
 @door(_added_up)
@@ -186,46 +119,60 @@ def totals(
     """
     history = open_history(source)
     history.warn_of_quiet()
-    grid = history.grid(freq, start=start, end=end, tz=tz)
-    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
-    if freq is None:
-        points = change_points(steps, groups, grid, from_start=start is not None)
-        sums = sum_at_changes(steps, groups, *points)
-    else:
-        sums = sum_at(steps, groups, grid.points)
-    found = sums_frame(groups, sums, grid.zone)
+    how: Any = {"by": by, "freq": freq, "start": start, "end": end, "share": share, "tz": tz}
+    return _totals(
+        history,
+        lambda grid, names, is_changing: [_sums(grid, names, is_changing, history)],
+        units=units,
+        **how,
+    )
+
+
+def _totals(
+    history: History,
+    sums_of: Callable[[Grid, str | Sequence[str], bool], Sequence[Sums]],
+    *,
+    by: str | Sequence[str],
+    freq: Frequency | Grid | None,
+    start: Instant | None,
+    share: bool,
+    units: Units | None,
+    **bounds: Any,  # noqa: ANN401 - end and tz
+) -> pd.DataFrame:
+    """Return `totals` of what `sums_of` returns for slices of accounts: see `_sums`."""
+    grid, is_changing = history.grid(freq, start=start, **bounds), freq is None
+
+    def is_wanted(sums: Sums) -> NDArray[np.bool_] | slice:
+        if not is_changing:
+            return slice(None)
+        return sums.is_row if start is None else sums.is_row | (sums.times == grid.edges[0])
+
+    def added(names: str | Sequence[str]) -> pd.DataFrame:
+        parts = sums_of(grid, names, is_changing)
+        return join_sums(parts, changing=is_changing, wanted=is_wanted).frame(grid.zone)
+
+    found = added(by)
     if share:
-        found["share"] = _shares(steps, groups, make_groups(history, "asset_id"), sums)
+        parts, wholes = found, added("asset_id")
+        keys = ["asset_id", "timestamp"]
+        whole = parts[keys].merge(wholes[[*keys, "total"]], "left", keys)["total"]
+        found["share"] = int128.quotients(
+            _integers(found["total"]), (each or 0 for each in _integers(whole))
+        )
     return in_units(found, units, history.attrs)
 
 
-def _shares(steps: Steps, groups: Groups, assets: Groups, sums: Sums) -> NDArray[np.float64]:
-    """Return which part of all known balances of its asset each sum is."""
-    asset_of = np.zeros(len(groups), np.int64)
-    asset_of[groups.numbers] = assets.numbers
-    owners = asset_of[sums.groups]
-    points = distinct_points(owners, sums.times)
-    places = places_of(points, (owners, sums.times))
-    wholes = _integers(sum_at_changes(steps, assets, *points))
-    return int128.quotients(_integers(sums), (wholes[place] or 0 for place in places.tolist()))
+def _sums(grid: Grid, by: str | Sequence[str], is_changing: bool, history: History) -> Sums:
+    """Return the sums of groups of a history at a grid's points, or at changes in its interval."""
+    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
+    if not is_changing:
+        return sum_at(steps, groups, grid.points)
+    begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
+    return sum_at_changes(steps, groups, begin, stop, also=begin)
 
 
-def _integers(sums: Sums) -> list[int | None]:
-    return [None if total is None else int(total) for total in pa.array(sums.total).to_pylist()]
-
-
-def sums_frame(groups: Groups, sums: Sums, zone: dt.tzinfo) -> pd.DataFrame:
-    """Return sums as the columns of `totals`."""
-    return pd.DataFrame(
-        {
-            **take_ids(groups.ids, sums.groups),
-            "timestamp": to_times(sums.times, zone),
-            "total": sums.total,
-            "known": sums.known,
-            "unknown": sums.unknown,
-        },
-        copy=False,
-    )
+def _integers(amounts: pd.Series[Any]) -> list[int | None]:
+    return [None if amount is None else int(amount) for amount in pa.array(amounts).to_pylist()]
 
 
 def each_holder(
@@ -235,10 +182,21 @@ def each_holder(
     if is_by_party(options):
         yield from each_account(slices, function, options)
         return
-    names, grid = group_names(options["by"]), None
-    if "layout" in options:  # a series, which also tells what is held where what is known ends
-        grid = slices.outline.grid(**{name: options[name] for name in ("freq", "start", "end")})
-    parts = [*slices.map(partial(_merged_at, by=names, grid=grid))]
+    names = group_names(options["by"])
+    grid = grid_of(slices, options) if "start" in options else None
+    # A series also has what is held where what is known ends.
+    at = grid if "layout" in options else None
+    yield function(join_holders([*slices.map(partial(merged_at, at, names), grid)]), **options)
+
+
+def merged_at(grid: Grid | None, by: Sequence[str], history: History) -> History:
+    """Return `merged`, maybe as far as known at the points of a grid."""
+    return merged(history if grid is None else history.at_points(grid), by)
+
+
+def join_holders(parts: Sequence[History]) -> History:
+    """Return the holders of slices as one history, those that slices share as one holder."""
+    names = [*map(str, parts[0].accounts)]
     numbers = [
         pd.Categorical([str(place)] * len(part.accounts)) for place, part in enumerate(parts)
     ]
@@ -254,11 +212,7 @@ def each_holder(
             np.concatenate([_until(part.steps) for part in parts]),
         ),
     )
-    yield function(merged(joined, names), **options)
-
-
-def _merged_at(history: History, by: Sequence[str], grid: Grid | None) -> History:
-    return merged(history if grid is None else history.at_points(grid), by)
+    return merged(joined, names)
 
 
 def _until(steps: Steps) -> NDArray[np.int64]:
@@ -297,26 +251,20 @@ def merged(history: History, by: str | Sequence[str]) -> History:
         return history
     history.warn_of_quiet()
     steps, groups = history.known_steps(), make_groups(history, names)
-    numbers, times, _, _ = events(steps)
-    row_owners = groups.numbers[steps.numbers[steps.is_row]]
-    # Each has a point that never comes, which stays of those that are never known.
-    owners = np.append(groups.numbers[numbers], np.arange(len(groups)))
-    owners, times = distinct_points(owners, np.append(times, np.full(len(groups), NEVER)))
-    sums = sum_at_changes(steps, groups, owners, times)
-    is_known = (sums.unknown == 0) & (times < NEVER)
-    last = np.flatnonzero(times == NEVER)
-    has_known = np.bincount(owners[is_known], minlength=len(groups)) > 0
-    ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
+    # Each has a step that never comes, which is left of those that are never known.
+    sums = sum_at_changes(steps, groups, also=NEVER)
+    is_known = (sums.unknown == 0) & (sums.times < NEVER)
+    last = np.flatnonzero(sums.times == NEVER)
+    has_known = np.bincount(sums.groups[is_known], minlength=len(groups)) > 0
+    ends = np.append(np.where(is_known[1:], NEVER, sums.times[1:]), NEVER)[: len(is_known)]
     is_known[last] = ~has_known
-    has_row = np.zeros(len(times), bool)
-    has_row[places_of((owners, times), (row_owners, steps.row_times))] = True
-    words = int128.words_of(pa.array(sums.total))
+    kept = sums.take(is_known)
     held = Steps(
         groups.ids.reset_index(drop=True),
-        np.append(0, np.cumsum(np.bincount(owners[is_known], minlength=len(groups)))),
-        times[is_known],
-        words[is_known],
-        has_row[is_known],
+        np.append(0, np.cumsum(np.bincount(kept.groups, minlength=len(groups)))),
+        kept.times,
+        kept.words,
+        kept.is_row,
         None if steps.valid_until is None else ends[is_known],
     )
     rows = pd.DataFrame(

@@ -10,6 +10,7 @@ of them than any encoding of differences.
 from __future__ import annotations
 
 import hashlib
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +31,6 @@ from balance_analysis.spans import Span
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
-
-_WHOLE: Final = FILE_KEY[:2]
-"""What a slice never splits: by these, results of slices are those of the whole."""
-
-_ROUND: Final = 4
-"""Round the number of slices up to a multiple of this, so that four workers finish together."""
 
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
@@ -156,34 +151,11 @@ def _combine(parts: Sequence[pa.Table]) -> pa.Table:
     return pa.table(columns, schema=ACCOUNTS)
 
 
-def cut(counts: pa.Table, *, rows: int, accounts: float) -> list[KeyRange]:
-    """Cut all accounts into slices of about equal work, where the party or the asset changes.
-
-    Parameters
-    ----------
-    counts
-        What `combine_accounts` returns.
-    rows, accounts
-        Maximum of a slice. What a party has of one asset is never split; if it has more rows, it
-        is a slice of its own.
-    """
-    if not counts.num_rows:
-        return [ALL]
-    heads = np.flatnonzero(np.diff(numbers_of(counts, _WHOLE), prepend=-1))
-    sizes = np.add.reduceat(counts["rows"].to_numpy(), heads)
-    work = np.cumsum(sizes / rows + np.diff(heads, append=counts.num_rows) / accounts)
-    parts = int(np.ceil(work[-1]))
-    parts += -parts % _ROUND if parts > _ROUND else 0
-    ends = work[-1] / parts * np.arange(1, parts)
-    hot = np.flatnonzero(sizes > rows)
-    places = {*np.searchsorted(work, ends), *hot, *(hot + 1)} - {0, len(work)}
-    keys = counts.select(_WHOLE).take(pa.array(heads[sorted(places)], pa.int64()))
-    lows: list[Key] = [(), *zip(*keys.to_pydict().values(), strict=True)]
-    return [KeyRange(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
-
-
 ROW_GROUP: Final = 1 << 13
 NO_ROWS: Final = ARROW_SCHEMA.empty_table()
+
+BEYOND: Final = chr(sys.maxunicode)
+"""What no id sorts behind."""
 
 _GROUPS: Final = 16
 """Row groups that are read at once; more don't fit into a processor's cache."""
@@ -292,6 +264,12 @@ class Footer:
                 bounds = to_microseconds(bounds[0]), to_microseconds(bounds[1])
             self._bounds[key] = bounds
         return self._bounds[key]
+
+    def owners(self, group: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return bounds of the parties and assets of a row group, see `Scan.groups`."""
+        bounds = [self.bounds(group, name) for name in FILE_ORDER[:2]]
+        (first, last), (low, high) = (each or ("", BEYOND) for each in bounds)
+        return (first, low if first == last else ""), (last, high if first == last else BEYOND)
 
     def groups_of(self, parties: Sequence[str]) -> range:
         """Return the range of row groups that may have these parties; without parties, all."""

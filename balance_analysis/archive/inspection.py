@@ -461,7 +461,8 @@ def explain(
     found = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
     if len(found) != len(ACCOUNT_KEY):
         raise ValueError(f"an account has {', '.join(ACCOUNT_KEY)}, unlike {account!r}")
-    ids, moment = dict(zip(ACCOUNT_KEY, map(str, found), strict=True)), to_microseconds(at)
+    ids = dict(zip(ACCOUNT_KEY, map(str, found), strict=True))
+    moment = to_microseconds(at, down=True)
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
     filters = Filters(asset, (party,), (market,), (kind,))
     evidence, until = snapshot.evidence.narrow(filters), snapshot.until(moment)

@@ -134,7 +134,9 @@ class Scan:
     start
         From when on all rows are there, microseconds; `None` where that is not said.
     openings
-        The files that have each account's last row before `start`, in time order.
+        The files that have each account's last row before the others, in time order.
+    later
+        The files that have each account's last row of all behind the others, in time order.
     """
 
     store: Store
@@ -143,6 +145,7 @@ class Scan:
     evidence: Evidence
     start: int | None = None
     openings: tuple[File, ...] = ()
+    later: tuple[File, ...] = ()
 
     def __str__(self) -> str:
         if len(self.files) <= 1:
@@ -153,7 +156,7 @@ class Scan:
         """Split the scan into scans of `count` files."""
         starts = range(0, len(self.files), count)
         parts = (self.files[start : start + count] for start in starts)
-        return [replace(self, files=files, openings=()) for files in parts]
+        return [replace(self, files=files, openings=(), later=()) for files in parts]
 
     def rows(
         self,
@@ -180,6 +183,23 @@ class Scan:
             return map_parallel(function, self.split(_FILES) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))
+
+    @property
+    def most_rows(self) -> int:
+        """The number of rows of all files: filters and times may choose fewer."""
+        files = (*self.openings, *self.files, *self.later)
+        return sum(max(note.rows for note in file.notes) for file in files)
+
+    def groups(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
+        """Yield of each row group that may have chosen rows its first and last owner, and its size.
+
+        An owner is a party and an asset.
+        """
+        for file in (*self.openings, *self.files, *self.later):
+            with opened(self.store, file) as data:
+                for number in data.row_groups(Predicate(self.filters.allowed(), file.bounds)):
+                    rows = data.footer.metadata.row_group(number).num_rows
+                    yield *data.footer.owners(number), rows
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
         """Yield all chosen rows, file by file; see `rows`."""
@@ -226,10 +246,12 @@ class Scan:
             found = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
             return list(sort_parts(found))
 
-        before = replace(self, files=self.openings, openings=())
-        held = before.each(lambda some: some.accounts(COLUMNS, key_range))
-        openings = combine_accounts(held).select(COLUMNS)
-        table = merge([*sort_parts([openings]), *itertools.chain(*self.each(read))])
+        def lasts(files: tuple[File, ...]) -> Iterator[Part]:
+            found = replace(self, files=files).each(lambda some: some.accounts(COLUMNS, key_range))
+            return sort_parts([combine_accounts(found).select(COLUMNS)])
+
+        rows = itertools.chain(*self.each(read))
+        table = merge([*lasts(self.openings), *rows, *lasts(self.later)])
         note_evidence(table, self.evidence)
         if self.start is not None:
             table.attrs[ATTRS_KEY][START_KEY] = iso_text(self.start)
@@ -438,6 +460,23 @@ class Snapshot:
             evidence.within(EVER[0] if opening else begin, stop),
             begin if evidence.answers else None,
             tuple(self.files_since(begin, begin)) if opening else (),
+        )
+
+    def around(self, scan: Scan, start: int, end: int) -> Scan:
+        """Return a scan of the rows in [start, end), and of each account of the ones around them.
+
+        These are its last row before `start`, and its last row of all, if that is behind `end`: so
+        every account that has a row at any time is there.
+        """
+        ends = [
+            replace(file, spans=tuple(clipped(file.spans, end, EVER[1])))
+            for file in self.files_since(EVER[1], EVER[1])
+        ]
+        return replace(
+            scan,
+            files=tuple(self.files(start, end)),
+            openings=tuple(self.files_since(start, start)),
+            later=tuple(file for file in ends if file.spans),
         )
 
     def interval(self, start: Instant | None, end: Instant | None, *, partial: bool) -> Span:

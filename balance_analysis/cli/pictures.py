@@ -32,7 +32,7 @@ _WITH_FREQ: Final = {"totals", "flows"}
 _OF_HOLDERS: Final = {"balances", "drawdown"}
 """Kinds that draw accounts, or others in their place."""
 
-_FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W-MON": 604_800}
+_FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W": 604_800}
 """Periods that people know, with their seconds."""
 
 _MOST_BARS: Final = 100

@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.flows import deltas, sum_flows
 from balance_analysis.analysis.grid import fitting_grid, grid_at
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.statistics import drawdown, time_weighted_average
+from balance_analysis.analysis.periods import (
+    drawdown,
+    summarize_accounts,
+    summarize_parties,
+    time_weighted_average,
+)
 from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.summary import summarize_accounts, summarize_parties
 from balance_analysis.analysis.totals import totals
 from balance_analysis.archives import Archive
 from balance_analysis.explorer.wire import K, Key, Query, from_rows, keys_of, records_by, write_key

@@ -15,8 +15,8 @@ from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.holders import by_size, holders, largest
+from balance_analysis.analysis.periods import summarize_accounts
 from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.summary import summarize_accounts
 from balance_analysis.analysis.totals import totals
 from balance_analysis.explorer.frames import (
     BARS,

@@ -7,8 +7,10 @@ leaves there is called `.NAME.HEX.tmp`; nothing reads it, and it may be deleted.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -118,6 +120,32 @@ def replacing_file(target: Path) -> Iterator[Path]:
         flush(target.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
+        name_file(error, target)
+        raise
+
+
+@contextlib.contextmanager
+def making_folder(path: PathLike) -> Iterator[Path]:
+    """Give a folder beside `path` to write files to; on success it stands at `path`, whole.
+
+    Raises
+    ------
+    ValueError, OSError
+        If `path` lies in an archive, is there already and not an empty folder, or can't be written.
+    """
+    target = check_outside(path)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(errno.EEXIST, "is there already; name a new folder", os.fspath(path))
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        for file in (*temporary.iterdir(), temporary):
+            flush(file)
+        temporary.replace(target)
+        flush(target.parent)
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
         name_file(error, target)
         raise
 

@@ -132,7 +132,8 @@ def read_parquet(
     Parameters
     ----------
     path
-        A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
+        A file of `write_parquet`, or any Parquet file with a table's columns, or a folder of such
+        files, as `over_accounts` writes it: ids as strings or
         dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
         balances as decimals without fraction or as integers. Other columns are left out.
     assets
@@ -158,24 +159,33 @@ def read_parquet(
 
     names = read_names(assets, labels)
     check_type(path, (str, os.PathLike), "the path of a file")
-    if Path(path).is_dir():
-        said = "is a folder; an archive is read with ba.Archive(...).read()"
-        raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
-    with Path(path).open("rb") as source:
-        try:
-            file = open_parquet(source)
-        except DAMAGES as error:
-            said = "is not a Parquet file of balance changes, or is damaged"
-            raise ArchiveError(f"{os.fspath(path)} {said}") from error
-        with _told_as_table(path):
-            note = read_note(file)
-            table, load = to_frame(_read_rows(file)), _load_note(file, note)
+    parts = [Path(path)]
+    if parts[0].is_dir():
+        parts = sorted(parts[0].glob("*.parquet"))
+        if not parts:
+            said = "is a folder without Parquet files; ba.Archive(...).read() reads an archive"
+            raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
+    read = [_read_part(part) for part in parts]
+    table, load = to_frame(pa.concat_tables([rows for rows, _ in read])), read[0][1]
     metadata = note_names(load, names)
     if metadata:
         table.attrs[ATTRS_KEY] = metadata
     if ROWS_KEY not in metadata:
         note_rows(table)
     return table
+
+
+def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the rows of a Parquet file, and what it says of their load."""
+    with path.open("rb") as source:
+        try:
+            file = open_parquet(source)
+        except DAMAGES as error:
+            said = "is not a Parquet file of balance changes, or is damaged"
+            raise ArchiveError(f"{path} {said}") from error
+        with _told_as_table(path):
+            note = read_note(file)
+            return _read_rows(file), _load_note(file, note)
 
 
 def _load_note(file: ParquetFile, note: dict[str, Any]) -> dict[str, Any]:

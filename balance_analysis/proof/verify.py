@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.checks import to_table
-from balance_analysis.analysis.conservation import reconcile
+from balance_analysis.analysis.flows import reconcile
 from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import (
     FILE_ORDER,

@@ -1,7 +1,8 @@
 """Slices of an archive's accounts, worked on in threads, or by the active client of Dask.
 
-A slice is read out of every file of the archive, over all time, and opened as a history. So nothing
-is carried from day to day, and no row is read twice. Only results come back. This module starts no
+The footers of files say where which accounts have rows, so slices are cut before rows are read. A
+slice has every row of its accounts in an interval, and what they held before it; it is opened as a
+history. So nothing is carried from day to day. Only results come back. This module starts no
 cluster: it uses the `distributed.Client` that the caller has made.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +23,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.datafile import ALL, KeyRange, combine_accounts, cut
+from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, combine_accounts, numbers_of
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of
@@ -32,15 +35,22 @@ from balance_analysis.load.request import Report
 from balance_analysis.names import Names, note_names
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.spans import EVER
 
-ROWS: Final = 1_000_000
-"""Rows of a slice: with what is made of them, a thread needs some 300 MB."""
+ROWS: Final = 2_000_000
+"""Rows of a slice: with what is made of them, a thread needs some 400 MB."""
 
-_CELLS: Final = 2
+_CELLS: Final = 4
 """Cells of a slice's result, accounts times points, for each of these rows."""
+
+_ROUND: Final = 4
+"""Round the number of slices up to a multiple of this, so that four workers finish together."""
 
 _FILES: Final = 8
 """Files of which a task counts the accounts."""
+
+_ALONE: Final = 2
+"""A slice that is alone may be larger by this, as nothing is held beside it."""
 
 _THREADS: Final = 4
 """Maximum number of threads: each holds a slice."""
@@ -60,9 +70,9 @@ class Slices:
     names
         What assets, parties and markets are called.
     rows
-        Maximum number of rows of a slice, unless one party has more of one asset.
+        Maximum number of rows of a slice, about, unless one party has more of one asset.
     show
-        Is told after each slice which part of them is done, and how many rows.
+        Is called after each slice with the part of them that is done, and the number of rows.
     """
 
     snapshot: Snapshot
@@ -104,29 +114,104 @@ class Slices:
         history = open_history(table)
         return replace(history, attrs=self._noted(history.attrs))
 
-    def map(self, function: Callable[[History], T], points: int = 1) -> Iterator[T]:
+    def small(self, grid: Grid | None = None, points: int = 1) -> History | None:
+        """Return the history of all accounts if one slice has them, else `None`: see `map`."""
+        scan = self._around(grid)
+        if len(self._cut(scan, points)) > 1:
+            return None
+        history = _opened(scan, self.outline, ALL)
+        self.show(1.0, len(history.rows))
+        return history
+
+    def map(
+        self, function: Callable[[History], T], grid: Grid | None = None, points: int = 1
+    ) -> Iterator[T]:
         """Yield a function's results for all slices, in the order of the files.
 
         Parameters
         ----------
         function
             Takes a slice's history.
+        grid
+            What it looks at; by default all rows. The history then has every row in the interval of
+            the grid, and of each account the last row before it and one behind it, if there are.
         points
-            How many cells each account has in the result.
+            The number of cells that each account has in the result.
         """
-        parts, done = self._cut(points), 0
-        work = partial(_work, function, self.scan, self.outline)
+        scan, done = self._around(grid), 0
+        parts = self._cut(scan, points)
+        work = partial(_work, function, scan, self.outline)
         for number, (rows, result) in enumerate(mapped(work, parts), start=1):
             done += rows
             self.show(number / len(parts), done)
             yield result
 
-    def _cut(self, points: int) -> list[KeyRange]:
-        rows = sum(max(note.rows for note in file.notes) for file in self.scan.files)
-        if rows * max(points / _CELLS, 1) <= self.rows:
+    def _around(self, grid: Grid | None) -> Scan:
+        """Return what to read for a grid."""
+        if grid is None or not len(grid):
+            return self.scan
+        stop = max(int(grid.edges[-1]), int(grid.points.max(initial=0)) + 1)
+        return self.snapshot.around(self.scan, int(grid.edges[0]), stop)
+
+    def _cut(self, scan: Scan, points: int) -> list[KeyRange]:
+        accounts = _CELLS * self.rows / points
+        if scan.most_rows <= min(self.rows, accounts):
             return [ALL]
-        counts = combine_accounts(mapped(Scan.accounts, self.scan.split(_FILES)))
-        return cut(counts, rows=self.rows, accounts=_CELLS * self.rows / max(points, 1))
+        owners, sizes = self.owners
+        return cut(owners, sizes, scan.groups(), rows=self.rows, accounts=accounts)
+
+    @cached_property
+    def owners(self) -> tuple[list[Owner], NDArray[np.int64]]:
+        """Return the owners that have accounts, ascending, and how many each."""
+        files = tuple(self.snapshot.files_since(EVER[1], EVER[1]))
+        parts = replace(self.scan, files=files).split(_FILES)
+        counts = combine_accounts(mapped(Scan.accounts, parts))
+        heads = np.flatnonzero(np.diff(numbers_of(counts, FILE_KEY[:2]), prepend=-1))
+        ids = counts.select(FILE_KEY[:2]).take(pa.array(heads, pa.int64()))
+        owners = [*zip(*(column.to_pylist() for column in ids.columns), strict=True)]
+        return owners, np.diff(heads, append=counts.num_rows)
+
+
+Owner = tuple[str, ...]
+"""A party and an asset. A slice has all accounts of an owner, so results by owner are exact."""
+
+
+def cut(
+    owners: list[Owner],
+    sizes: NDArray[np.int64],
+    groups: Iterable[tuple[Owner, Owner, int]],
+    *,
+    rows: float,
+    accounts: float,
+) -> list[KeyRange]:
+    """Cut all accounts into slices of about equal work, where the owner changes.
+
+    Parameters
+    ----------
+    owners, sizes
+        All owners, ascending, and the number of accounts of each.
+    groups
+        Of stretches of rows the first owner, the last one and the number of rows, which are taken
+        to be spread evenly over the owners between.
+    rows, accounts
+        Maximum of a slice. An owner with more is a slice of its own.
+    """
+    change = np.zeros(len(owners) + 1)
+    for first, last, count in groups:
+        low = bisect_left(owners, first)
+        high = max(bisect_right(owners, last), low + 1)
+        change[low] += count / (high - low)
+        change[min(high, len(owners))] -= count / (high - low)
+    shares = np.cumsum(change)[: len(owners)] / rows + sizes / accounts
+    work = np.cumsum(shares)
+    total = work[-1] if len(work) else 1
+    parts = 1 if total <= _ALONE else int(np.ceil(total))
+    parts += -parts % _ROUND if parts > _ROUND else 0
+    hot = np.flatnonzero(shares > _ALONE)
+    ends = np.searchsorted(work, work[-1:] / parts * np.arange(1, parts))
+    places = sorted({*ends.tolist(), *hot.tolist(), *(hot + 1).tolist()} - {0, len(owners)})
+    lows: list[Owner] = [(), *(owners[place] for place in places)]
+    return [KeyRange(low, high) for low, high in zip(lows, [*lows[1:], None], strict=True)]
 
 
 def _work(
@@ -140,7 +225,9 @@ def _work(
 
 def _opened(scan: Scan, outline: History, part: KeyRange) -> History:
     """Return the history of a slice, with the interval and the names of the whole."""
-    history = open_history(scan.read(part))
+    table = scan.read(part)
+    del table.attrs[ATTRS_KEY][ROWS_KEY]  # what was read just now has lost no rows
+    history = open_history(table)
     return replace(history, extent=outline.extent, attrs=outline.attrs)
 
 

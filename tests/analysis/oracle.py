@@ -201,8 +201,8 @@ def is_date_of(frequency, day):
         "QS-FEB": day.day == 1 and day.month in (2, 5, 8, 11),
         "QS": day.day == 1 and day.month in (1, 4, 7, 10),
         "YS": day.day == 1 and day.month == 1,
-        "W-MON": day.weekday() == 0,
-        "W-SUN": day.weekday() == 6,
+        "W-MON": day.weekday() == 1,
+        "W-SUN": day.weekday() == 0,
         "B": day.weekday() < 5,
     }[frequency]
 
@@ -298,19 +298,19 @@ class Grid:
         return ZoneInfo(self.zone)
 
 
-def balances_at(rows, opening, instants):
+def balances_at(rows, opening, instants, known=None):
     return [
-        (*key, when, account.level(when), account.rests_on(when))
-        for key, account in book(rows, opening).items()
+        (*key, when, *account.told(when))
+        for key, account in book(rows, opening, known).items()
         for when in instants
     ]
 
 
-def series(rows, opening, grid):
+def series(rows, opening, grid, known=None):
     points = grid.points(rows)
     return [
-        (*key, point, account.level(point), account.state(point))
-        for key, account in book(rows, opening).items()
+        (*key, point, account.told(point)[0], account.state(point))
+        for key, account in book(rows, opening, known).items()
         for point in points
     ]
 
@@ -323,23 +323,31 @@ def sparse_series(rows, opening, grid):
     ]
 
 
-def deltas(rows, opening):
+def deltas(rows, opening, _grid=None, known=None):
     return [
         (*key, *change)
-        for key, account in book(rows, opening).items()
+        for key, account in book(rows, opening, known).items()
         for change in account.deltas()
     ]
 
 
-def flows(rows, opening, grid, by):
+def flows(rows, opening, grid, by, known=None, *, full=False):
+    """Return flows; if they are full, also those of periods in which a group has no row."""
     found = []
-    for group, members in groups(book(rows, opening), by).items():
+    anyone = Account((), intervals=known)
+    for group, members in groups(book(rows, opening, known), by).items():
         for start, end in grid.periods(rows):
             inside = _deltas_in(members, start, end)
-            if inside:
-                active = sum(any(_deltas_in([account], start, end)) for account in members)
-                counts = active, inside.count(None)
-                found.append((*group, start, end, *_flow_of(inside), *counts))
+            active = sum(any(_deltas_in([account], start, end)) for account in members)
+            *sums, changes = _flow_of(inside)
+            counts = [changes, active, inside.count(None)]
+            if not anyone.sees_all(start, end - 1):
+                sums = [None] * 3
+                counts = counts if inside else [None] * 3
+            if full and not changes and None in inside:
+                sums = [None] * 3
+            if inside or full:
+                found.append((*group, start, end, *sums, *counts))
     return found
 
 
@@ -357,43 +365,57 @@ def _flow_of(deltas):
     return *fit(inflow, outflow, sum(known)), sum(delta != 0 for delta in known)
 
 
-def averages(rows, opening, grid):
+def averages(rows, opening, grid, known=None):
     found = []
-    for key, account in book(rows, opening).items():
+    for key, account in book(rows, opening, known).items():
         for start, end in grid.periods(rows):
             exact = account.average(start, end)
             found.append((*key, start, end, None if exact is None else half_even(exact)))
     return found
 
 
-def ohlc(rows, opening, grid):
+def parts_of_averages(rows, opening, grid, known=None):
+    """Return the averages of what is known, and which part of the period that is."""
     found = []
-    for key, account in book(rows, opening).items():
+    for key, account in book(rows, opening, known).items():
         for start, end in grid.periods(rows):
-            known = [level for _, _, level in account.known(start, end)]
-            low, high = min(known, default=None), max(known, default=None)
-            found.append(
-                (*key, start, end, account.level(start), high, low, account.level(end - 1))
-            )
+            pieces = account.known(start, end)
+            length = sum(right - left for left, right, _ in pieces)
+            held = sum((right - left) * level for left, right, level in pieces)
+            part = half_even(Fraction(held, length)) if pieces else None
+            found.append((*key, start, end, part, length / (end - start)))
     return found
 
 
-def drawdowns(rows, opening):
+def ohlc(rows, opening, grid, known=None):
     found = []
-    for key, account in book(rows, opening).items():
-        if not account.changes:
-            continue
-        peak, peak_at = account.level(account.changes[0][0] - 1), account.since
-        for time, balance in account.changes:
+    for key, account in book(rows, opening, known).items():
+        for start, end in grid.periods(rows):
+            levels = [level for _, _, level in account.known(start, end)]
+            low, high = min(levels, default=None), max(levels, default=None)
+            first = account.told(start)[0]
+            found.append((*key, start, end, first, high, low, account.level(end - 1)))
+    return found
+
+
+def drawdowns(rows, opening, _grid=None, known=None):
+    found = []
+    for key, account in book(rows, opening, known).items():
+        peak, peak_at = account.held, account.since
+        is_behind = False
+        for n, (time, balance) in enumerate(account.changes):
+            follows = n > 0 or account.held is not None
+            is_behind |= follows and account.level(time - 1) is None
             if peak is None or balance > peak:
                 peak, peak_at = balance, time
-            found.append((*key, time, balance, peak, peak_at, *fit(peak - balance)))
+            fall = (None,) * 3 if is_behind else (peak, peak_at, *fit(peak - balance))
+            found.append((*key, time, balance, *fall))
     return found
 
 
-def totals(rows, opening, grid, by):
+def totals(rows, opening, grid, by, known=None):
     found = []
-    for group, members in groups(book(rows, opening), by).items():
+    for group, members in groups(book(rows, opening, known), by).items():
         own = {time for account in members for time, _ in account.changes}
         points = grid.own(own) if grid.freq is None else grid.points(rows)
         found += [(*group, point, *total_at(members, point)) for point in points]
@@ -411,10 +433,12 @@ def _known_at(members, when):
     return [level for level in levels if level is not None]
 
 
-def summaries(rows, opening, grid):
+def summaries(rows, opening, grid, known=None):
     """Return {account: {column: value}}."""
     start, end = grid.interval(rows)
-    return {key: _summary(account, start, end) for key, account in book(rows, opening).items()}
+    return {
+        key: _summary(account, start, end) for key, account in book(rows, opening, known).items()
+    }
 
 
 def _summary(account, start, end):
@@ -427,13 +451,17 @@ def _summary(account, start, end):
     deepest, deepest_at = _deepest(known)
     at_zero = sum(right - left for left, right, level in known if level == 0)
     time_known = sum(right - left for left, right, _ in known)
+    before, after = account.level(start - 1), account.level(end - 1)
+    if not Account((), intervals=account.intervals).sees_all(start, end - 1):
+        inflow = outflow = None
+        net = None if before is None or after is None else after - before
     return {
         "first_seen": min(inside, default=None),
         "last_seen": max(inside, default=None),
         "rows": len(inside),
         "changes": changes,
-        "opening": account.level(start - 1),
-        "closing": account.level(end - 1),
+        "opening": before,
+        "closing": after,
         "minimum": low,
         "maximum": high,
         "minimum_at": next((left for left, _, level in known if level == low), None),
@@ -456,31 +484,6 @@ def _deepest(known):
     ]
     deepest = max((depth for depth, _ in falls), default=None)
     return *fit(deepest), next((at for depth, at in falls if depth == deepest and depth), None)
-
-
-def moves(rows, opening=None):
-    """Return asset, time, move, known, first, rows and first rows of the blocks that move."""
-    found = []
-    blocks = defaultdict(list)
-    for key, account in book(rows, opening).items():
-        if key[1] != EXTERNAL:
-            for time, balance, delta in account.deltas():
-                blocks[key[0], time].append((balance, delta))
-    for (asset, time), block in sorted(blocks.items()):
-        known = sum(delta for _, delta in block if delta is not None)
-        first = [balance for balance, delta in block if delta is None]
-        move = known + sum(first)
-        if move:
-            found.append((asset, time, *fit(move, known, sum(first)), len(block), len(first)))
-    return found
-
-
-def moved_rows(rows, opening=None):
-    """Return the rows, with their deltas, of the blocks that move."""
-    blocks = {move[:2] for move in moves(rows, opening)}
-    return [
-        row for row in deltas(rows, opening) if (row[0], row[4]) in blocks and row[1] != EXTERNAL
-    ]
 
 
 def differences(rows, opening, entries):

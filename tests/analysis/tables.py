@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import ACCOUNT_KEY
 from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.spans import joined
 from tests.analysis.oracle import Calendar, Days, Fixed, Grid
 from tests.columns import BALANCE_DTYPE, COLUMNS
 from tests.moments import from_microseconds
@@ -257,6 +258,17 @@ def books(draw, amounts=moderate, times=times, most=25, openings=True):
     rows = [(*account, time, balance) for (account, time), balance in levels.items()]
     before = st.tuples(amounts, st.integers(BEGIN - 9, BEGIN - 1))
     return rows, draw(st.dictionaries(accounts, before, max_size=5)) if openings else {}
+
+
+edges = st.integers(START - 2, START + 15)
+_bounds = st.integers(BEGIN - 10, BEGIN + 2) | edges
+gaps = st.lists(st.tuples(_bounds, _bounds).filter(lambda pair: pair[0] < pair[1]), max_size=3).map(
+    lambda pairs: tuple(joined(pairs))
+)
+"""Known intervals, between which changes may be missing."""
+
+cases = st.tuples(books(), gaps).map(lambda case: (*case[0], case[1]))
+"""Rows, openings, and known intervals, maybe none."""
 
 
 @st.composite

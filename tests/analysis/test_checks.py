@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY, CheckError, check_table, to_table
 from tests.analysis.tables import LARGEST, START, rows, rows_of, table_of
-from tests.columns import BALANCE_DTYPE
+from tests.columns import BALANCE_DTYPE, COLUMNS, empty_table
 
 GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
 OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "m1")
@@ -209,3 +209,8 @@ def test_times_of_any_unit_and_zone_are_the_same_moments(unit, zone):
     days = pd.to_datetime(["2023-04-01", "2023-04-02"]).as_unit(unit)
     times = days if zone is None else days.tz_localize("UTC").tz_convert(zone)
     pd.testing.assert_frame_equal(to_table(raw(timestamp=times)), to_table(raw()))
+
+
+def test_a_frame_without_rows_is_an_empty_table_whatever_its_types():
+    for frame in (pd.DataFrame(columns=[*COLUMNS]), pd.DataFrame({name: [] for name in COLUMNS})):
+        pd.testing.assert_frame_equal(to_table(frame), empty_table())

@@ -14,6 +14,7 @@ from tests.analysis.tables import (
     MARGIN,
     START,
     amount,
+    cases,
     dtypes_of,
     expected_dtypes,
     instant,
@@ -21,7 +22,7 @@ from tests.analysis.tables import (
     records,
     table_of,
 )
-from tests.analysis.test_gaps import POINTS, cases
+from tests.analysis.test_gaps import POINTS
 from tests.analysis.test_parties import groupings, with_asset
 from tests.columns import empty_table, note_known
 
@@ -49,7 +50,7 @@ def ranked(levels, names):
     return sorted(found, key=lambda row: (row[place], row[size] is None, -abs(row[size] or 0)))
 
 
-@given(cases(), moments, moments, groupings)
+@given(cases, moments, moments, groupings)
 def test_two_moments_differ_as_a_loop_over_accounts_says(case, one, other, by):
     rows, opening, known = case
     table = opened(rows, opening, known)

@@ -28,33 +28,10 @@ from tests.analysis.tables import (
 )
 from tests.columns import BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
 
-MOVE_DTYPES = {
-    **expected_dtypes(["asset_id"], times=["timestamp"], amounts=["move", "known", "first"]),
-    **expected_dtypes((), counts=["rows", "first_rows"]),
-}
-MOVED_DTYPES = expected_dtypes(ba.ACCOUNT_KEY, times=["timestamp"], amounts=["balance", "delta"])
 DIFFERENCE_DTYPES = expected_dtypes(
     ba.ACCOUNT_KEY, times=["timestamp"], amounts=["delta", "net", "difference"]
 )
 OUTSIDE = ("VOTE", EXTERNAL, "network", "")
-
-
-def with_outside(book):
-    """Return rows and openings in which the party `network` stands for what is outside."""
-    rows, opening = book
-    renamed = {
-        account: (account[0], EXTERNAL, *account[2:]) if account[2] == "network" else account
-        for account in {*(row[:4] for row in rows), *opening}
-    }
-    # Two types become one here, and of two rows or openings the last one stays.
-    levels = {(*renamed[row[:4]], row[4]): row[5] for row in rows}
-    kept = {key: state for key, state in opening.items() if renamed[key] == key}
-    return [(*key, level) for key, level in levels.items()], kept
-
-
-def report_records(*args, **options):
-    report = ba.check_conservation(*args, **options)
-    return records(report.moves), records(report.rows)
 
 
 def flow_frame(entries):
@@ -82,61 +59,9 @@ def ledger_entries(recorded_ledger):
     ]
 
 
-@settings(max_examples=12)
-@given(books().map(with_outside))
-def test_the_blocks_whose_total_moves_are_shown_with_their_rows(book):
-    rows, opening = book
-    moves, moved = report_records(opened(rows, opening))
-    assert moves == oracle.moves(rows, opening)
-    assert sorted(moved, key=str) == sorted(oracle.moved_rows(rows, opening), key=str)
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ((), (LARGEST, 1)),
-        ((-LARGEST, -1), (0, 0)),
-        ((0, 0), (-LARGEST, -1)),
-        ((0,), (LARGEST, 1)),
-        ((LARGEST,), (0, LARGEST, 1)),
-        ((0, 0), (LARGEST, LARGEST, -LARGEST)),
-        ((LARGEST, LARGEST), (0, 0, LARGEST, LARGEST)),
-    ],
-)
-def test_a_sum_of_a_block_beyond_38_digits_raises_and_names_the_asset(before, after):
-    keys = [("VOTE", "T", f"p{place}", "") for place in range(4)]
-    table = table_of(
-        [
-            *(
-                (*key, START - place - 1, level)
-                for place, (key, level) in enumerate(zip(keys, before, strict=False))
-            ),
-            *((*key, START, level) for key, level in zip(keys, after, strict=False)),
-        ]
-    )
-    with pytest.raises(OverflowError, match=r"VOTE.* 38 digits"):
-        ba.check_conservation(table)
-
-
-def test_a_report_says_in_words_how_many_blocks_of_which_asset_move():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 7), (*GENERAL, START + 2, 7)])
-    text = str(ba.check_conservation(table))
-    assert "2 of 3 blocks" in text
-    assert "VOTE: 2 blocks, 1 of them with an account's first row" in text
-
-
-def test_a_report_of_no_moves_says_so():
-    text = str(ba.check_conservation(empty_table()))
-    assert text.strip()
-    assert "VOTE" not in text
-
-
 @settings(max_examples=10)
 @given(rows)
 def test_columns_and_dtypes_are_the_same_for_any_rows(rows):
-    report = ba.check_conservation(table_of(rows))
-    assert list(dtypes_of(report.moves).items()) == list(MOVE_DTYPES.items())
-    assert list(dtypes_of(report.rows).items()) == list(MOVED_DTYPES.items())
     found = dtypes_of(ba.reconcile(table_of(rows), flow_frame([(OTHER, START + 99, 1)])))
     assert found.pop("reason")
     assert list(found.items()) == list(DIFFERENCE_DTYPES.items())
@@ -200,37 +125,6 @@ def test_flows_of_floats_are_refused():
     flow = flow_frame([(GENERAL, START, 4)]).astype({"net": "float64"})
     with pytest.raises(TypeError, match="float"):
         ba.reconcile(empty_table(), flow)
-
-
-def test_recorded_blocks_move_by_what_came_from_outside(recorded_rows, recorded_ledger):
-    given = defaultdict(int)
-    for (asset, kind, _, _), time, net in ledger_entries(recorded_ledger):
-        if kind == EXTERNAL:
-            given[asset, time] -= net
-    moves, _ = report_records(recorded_table(recorded_rows))
-    assert {row[:2]: row[2] for row in moves} == {block: net for block, net in given.items() if net}
-    assert len(moves) == 29
-
-
-def test_a_row_dropped_from_the_recording_shows_as_a_jump_of_its_block(recorded_rows):
-    rows = [(*row.account, row.timestamp_ns // 1000, row.balance) for row in recorded_rows]
-    none_yet = {row[:4]: (0, None) for row in rows}
-    whole = {move[:2]: move[2] for move in oracle.moves(rows, none_yet)}
-    dropped = 0
-    for *key, time, _, delta in oracle.deltas(rows, none_yet):
-        block = [row for row in rows if row[0] == key[0] and row[4] == time and row[1] != EXTERNAL]
-        if not delta or len(block) == 1:
-            continue
-        left = [row for row in rows if row[:5] != (*key, time)]
-        moves, moved = report_records(ba.to_table(table_of(left), nothing_before=True))
-        found = {move[:2]: move[2] for move in moves}
-        assert found.get((key[0], time), 0) == whole.get((key[0], time), 0) - delta
-        if whole.get((key[0], time), 0) != delta:
-            others = [row for row in block if row[:4] != tuple(key)]
-            shown = [row[:6] for row in moved if row[0] == key[0] and row[4] == time]
-            assert shown == sorted(others)
-        dropped += 1
-    assert dropped > 50
 
 
 def test_the_recording_agrees_with_its_ledger(recorded_rows, recorded_ledger):

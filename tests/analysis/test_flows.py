@@ -132,13 +132,19 @@ def test_wide_flows_of_one_level_are_columns_by_their_id_and_zero_on_quiet_days(
     assert ba.flows(table, **how)["VOTE"].tolist() == [1, 0, 0, 3]
     whole = ba.flows(table, value="inflow", units={"VOTE": 1}, **how)
     assert whole["VOTE"].tolist() == [0.1, 0, 0, 0.3]
+    counted = ba.flows(table, value="changes", units={"VOTE": 1}, **how)
+    assert counted["VOTE"].tolist() == [1, 0, 0, 1]
     assert ba.flows(table_of([]), layout="wide").shape == (0, 0)
 
 
 @pytest.mark.parametrize(
     ("named", "meant"),
     [
-        *(("ME", "MS"), ("2ME", "2MS"), ("W", "W-MON"), ("QE", "QS"), ("QE-NOV", "QS-DEC")),
+        *(
+            *(("ME", "MS"), ("2ME", "2MS"), ("QE", "QS"), ("QE-NOV", "QS-DEC")),
+            *(("W", "W-SUN"), ("w", "W"), ("1w", "W"), ("w-mon", "W-MON")),
+            (pd.offsets.Week(weekday=6), "W"),
+        ),
         *(("YE", "YS"), ("YE-MAR", "YS-APR"), (pd.offsets.MonthEnd(), "MS")),
     ],
 )

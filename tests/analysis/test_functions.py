@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tests.analysis.tables import (
     MARGIN,
     OTHER,
     START,
+    amount,
     asked,
     books,
     calendar_cases,
@@ -28,10 +30,12 @@ from tests.analysis.tables import (
     edge_rows,
     expected_dtypes,
     fixed_grids,
+    gaps,
     instant,
     instants,
     many_rows,
     moderate,
+    moment,
     opened,
     outcome,
     records,
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 
 PERIOD = {"times": ["start", "end"]}
 ASSET = ["asset_id"]
+TYPES = ["asset_id", "account_type"]
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,12 @@ class Case:
         options = {} if grid is None or self.grids == "none" else asked(grid)
         return self.function(table, **options)
 
-    def found(self, rows, opening, grid):
-        return records(self.call(opened(rows, opening), grid))
+    def found(self, rows, opening, grid, known=None):
+        return records(self.call(opened(rows, opening, known), grid))
+
+    def oracle(self, rows, opening, grid, known=None):
+        by = () if self.by == ba.ACCOUNT_KEY and self.function is not ba.flows else (self.by,)
+        return self.expected(rows, opening, grid, *by, known)
 
 
 def long(table, **options):
@@ -91,13 +100,13 @@ CASES = {
     ),
     "flows": Case(
         ba.flows,
-        lambda rows, opening, grid: oracle.flows(rows, opening, grid, ba.ACCOUNT_KEY),
+        oracle.flows,
         key_dtypes(**PERIOD, **FLOWS),
         grids="periods",
     ),
     "flows of assets": Case(
         lambda table, **options: ba.flows(table, by="asset_id", **options),
-        lambda rows, opening, grid: oracle.flows(rows, opening, grid, ASSET),
+        oracle.flows,
         expected_dtypes(ASSET, **PERIOD, **FLOWS),
         grids="periods",
         by=ASSET,
@@ -108,25 +117,31 @@ CASES = {
         key_dtypes(**PERIOD, amounts=["average"]),
         grids="periods",
     ),
+    "averages of parts": Case(
+        lambda table, **options: ba.time_weighted_average(table, partial=True, **options),
+        oracle.parts_of_averages,
+        key_dtypes(**PERIOD, amounts=["average"]) | {"known_share": "float64"},
+        grids="periods",
+    ),
     "candles": Case(
         ba.ohlc, oracle.ohlc, key_dtypes(**PERIOD, amounts=["open", "high", "low", "close"])
     ),
     "totals": Case(
         lambda table, **options: ba.totals(table, by=["asset_id"], **options),
-        lambda rows, opening, grid: oracle.totals(rows, opening, grid, ASSET),
+        oracle.totals,
         expected_dtypes(ASSET, **TOTALS),
         grids="periods",
         by=ASSET,
     ),
     "deltas": Case(
         ba.deltas,
-        lambda rows, opening, _: oracle.deltas(rows, opening),
+        oracle.deltas,
         key_dtypes(times=["timestamp"], amounts=["balance", "delta"]),
         grids="none",
     ),
     "drawdowns": Case(
         ba.drawdown,
-        lambda rows, opening, _: oracle.drawdowns(rows, opening),
+        oracle.drawdowns,
         FALLS | expected_dtypes((), times=["peak_at"], amounts=["depth"]),
         grids="none",
     ),
@@ -135,7 +150,6 @@ GRIDDED = [name for name, case in CASES.items() if case.grids != "none"]
 OTHERS = {
     "summary": ba.summarize_accounts,
     "balances": lambda table, **options: ba.balance_at(table, "2024-01-01", **options),
-    "conservation": lambda table, **options: ba.check_conservation(table, **options).moves,
     "wide series": ba.balance_series,
 }
 EVERY = {name: case.call for name, case in CASES.items()} | OTHERS
@@ -159,7 +173,35 @@ def test_it_is_what_a_loop_over_integers_finds(name, data):
     rows, opening = data.draw(books(case.amounts))
     grid = grid_for(data, case, rows)
     found = outcome(case.found, rows, opening, grid)
-    assert found == outcome(case.expected, rows, opening, since_openings(grid, opening))
+    assert found == outcome(case.oracle, rows, opening, since_openings(grid, opening))
+
+
+@names
+@settings(max_examples=12)
+@given(book=books(), known=gaps, length=st.integers(1, 7))
+def test_where_a_change_may_be_missing_it_is_what_a_loop_finds(name, book, known, length):
+    grid = Grid(Fixed(length), START - 3, START + 16)
+    case = CASES[name]
+    assert case.found(*book, grid, known) == case.oracle(*book, grid, known)
+
+
+@settings(max_examples=12)
+@given(book=books(), known=gaps, length=st.integers(1, 7), by=st.sampled_from([ASSET, TYPES]))
+def test_wide_flows_tell_quiet_from_not_known(book, known, length, by):
+    grid = Grid(Fixed(length), START - 3, START + 16)
+    expected = defaultdict(list)
+    for *group, _, _, inflow, outflow, net, changes, active, unknown in oracle.flows(
+        *book, grid, by, known, full=True
+    ):
+        expected[tuple(group)].append((inflow, outflow, net, changes, active, unknown))
+    values = (*FLOWS["amounts"], *FLOWS["counts"])
+    for place, value in enumerate(values):
+        how = {"by": by, "layout": "wide", "value": value}
+        wide = ba.flows(opened(*book, known), **how, **asked(grid))
+        assert [moment(start) for start in wide.index] == [x for x, _ in grid.periods([])]
+        found = {group: [amount(cell) for cell in column] for group, column in wide.items()}
+        keys = {group if len(by) > 1 else group[0]: cells for group, cells in expected.items()}
+        assert found == {key: [cell[place] for cell in cells] for key, cells in keys.items()}
 
 
 @gridded
@@ -167,7 +209,7 @@ def test_it_is_what_a_loop_over_integers_finds(name, data):
 @given(made=calendar_cases())
 def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made):
     rows, opening, grid = made
-    assert CASES[name].found(rows, opening, grid) == CASES[name].expected(
+    assert CASES[name].found(rows, opening, grid) == CASES[name].oracle(
         rows, opening, since_openings(grid, opening)
     )
 
@@ -181,7 +223,7 @@ def test_a_day_in_berlin_has_23_or_25_hours_when_the_clock_changes(name, day, ho
     rows = [(*GENERAL, time, level) for time, level in levels]
     grid = Grid(oracle.Days(1), zone="Europe/Berlin")
     found = CASES[name].call(table_of(rows), grid)
-    assert records(found) == CASES[name].expected(rows, {}, grid)
+    assert records(found) == CASES[name].oracle(rows, {}, grid)
     begins = found["start" if "start" in found else "timestamp"]
     assert str(begins.dtype) == "datetime64[us, Europe/Berlin]"
     assert begins.tolist()[1:3] == [instant(midnight), instant(next_midnight)]
@@ -190,7 +232,7 @@ def test_a_day_in_berlin_has_23_or_25_hours_when_the_clock_changes(name, day, ho
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].amounts is signed])
 def test_many_rows_are_exact(name):
     rows, grid = many_rows(), Grid(Fixed(301), START - 5)
-    assert CASES[name].found(rows, {}, grid) == CASES[name].expected(rows, {}, grid)
+    assert CASES[name].found(rows, {}, grid) == CASES[name].oracle(rows, {}, grid)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].amounts is signed])
@@ -200,7 +242,7 @@ def test_amounts_at_the_edges_of_words_are_exact(name):
         rows += [(*MARGIN, time, level) for *_, time, level in [*rows[1:], rows[0]]]
     for length in (2, 3):
         grid = Grid(Fixed(length), START)
-        assert CASES[name].found(rows, {}, grid) == CASES[name].expected(rows, {}, grid)
+        assert CASES[name].found(rows, {}, grid) == CASES[name].oracle(rows, {}, grid)
 
 
 @pytest.mark.parametrize("name", EVERY)

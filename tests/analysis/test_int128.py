@@ -57,13 +57,6 @@ def test_differences_are_exact_or_said_to_be_too_large(pairs):
     check(found, too_large, [a - b for a, b in pairs])
 
 
-@given(st.lists(st.tuples(numbers, numbers), min_size=1))
-def test_sums_of_two_are_exact_or_said_to_be_too_large(pairs):
-    left, right = map(list, zip(*pairs, strict=True))
-    found, too_large = int128.add(int128.words_from(left), int128.words_from(right))
-    check(found, too_large, [a + b for a, b in pairs])
-
-
 def check(found, too_large, expected):
     assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
     for value, exact in zip(int128.integers_of(found), expected, strict=True):
@@ -110,28 +103,13 @@ def test_amounts_beyond_38_digits_are_told_at_any_width(size):
         check(words, too_large, [size])
 
 
-@given(lists, st.integers(1, 56), st.randoms(use_true_random=False))
-def test_digits_add_up_group_by_group(values, width, random):
-    groups = np.array([random.randrange(3) for _ in values])
-    sums = int128.sum_groups(int128.digits_of(int128.words_from(values), width), groups, 3)
-    expected = [sum(v for v, g in zip(values, groups, strict=True) if g == k) for k in range(3)]
-    check(*int128.compose(sums, width), expected)
-
-
-@given(st.lists(st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=7), max_size=40))
-def test_runs_add_up_even_where_the_sum_of_all_leaves_64_bits(runs):
-    starts = np.cumsum([0, *map(len, runs)])[:-1]
-    values = np.array([value for run in runs for value in run], np.int64)
-    assert int128.sum_runs(values, starts).tolist() == list(map(sum, runs))
-
-
-@given(lists, st.randoms(use_true_random=False))
-def test_amounts_add_up_group_by_group(values, random):
-    count = random.randint(1, len(values))
-    groups = [*range(count), *(random.randrange(count) for _ in values[count:])]
-    random.shuffle(groups)
-    expected = [sum(v for v, g in zip(values, groups, strict=True) if g == k) for k in range(count)]
-    check(*int128.sum_words(int128.words_from(values), np.array(groups), count), expected)
+@given(lists, st.data())
+def test_amounts_add_up_run_by_run(values, data):
+    inner = data.draw(st.sets(st.integers(1, len(values)))) - {len(values)}
+    starts = [0, *sorted(inner)]
+    stops = [*starts[1:], len(values)]
+    expected = [sum(values[a:b]) for a, b in zip(starts, stops, strict=True)]
+    check(*int128.sum_words(int128.words_from(values), np.array(starts)), expected)
 
 
 @given(st.data(), st.integers(1, 53))

@@ -18,7 +18,9 @@ from tests.analysis.tables import (
     OTHER,
     START,
     amount,
+    cases,
     dtypes_of,
+    edges,
     expected_dtypes,
     instant,
     moment,
@@ -26,7 +28,7 @@ from tests.analysis.tables import (
     records,
     table_of,
 )
-from tests.analysis.test_gaps import EDGES, POINTS, cases
+from tests.analysis.test_gaps import POINTS
 from tests.columns import empty_table
 
 groupings = st.sampled_from(
@@ -117,7 +119,7 @@ def with_asset(by):
     return by if "asset_id" in by else ["asset_id", *by]
 
 
-@given(cases(), groupings, st.integers(1, 5))
+@given(cases, groupings, st.integers(1, 5))
 def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, by, step):
     rows, opening, known = case
     table, names = opened(rows, opening, known), with_asset(by)
@@ -137,7 +139,7 @@ def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, 
         for start, end in periods:
             levels = [level for _, _, level in party.known(start, end)]
             low, high = min(levels, default=None), max(levels, default=None)
-            ranges.append((party.level(start), high, low, party.level(end - 1)))
+            ranges.append((party.told(start)[0], high, low, party.level(end - 1)))
             exact = party.average(start, end)
             averages.append(None if exact is None else oracle.half_even(exact))
     found = ba.ohlc(table, **how)[["open", "high", "low", "close"]]
@@ -145,7 +147,7 @@ def test_what_a_party_holds_is_what_its_accounts_hold_where_all_are_known(case, 
     assert [amount(x) for x in ba.time_weighted_average(table, **how)["average"]] == averages
 
 
-@given(cases(), groupings.filter(lambda by: len(by) < 4), EDGES, EDGES)
+@given(cases, groupings.filter(lambda by: len(by) < 4), edges, edges)
 def test_a_party_is_summarised_as_a_loop_over_its_blocks_does_it(case, by, one, other):
     rows, opening, known = case
     start, end = min(one, other), max(one, other) + 1
@@ -163,7 +165,7 @@ def test_a_party_is_summarised_as_a_loop_over_its_blocks_does_it(case, by, one, 
                 assert amount(row[name]) == value, name
 
 
-@given(cases(), groupings, st.sampled_from([*POINTS]), st.none() | st.integers(1, 3))
+@given(cases, groupings, st.sampled_from([*POINTS]), st.none() | st.integers(1, 3))
 def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
     rows, opening, known = case
     found = ba.holders(opened(rows, opening, known), instant(when), by=by, n=n)
@@ -201,7 +203,7 @@ def test_holders_are_ranked_by_the_sum_of_what_is_known(case, by, when, n):
 DESKS = {"a1": "east", "b2": "west"}
 
 
-@given(cases(), st.sampled_from(POINTS))
+@given(cases, st.sampled_from(POINTS))
 def test_groups_are_made_by_a_column_that_the_table_has_besides(case, when):
     rows, opening, known = case
     table = opened(rows, opening, known)

@@ -26,6 +26,7 @@ from tests.analysis.tables import (
     OTHER,
     START,
     books,
+    cases,
     disorder,
     instant,
     many_rows,
@@ -33,7 +34,7 @@ from tests.analysis.tables import (
     records,
     table_of,
 )
-from tests.analysis.test_gaps import BY, cases
+from tests.analysis.test_gaps import BY
 from tests.columns import ATTRS_KEY
 
 A_WEEK = ((START, START + 7 * DAY),)
@@ -50,7 +51,6 @@ FUNCTIONS = {
     "drawdowns": ba.drawdown,
     "holders": lambda table, **how: ba.holders(table, instant(START + 3 * DAY), **how),
     "comparison": lambda table: ba.compare(table, at=(instant(START), instant(START + DAY))),
-    "conservation": lambda table, **how: ba.check_conservation(table, **how).moves,
     "flow pictures": lambda table, **how: ba.plot_flows(only_vote(table), **how),
     "balance pictures": lambda table, **how: ba.plot_balances(only_vote(table), **how),
     "total pictures": lambda table, **how: ba.plot_totals(only_vote(table), **how),
@@ -161,7 +161,7 @@ def test_who_states_what_is_known_is_taken_at_his_word():
 
 
 @settings(max_examples=20, deadline=None)
-@given(cases(), st.randoms(use_true_random=False), st.booleans())
+@given(cases, st.randoms(use_true_random=False), st.booleans())
 def test_a_selection_of_whole_accounts_is_silent_and_exact(case, rng, nothing_before):
     rows, _, known = case
     table = made(rows, known, nothing_before=nothing_before)
@@ -224,7 +224,7 @@ def test_what_pandas_wrote_of_a_selection_is_noticed_when_it_is_read(tmp_path):
 
 
 @settings(max_examples=10)
-@given(cases(), st.booleans(), st.booleans(), st.data())
+@given(cases, st.booleans(), st.booleans(), st.data())
 def test_functions_give_the_same_of_an_interval_with_openings_as_of_the_whole(
     case, is_stated, nothing_before, data
 ):

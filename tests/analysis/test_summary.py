@@ -20,7 +20,9 @@ from tests.analysis.tables import (
     START,
     amount,
     books,
+    edges,
     fixed_grids,
+    gaps,
     instant,
     instants,
     many_rows,
@@ -54,21 +56,24 @@ def summaries(frame):
     return result
 
 
+def check(rows, opening, grid, known=None):
+    bounds = {"start": instant(grid.start), "end": instant(grid.end)}
+    found = outcome(lambda: summaries(summarize_accounts(opened(rows, opening, known), **bounds)))
+    expected = outcome(oracle.summaries, rows, opening, since_openings(grid, opening), known)
+    assert found == expected
+    assert list(found) == list(expected)
+
+
 @settings(max_examples=12)
 @given(st.data(), books(signed).filter(lambda book: book[0]))
 def test_every_column_is_what_a_walk_through_the_interval_finds(data, book):
-    rows, opening = book
-    grid = data.draw(fixed_grids(rows, freqs=st.none()))
-    found = outcome(
-        lambda: summaries(
-            summarize_accounts(
-                opened(rows, opening), start=instant(grid.start), end=instant(grid.end)
-            )
-        )
-    )
-    expected = outcome(oracle.summaries, rows, opening, since_openings(grid, opening))
-    assert found == expected
-    assert list(found) == list(expected)
+    check(*book, data.draw(fixed_grids(book[0], freqs=st.none())))
+
+
+@settings(max_examples=12)
+@given(books(), gaps, edges, edges)
+def test_where_a_change_may_be_missing_it_is_what_a_walk_finds(book, known, one, other):
+    check(*book, Grid(None, min(one, other), max(one, other) + 1), known)
 
 
 def test_summaries_of_many_rows_are_exact():

@@ -34,13 +34,14 @@ def table(archive):
     return archive.read()
 
 
-def test_a_file_has_the_rows_of_the_result_by_party(archive, tmp_path):
-    file = tmp_path / "series.parquet"
+def test_a_folder_is_one_dataset_with_the_rows_of_the_result_by_party(archive, tmp_path):
+    folder = tmp_path / "series"
     how = {"freq": "1D", "layout": "long", "rows_per_slice": SIZE}
     expected = ba.over_accounts(ba.balance_series, archive, **how)
-    assert ba.over_accounts(ba.balance_series, archive, to=file, **how) is None
+    assert ba.over_accounts(ba.balance_series, archive, to=folder, **how) is None
 
-    rows = pq.read_table(file)
+    assert len([*folder.iterdir()]) > 5
+    rows = pq.read_table(folder)
     assert rows.schema.field("party_id").type == ID_TYPE
     assert rows.schema.field("timestamp").type == pa.timestamp("us", "UTC")
     assert rows.schema.field("balance").type == pa.decimal128(38, 0)
@@ -51,28 +52,33 @@ def test_a_file_has_the_rows_of_the_result_by_party(archive, tmp_path):
 
 
 def test_sums_of_groups_are_written_in_their_own_order(archive, tmp_path, table):
-    file = tmp_path / "totals.parquet"
-    ba.over_accounts(ba.totals, archive, freq="1D", rows_per_slice=SIZE, to=file)
-    found, expected = pq.read_table(file), ba.totals(table, freq="1D")
+    folder = tmp_path / "totals"
+    ba.over_accounts(ba.totals, archive, freq="1D", rows_per_slice=SIZE, to=folder)
+    found, expected = pq.read_table(folder), ba.totals(table, freq="1D")
     assert found["total"].to_pylist() == pa.array(expected["total"]).to_pylist()
     assert found["asset_id"].cast(pa.string()).to_pylist() == expected["asset_id"].tolist()
 
 
-def test_a_work_that_fails_leaves_the_file_that_was_there(table, tmp_path):
+def test_deltas_in_a_folder_are_read_as_the_table_that_they_are_of(archive, table, tmp_path):
+    ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE, to=tmp_path / "deltas")
+    assert records(ba.read_parquet(tmp_path / "deltas")) == records(table)
+
+
+def test_a_work_that_fails_leaves_nothing(table, tmp_path):
     archive = write_archive(tmp_path / "archive", table)
-    target = tmp_path / "result.parquet"
-    target.write_bytes(b"before")
+    target = tmp_path / "result"
     last = max((tmp_path / "archive" / "changes").rglob("*.parquet"))
     content = last.read_bytes()
     last.unlink()
 
     with pytest.raises(ba.ArchiveError, match="can't be read"):
         ba.over_accounts(ba.flows, archive, rows_per_slice=SIZE, to=target)
-    assert target.read_bytes() == b"before"
-    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["result.parquet"]
+    assert [path.name for path in tmp_path.iterdir()] == ["archive"]
     last.write_bytes(content)
     ba.over_accounts(ba.flows, archive, rows_per_slice=SIZE, to=target)
     assert pq.read_table(target).num_rows == len(ba.flows(table))
+    with pytest.raises(FileExistsError, match="name a new folder"):
+        ba.over_accounts(ba.flows, archive, to=target)
 
 
 def test_progress_goes_up_to_all_rows(archive, table):
@@ -144,8 +150,8 @@ def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_pa
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        ({"to": "no/such/folder/file"}, FileNotFoundError, "be written to"),
-        ({"to": "."}, ValueError, "is a folder"),
+        ({"to": "no/such/folder"}, FileNotFoundError, "no/such/folder"),
+        ({"to": "."}, FileExistsError, "name a new folder"),
         ({"by": "party"}, ValueError, "did you mean 'party_id'"),
         ({"by": None}, TypeError, "by must name columns"),
         ({"start": "2023-04-02", "end": "2023-04-01"}, ValueError, "start must be before end"),
@@ -167,7 +173,7 @@ def test_what_is_no_function_of_a_table_is_refused(archive):
 
 def test_a_wide_layout_is_not_written(archive, tmp_path):
     with pytest.raises(ValueError, match="layout='long'"):
-        ba.over_accounts(ba.balance_series, archive, freq="1D", to=tmp_path / "x.parquet")
+        ba.over_accounts(ba.balance_series, archive, freq="1D", to=tmp_path / "x")
 
 
 NAMED = {

@@ -2,80 +2,69 @@
 
 from __future__ import annotations
 
-import pickle
 from bisect import bisect_right
 
-import pyarrow as pa
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis import ACCOUNT_KEY
-from balance_analysis.archive.datafile import FILE_KEY, combine_accounts, cut
-from balance_analysis.archive.snapshot import Scan
+from balance_analysis.scale.slices import cut
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.scale.archives import write_archive
 
-ids = st.tuples(*[st.text("ab\U0010ffff", max_size=3)] * len(FILE_KEY))
-counted = st.dictionaries(ids, st.integers(1, 50), max_size=40)
+owners = st.tuples(*[st.text("ab\U0010ffff", max_size=3)] * 2)
+counted = st.dictionaries(owners, st.tuples(st.integers(1, 50), st.integers(1, 9)), max_size=40)
 
 
-def counts_of(numbers):
-    """Return {account: rows} as `Scan.accounts` does."""
+def parts_of(numbers, rows, accounts):
+    """Cut {owner: (rows, accounts)}, of which each owner is a stretch of rows of its own."""
     keys = sorted(numbers)
-    columns = {name: [key[place] for key in keys] for place, name in enumerate(FILE_KEY)}
-    ids = pa.dictionary(pa.int32(), pa.string())
-    texts = {
-        name: pa.DictionaryArray.from_arrays(
-            pa.array([sorted({*own}).index(one) for one in own], pa.int32()),
-            pa.array(sorted({*own}), pa.string()),
-        )
-        for name, own in columns.items()
-    }
-    schema = pa.schema([*((name, ids) for name in FILE_KEY), ("rows", pa.int64())])
-    return pa.table({**texts, "rows": [numbers[key] for key in keys]}, schema)
+    groups = [(key, key, numbers[key][0]) for key in keys]
+    return cut(
+        keys, np.array([numbers[key][1] for key in keys]), groups, rows=rows, accounts=accounts
+    )
 
 
 @given(counted, st.integers(1, 80), st.integers(1, 10))
-def test_slices_are_all_accounts_and_none_is_too_large(numbers, rows, accounts):
-    slices = cut(counts_of(numbers), rows=rows, accounts=accounts)
+def test_slices_are_all_owners_whole_and_of_about_equal_work(numbers, rows, accounts):
+    slices = parts_of(numbers, rows, accounts)
     lows = [part.low for part in slices]
     assert lows == sorted(set(lows))
     assert [part.high for part in slices] == [*lows[1:], None]
-    own = [{} for _ in slices]
+    assert set(lows[1:]) <= set(numbers)
+    own = [[] for _ in slices]
     for key in sorted(numbers):
-        place = bisect_right(lows, key) - 1
-        own[place].setdefault(key[:2], []).append(key)
-    # What a party has of one asset is never split.
-    owners = [owner for part in own for owner in part]
-    assert len(owners) == len(set(owners))
-    for part in own:
+        work = numbers[key][0] / rows + numbers[key][1] / accounts
+        own[bisect_right(lows, key) - 1].append(work)
+    for part in own if len(slices) > 1 else ():
         # The first is the one that an edge falls into: it stands behind it, whole.
-        others = [key for keys in [*part.values()][1:] for key in keys]
-        assert sum(numbers[key] for key in others) <= rows
-        assert len(others) <= accounts
+        assert sum(part[1:]) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize(("rows", "parts"), [(950, 1), (310, 3), (230, 4), (200, 8), (95, 12)])
+@pytest.mark.parametrize(
+    ("rows", "parts"), [(950, 1), (450, 1), (310, 3), (230, 4), (200, 8), (95, 12)]
+)
 def test_the_last_round_keeps_two_or_four_workers_busy(rows, parts):
-    numbers = {(f"{place:04}", "a", "t", ""): 1 for place in range(900)}
-    assert len(cut(counts_of(numbers), rows=rows, accounts=float("inf"))) == parts
+    numbers = {(f"{place:04}", "a"): (1, 0) for place in range(900)}
+    assert len(parts_of(numbers, rows, float("inf"))) == parts
 
 
-def test_counts_of_some_files_add_up_to_those_of_all(tmp_path):
+def test_a_stretch_that_is_cut_nowhere_counts_as_spread_evenly():
+    owners = [(f"{place:04}", "a") for place in range(100)]
+    parts = cut(owners, np.ones(100), [(("",), ("z",), 1000)], rows=100, accounts=float("inf"))
+    places = [bisect_right(owners, part.low) for part in parts]
+    assert len(parts) == 12
+    assert max(np.diff(places)) - min(np.diff(places)) <= 2
+
+
+def test_owners_are_those_of_all_accounts_in_the_order_of_files(tmp_path):
     rows = many_rows(500)
     archive = write_archive(tmp_path / "archive", table_of(rows), "hour")
-    scan = archive.scan()
-    expected = {}
-    for row in rows:
-        ids = dict(zip(ACCOUNT_KEY, row, strict=False))
-        key = tuple(ids[name] for name in FILE_KEY)
-        expected[key] = expected.get(key, 0) + 1
-    for size in (1, 2, 100):
-        parts = [pickle.loads(pickle.dumps(part)) for part in scan.split(size)]
-        assert [file for part in parts for file in part.files] == list(scan.files)
-        found = combine_accounts(map(Scan.accounts, parts)).select([*FILE_KEY, "rows"])
-        assert found.to_pylist() == counts_of(expected).to_pylist()
+    found, sizes = archive.by_slices(lambda slices: slices.owners)
+    accounts = {row[:4] for row in rows}
+    assert found == sorted({(key[2], key[0]) for key in accounts})
+    assert [*sizes] == [sum((key[2], key[0]) == one for key in accounts) for one in found]
 
 
 def test_some_files_are_named_by_the_first_and_the_last(tmp_path):

@@ -1,0 +1,668 @@
+"""What balances were in periods: averages, candles, drawdowns, and all of it as summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from balance_analysis.analysis import int128
+from balance_analysis.analysis.door import Options, door, each_account, grid_of, ids_in, is_by_party
+from balance_analysis.analysis.flows import GroupFlows, flows_of, join_flows
+from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
+from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
+from balance_analysis.analysis.steps import (
+    ALWAYS,
+    Columns,
+    Pieces,
+    Steps,
+    as_of,
+    check_fits,
+    cut,
+    in_one_thread,
+    join,
+    map_blocks,
+    map_parallel,
+    repeat_ids,
+    spread,
+)
+from balance_analysis.analysis.sums import Groups, concatenated, join_ids, make_groups
+from balance_analysis.analysis.totals import each_holder, join_holders, merged
+from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.errors import logger
+from balance_analysis.schema import ACCOUNT_KEY, Instant
+from balance_analysis.text import count_text
+
+
+@door(each_holder)
+def ohlc(
+    source: Source,
+    freq: Frequency,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    tz: Zone | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Return the first, highest, lowest and last balance of each account in each period.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
+    freq
+        How long a period is: any frequency of pandas. Fixed frequencies and days count from
+        `start`, others, such as "MS", have points of their own.
+    start, end
+        The interval, half-open; without a time zone in `tz`. By default from the beginning of the
+        period of the first row, or of what is known, to the end of what is known, else to that of
+        the period of the last row.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+    tz
+        The time zone in which days are days, and of the result's timestamps. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
+        `end` of the period (datetime64[us, tz]), and in decimal128(38, 0), in the asset's smallest
+        unit: `open`, the balance at `start`, NA where it is unknown then; `high` and `low`, of the
+        part in which it is known; and `close`, the balance just before `end`. A period without
+        rows has all four: they are the balance that is held. NA is unknown.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01T08:00", "2023-04-02T09:00", "2023-04-02T10:00"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> ohlc(table, "1D")[["start", "open", "high", "low", "close"]]
+                          start  open  high  low  close
+    0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
+    1 2023-04-02 00:00:00+00:00     5     7    1      1
+    """
+    history = merged(open_history(source), by)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
+    found = _measure(steps, grid, {"open", "minimum", "maximum"})
+    # Where what is known ends, that is what was held until then.
+    at = history.at(grid.edges[:-1]).known_steps()
+    is_open = found["is_open"] if at is steps else as_of(at, grid.edges[:-1]).is_known
+    columns = {
+        "open": int128.to_balances(found["open"], is_open),
+        "high": int128.to_balances(found["maximum"], found["has_known"]),
+        "low": int128.to_balances(found["minimum"], found["has_known"]),
+        "close": int128.to_balances(found["closing"], found["is_closed"]),
+    }
+    return in_units(_frame(steps, grid, columns), units, history.attrs)
+
+
+def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
+    """Return columns of each account and period beside their ids and bounds."""
+    starts, ends = (np.tile(each, len(steps)) for each in (grid.edges[:-1], grid.edges[1:]))
+    bounds = {"start": to_times(starts, grid.zone), "end": to_times(ends, grid.zone)}
+    ids = repeat_ids(steps.accounts, len(grid))
+    return pd.DataFrame({**ids, **bounds, **columns}, copy=False)
+
+
+@door(each_holder)
+def drawdown(
+    source: Source,
+    *,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Return how far each balance lies below the highest one of its account so far.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each row of the table, sorted: `ACCOUNT_KEY` (category of str), `timestamp`,
+        `balance`, `peak`, the highest balance up to then, `peak_at`, when it was first reached
+        (datetime64[us, UTC]), and `depth`, peak - balance.
+        Amounts are decimal128(38, 0), in the asset's smallest unit. Behind a stretch that is not
+        known, `peak`, `peak_at` and `depth` are missing: in it, there may have been a higher one.
+        The index is as of `deltas`.
+
+    Raises
+    ------
+    OverflowError
+        If a depth has more than 38 digits, which only negative balances can make.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(
+    ...         ["2023-04-01", "2023-04-03", "2023-04-05"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> drawdown(table)[["balance", "peak", "peak_at", "depth"]]
+       balance  peak                   peak_at  depth
+    0        5     5 2023-04-01 00:00:00+00:00      0
+    1        7     7 2023-04-03 00:00:00+00:00      0
+    2        1     7 2023-04-03 00:00:00+00:00      6
+    """
+    history = merged(open_history(source), by)
+    found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
+    is_known = found["is_known"]
+    result = history.rows.assign(
+        peak=int128.to_balances(found["peak"], is_known),
+        peak_at=to_times(np.where(is_known, found["peak_at"], ALWAYS)),
+        depth=int128.to_balances(found["depth"], is_known),
+    )
+    return in_units(result, units, history.attrs)
+
+
+def _fall(steps: Steps) -> Columns:
+    """Return the columns of `drawdown` for the rows of a block."""
+    peaks = int128.running_maxima(steps.words, steps.heads)
+    highest = int128.take(steps.words, peaks)
+    depths, too_large = int128.subtract(highest, steps.words)
+    check_fits(too_large, lambda row: f"the depth of {steps.name_row(row)}")
+    gaps = np.cumsum(steps.starts_known & ~steps.is_head)
+    kept = slice(None) if steps.is_row.all() else steps.is_row
+    return {
+        "peak": highest[kept],
+        "peak_at": steps.times[peaks][kept],
+        "depth": depths[kept],
+        "is_known": (gaps == gaps[steps.heads][steps.numbers])[kept],
+    }
+
+
+@door(each_holder)
+def time_weighted_average(
+    source: Source,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    *,
+    freq: Frequency | Grid | None = None,
+    by: str | Sequence[str] = ACCOUNT_KEY,
+    partial: bool = False,
+    tz: Zone | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Return each account's time-weighted average balance, over an interval or each of its periods.
+
+    It is the sum of each balance times how long it was held, divided by the length of the period:
+    in whole numbers, rounded once, half to even, to the asset's smallest unit.
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order, or an `Archive`.
+    start, end
+        The interval, half-open; without a time zone in `tz`. By default from the table's first row
+        (with `freq`, from the beginning of its period, or of what is known) to the end of what is
+        known, else to just after its last row (the end of its period).
+    freq
+        How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
+        frequencies and days count from `start`, others, such as "MS", have points of their own.
+    by
+        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
+        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+    partial
+        Whether a period of which a part is unknown has the average of its known part.
+    tz
+        The time zone in which days are days, of 23 and 25 hours too, and of the result's
+        timestamps. By default UTC.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
+        `end` of the period (datetime64[us, tz]) and `average` (decimal128(38, 0), in the asset's
+        smallest unit), NA where the balance is unknown in any part of the period; if most are, one
+        warning says so. If it is `partial`, NA where it is unknown in all of the period, and
+        `known_share` says of which part of the period the average is (float64).
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, or `freq` or `tz` is none.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+    ...     "party_id": ["a1", "a1", "b2"], "market_id": "",
+    ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-02"], utc=True),
+    ...     "balance": [5, 7, 1],
+    ... })
+    >>> time_weighted_average(table, "2023-04-01", "2023-04-09")[["party_id", "average"]]
+      party_id  average
+    0       a1        6
+    1       b2     <NA>
+    >>> found = time_weighted_average(table, "2023-04-01", "2023-04-09", partial=True)
+    >>> found[["party_id", "average", "known_share"]]
+      party_id  average  known_share
+    0       a1        6        1.000
+    1       b2        1        0.875
+    """
+    history = merged(open_history(source), by)
+    steps, grid = history.over(freq, start=start, end=end, tz=tz)
+    found = _measure(steps, grid, {"average"})
+    known_for, spans = found["known_for"], np.tile(np.diff(grid.edges), len(steps))
+    is_known = known_for > 0 if partial else known_for == spans
+    columns = {
+        "average": int128.to_balances(found["average"], is_known),
+        **({"known_share": known_for / spans} if partial else {}),
+    }
+    lacking = len(is_known) - np.count_nonzero(is_known)
+    if not partial and 2 * lacking > len(is_known):
+        logger.warning(
+            "%s of %s are unknown, because the balance is unknown in a part of the period: before "
+            "the account's first row, or where changes may be missing. partial=True averages the "
+            "known part",
+            f"{lacking:,}",
+            count_text(len(is_known), "average"),
+        )
+    return in_units(_frame(steps, grid, columns), units, history.attrs)
+
+
+_COLUMNS: Final = (
+    *("accounts", "unknown", "first_seen", "last_seen", "rows", "changes", "opening", "closing"),
+    *("minimum", "maximum", "minimum_at", "maximum_at", "inflow", "outflow", "net", "internal"),
+    *("average", "drawdown", "drawdown_at", "zero_share"),
+)
+_OF_PARTIES: Final = ("accounts", "unknown", "internal")
+_FLOWS: Final = frozenset(
+    ["first_seen", "last_seen", "rows", "changes", "inflow", "outflow", "net", "internal"]
+)
+_LEVELS: Final = frozenset(
+    [
+        "open",
+        "minimum",
+        "maximum",
+        "minimum_at",
+        "maximum_at",
+        "average",
+        "drawdown",
+        "drawdown_at",
+        "zero_share",
+    ]
+)
+_PART: Final = 1 << 18
+"""Rows of the parties that one processor works on at once, at least."""
+
+_TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
+
+
+@door(each_account)
+def summarize_accounts(
+    source: Source,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    columns: Sequence[str] | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Summarise what the balance of each account did in [start, end).
+
+    Parameters
+    ----------
+    source
+        A table of balance changes, its rows in any order, or an `Archive`. Rows before `start` tell
+        which balance an account brings into the interval.
+    start, end
+        The interval, half-open; without a time zone UTC. By default from the table's first row to
+        the end of what is known, else to just after its last row.
+    columns
+        Which of the columns below to return besides `ACCOUNT_KEY`, in this order; by default all.
+        Fewer are computed faster.
+    units
+        For amounts in whole units, as floats: see `balance_at`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per account of the table, also for one that is quiet in the interval,
+        sorted by `ACCOUNT_KEY` (category of str), with
+
+        - `first_seen`, `last_seen`: timestamps of the account's first and last row in the interval
+          (datetime64[us, UTC]; NaT where it has none)
+        - `rows`, `changes`: its rows in the interval, and those whose balance differs from the
+          account's previous row, wherever that is (int64)
+        - `opening`: the balance just before `start`; where known, with `net` it makes `closing`
+        - `closing`: the balance just before `end`
+        - `minimum`, `maximum`: of the known part of the interval
+        - `minimum_at`, `maximum_at`: when in the interval it was first held (datetime64[us, UTC])
+        - `inflow`, `outflow`, `net`: the sum of the positive deltas of the rows in the interval, of
+          the negative ones (as a positive number), and the difference. An account's first row has
+          no delta: what was before it is unknown. Where a part of the interval is not known, they
+          are NA; but for `net` where `opening` and `closing` are known.
+        - `average`: the time-weighted average, as of `time_weighted_average`; NA where the balance
+          is unknown in any part of the interval
+        - `drawdown`: the furthest that the balance fell below its highest of the interval so far;
+          `drawdown_at`: when it was first that far (NaT where it never fell)
+        - `zero_share`: the part of the known time in which the balance was 0 (float64; NaN where
+          nothing is known)
+
+        Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
+        `opening` of an account that has no row before `start`, every amount of one that has no
+        row before `end`; and what may have changed in a stretch that is
+        not known.
+
+    Raises
+    ------
+    ValueError
+        If `start` is not before `end`, or `columns` names other columns.
+    OverflowError
+        If a delta or a sum has more than 38 digits; the message names the account.
+    CheckError
+        If rows contradict each other: see `balance_at`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03", "2023-04-09"],
+    ...     utc=True), "balance": [5, 7, 1],
+    ... })
+    >>> summarize_accounts(table)[["rows", "opening", "closing", "maximum", "inflow", "net"]]
+       rows  opening  closing  maximum  inflow  net
+    0     3     <NA>        1        7       2   -4
+    """
+    history = open_history(source)
+    return in_units(summarize(history, ACCOUNT_KEY, start, end, columns), units, history.attrs)
+
+
+def _joined(
+    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
+) -> Iterator[pd.DataFrame]:
+    """Yield `summarize_parties` of an archive: what the slices have of a party is put together."""
+    if is_by_party(options):
+        yield from each_account(slices, function, options)
+        return
+    history, grid = slices.outline, grid_of(slices, options)
+    parts = [*slices.map(partial(_holders_of, grid, options["by"], options["columns"]), grid)]
+    found = _summary(history, _join(parts), grid, options["columns"])
+    yield in_units(found, options["units"], history.attrs)
+
+
+@door(_joined)
+def summarize_parties(
+    source: Source,
+    *,
+    by: str | Sequence[str] = "party_id",
+    start: Instant | None = None,
+    end: Instant | None = None,
+    columns: Sequence[str] | None = None,
+    units: Units | None = None,
+) -> pd.DataFrame:
+    """Summarise what the accounts of each party, together, did in [start, end).
+
+    Parameters
+    ----------
+    source, start, end, columns, units
+        As for `summarize_accounts`.
+    by
+        The columns that make a party, within each asset: see `holders`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per asset and party, sorted: `asset_id` and the columns of `by` (category of str),
+        `accounts`, how many it has, `unknown`, of how many of these the opening or the closing
+        balance is unknown, so that a sum is (int64), and the columns of `summarize_accounts`, with
+        these differences:
+
+        - `inflow`, `outflow`: what its accounts together gained or lost, block by block, so that
+          what one of them gives another is in neither
+        - `internal`, behind `net`: what moved between its own accounts in one block. With
+          `inflow` it makes the inflow of its accounts, with `outflow` their outflow.
+        - `rows`, `changes`: of all its accounts; balances are those of all of them together, known
+          only while each one is.
+
+    Raises
+    ------
+    ValueError, OverflowError, CheckError
+        As `summarize_accounts`, and if `by` names no columns that make a party.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"] * 2,
+    ...     "party_id": "a1", "market_id": ["", "m1"] * 2,
+    ...     "timestamp": pd.to_datetime(["2023-04-01"] * 2 + ["2023-04-03"] * 2, utc=True),
+    ...     "balance": [5, 0, 2, 4],
+    ... })
+    >>> summarize_parties(table)[["accounts", "closing", "inflow", "outflow", "internal"]]
+       accounts  closing  inflow  outflow  internal
+    0         2        6       1        0         3
+    """
+    history = open_history(source)
+    return in_units(summarize(history, by, start, end, columns), units, history.attrs)
+
+
+@dataclass(frozen=True)
+class _Holders:
+    """Holders, what their accounts did, how many each has, and of how many a balance is unknown."""
+
+    held: History
+    flows: GroupFlows | None
+    accounts: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    is_party: bool
+
+
+def summarize(
+    history: History,
+    by: str | Sequence[str],
+    start: Instant | None,
+    end: Instant | None,
+    columns: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return the summary of accounts, or of other holders: see `summarize_parties`."""
+    grid = history.grid(start=start, end=end)
+    if not len(grid):
+        grid = grid_at(np.array([max(history.start, 0)]))  # without a row any interval will do
+
+    def summary(part: History) -> pd.DataFrame:
+        with in_one_thread() if len(parts) > 1 else nullcontext():
+            return _summary(part, _holders_of(grid, by, columns, part), grid, columns)
+
+    parts = _parts(history, make_groups(history, by))
+    found = map_parallel(summary, parts)
+    return found[0] if len(found) == 1 else concatenated(found, ids_in(found[0]))
+
+
+def _parts(history: History, groups: Groups) -> list[History]:
+    """Return histories of some groups each, which processors work on side by side."""
+    steps = history.steps
+    if len(groups) == len(steps) or len(steps.times) < _PART:
+        return [history]
+    rows = np.bincount(groups.numbers, np.diff(steps.bounds), len(groups))
+    parts = (np.cumsum(rows) // _PART)[groups.numbers]
+    return [history.part(parts == number) for number in np.unique(parts)]
+
+
+def _holders_of(
+    grid: Grid, by: str | Sequence[str], columns: Sequence[str] | None, history: History
+) -> _Holders:
+    """Return the holders of a history."""
+    history = replace(history, until=int(grid.edges[-1]))
+    held, own = merged(history, by), history.known_steps()
+    groups, is_party = make_groups(history, [*map(str, held.accounts)]), held is not history
+    flows = None
+    if _FLOWS & {*_to_columns(columns, is_party=is_party)}:
+        flows = flows_of(grid, [*map(str, held.accounts)], is_party, history)
+    is_lacking = ~as_of(own, grid.edges - 1).is_known.reshape(len(own), 2).all(axis=1)
+    lacking = np.bincount(groups.numbers[is_lacking], minlength=len(groups))
+    return _Holders(held, flows, groups.sizes, lacking, is_party)
+
+
+def _join(parts: Sequence[_Holders]) -> _Holders:
+    """Return the holders of all slices."""
+    ids, numbers = join_ids([part.held.accounts for part in parts])
+    accounts, unknown = np.zeros((2, len(ids)), np.int64)
+    for own, part in zip(numbers, parts, strict=True):
+        accounts[own] += part.accounts
+        unknown[own] += part.unknown
+    flows = [part.flows for part in parts if part.flows is not None]
+    joined = join_flows(flows) if flows else None
+    return _Holders(join_holders([x.held for x in parts]), joined, accounts, unknown, True)
+
+
+def _summary(
+    history: History, holders: _Holders, grid: Grid, columns: Sequence[str] | None
+) -> pd.DataFrame:
+    """Return the summary of holders."""
+    chosen = _to_columns(columns, is_party=holders.is_party)
+    wanted, (steps, _) = frozenset(chosen), holders.held.over(grid)
+    found = _measure(steps, grid, wanted)
+    found |= {"accounts": holders.accounts, "unknown": holders.unknown}
+    is_told = found["is_opened"] & found["is_closed"]
+    has_flows = is_told
+    if (flows := holders.flows) is not None:
+        net, too_large = int128.subtract(found["closing"], found["opening"])
+        check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
+        for name, column in flows.columns(grid).items():
+            if name != "unknown":
+                found[name] = spread(column, flows.groups, len(steps))
+        for name in ("first_seen", "last_seen"):
+            found[name] = np.where(found["rows"], found[name], ALWAYS)
+        found["net"] = np.where(is_told[:, None], net, found["net"])
+        every = np.arange(len(steps))
+        has_flows = flows.known(history, grid, every, 0 * every)
+    is_known: Columns = {"opening": found["is_opened"], "closing": found["is_closed"]}
+    is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
+    is_known["net"] = has_flows | is_told
+    if "has_known" in found:
+        is_known |= dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"])
+        is_known["average"] = found["known_for"] == np.diff(grid.edges)
+    result: dict[str, Any] = {name: found[name] for name in chosen}
+    result |= {n: int128.to_balances(found[n], is_known[n]) for n in chosen if n in is_known}
+    result |= {name: to_times(found[name]) for name in chosen if name in _TIMES}
+    return pd.DataFrame({**repeat_ids(steps.accounts, 1), **result})
+
+
+def _to_columns(columns: Sequence[str] | None, *, is_party: bool) -> list[str]:
+    """Return the columns that are asked for, by default all."""
+    there = [name for name in _COLUMNS if is_party or name not in _OF_PARTIES]
+    if columns is None:
+        return there
+    if isinstance(columns, str) or not {*columns} <= {*there}:
+        raise ValueError(f"columns must be some of {there}, not {columns!r}")
+    return [*columns]
+
+
+def _measure(steps: Steps, grid: Grid, wanted: Collection[str]) -> Columns:
+    """Return what each account held in each period of a grid: amounts as words, and what is known.
+
+    `opening` and `closing` are what was held just before a period begins and ends, `open` is what
+    is held when it begins.
+    """
+    check_cells(len(steps), len(grid))
+    edges, wanted = grid.edges, frozenset(wanted)
+    return join(map_blocks(lambda _, block: _levels(block, edges, wanted), steps, points=len(grid)))
+
+
+def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> Columns:
+    """Return what a block of accounts held."""
+    held = as_of(steps, edges - 1)
+    levels = int128.take(steps.words, held.rows).reshape(len(steps), len(edges), 2)
+    is_told = held.is_known.reshape(len(steps), len(edges))
+    found: Columns = {
+        "opening": levels[:, :-1].reshape(-1, 2),
+        "closing": levels[:, 1:].reshape(-1, 2),
+        "is_opened": is_told[:, :-1].ravel(),
+        "is_closed": is_told[:, 1:].ravel(),
+    }
+    if not wanted & _LEVELS:
+        return found
+    pieces = cut(steps, edges)
+    found |= {"has_known": pieces.has_known, "known_for": pieces.known_lengths}
+    if "open" in wanted:
+        found |= {"open": int128.take(pieces.words, pieces.starts), "is_open": pieces.is_known}
+    for name, largest in (("minimum", False), ("maximum", True)):
+        if wanted & {name, f"{name}_at"}:
+            # An unknown piece has the balance of the one after it, so it changes no extreme.
+            place = int128.first_extremes(pieces.words, pieces.starts, largest=largest)
+            found[name] = int128.take(pieces.words, place)
+            found[f"{name}_at"] = _moments(pieces, place, pieces.has_known)
+    if "average" in wanted:
+        found["average"] = _averages(pieces)
+    if wanted & {"drawdown", "drawdown_at"}:
+        found |= _drawdowns(pieces)
+    if "zero_share" in wanted:
+        at_zero = int128.sum_runs(pieces.known_for * int128.is_zero(pieces.words), pieces.starts)
+        with np.errstate(invalid="ignore"):
+            found["zero_share"] = at_zero / pieces.known_lengths
+    return found
+
+
+def _moments(
+    pieces: Pieces, found: NDArray[np.int64], chosen: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return when pieces begin, `ALWAYS`, which is NaT, where not chosen."""
+    # An unknown piece has the balance of the one after it, with which it is known.
+    found = found + ((found == pieces.starts) & ~pieces.is_known & chosen)
+    return np.where(chosen, pieces.times[found], ALWAYS)
+
+
+def _drawdowns(pieces: Pieces) -> Columns:
+    """Return each account's largest drawdown, and when it was first that deep."""
+    peaks = int128.running_maxima(pieces.words, pieces.starts)
+    depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
+    steps, rows = pieces.steps, pieces.rows
+    check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(int(rows[piece]))}")
+    found = int128.first_extremes(depths, pieces.starts, largest=True)
+    deepest = int128.take(depths, found)
+    fell = pieces.has_known & ~int128.is_zero(deepest)
+    return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
+
+
+def _averages(pieces: Pieces) -> NDArray[np.int64]:
+    """Return the words of the average of the known part of each account and period.
+
+    Where nothing is known, they have no meaning.
+    """
+    # A sum of digits times lengths is less than a digit times the period.
+    width = int128.ROOM - int(np.diff(pieces.edges).max(initial=0)).bit_length()
+    sums = [
+        int128.sum_runs(digit * pieces.known_for, pieces.starts)
+        for digit in int128.digits_of(pieces.words, width)
+    ]
+    digits = int128.divide(sums, width, np.maximum(pieces.known_lengths, 1))
+    return int128.compose(digits, width)[0]
