@@ -62,25 +62,9 @@ def test_edges_are_counted_as_numpy_counts_them(case):
     assert count_before(edges, times).tolist() == np.searchsorted(edges, times).tolist()
 
 
-def test_days_follow_the_clocks_of_the_zone():
-    found = grid(times("2023-03-25T10:00"), tz="Europe/Berlin", end="2023-03-28")
-    assert np.diff(found.edges).tolist() == [24 * HOUR, 23 * HOUR, 24 * HOUR]
-
-
 def test_bounds_without_a_time_zone_are_in_the_zone_of_the_grid():
     found = grid(times(), tz="Europe/Berlin", start="2023-03-25", end="2023-03-26")
     assert texts(bounds(found)["start"]) == ["2023-03-25 00:00:00+01:00"]
-
-
-def test_a_day_whose_midnight_does_not_exist_begins_when_the_clocks_go_on():
-    found = grid(times("2018-11-04T12:00"), tz="America/Sao_Paulo")
-    assert texts(bounds(found)["start"]) == ["2018-11-04 01:00:00-02:00"]
-
-
-def test_a_day_whose_midnight_comes_twice_begins_with_the_first():
-    found = grid(times("2023-11-05T05:00"), tz="America/Havana")
-    assert texts(bounds(found)["start"]) == ["2023-11-05 00:00:00-04:00"]
-    assert np.diff(found.edges).tolist() == [25 * HOUR]
 
 
 def test_an_hour_that_comes_twice_is_two_hours():
@@ -90,20 +74,6 @@ def test_an_hour_that_comes_twice_is_two_hours():
         "2023-10-29 02:00:00+02:00",
         "2023-10-29 02:00:00+01:00",
     ]
-
-
-def test_months_have_points_of_their_own_between_the_bounds():
-    found = grid(times(), freq="MS", start="2023-02-15", end="2023-04-10")
-    assert texts(bounds(found)["start"]) == [
-        f"2023-{day} 00:00:00+00:00" for day in ("02-15", "03-01", "04-01")
-    ]
-    assert texts(bounds(found)["end"])[-1] == "2023-04-10 00:00:00+00:00"
-
-
-def test_without_bounds_the_periods_hold_all_rows():
-    found = grid(times("2023-04-03T05:00", "2023-04-01T10:00"))
-    assert texts(bounds(found)["start"])[0] == "2023-04-01 00:00:00+00:00"
-    assert texts(bounds(found)["end"])[-1] == "2023-04-04 00:00:00+00:00"
 
 
 def test_without_an_end_the_points_reach_the_last_row():
@@ -156,11 +126,6 @@ def test_an_unknown_time_zone_is_refused(tz):
 def test_more_periods_than_can_be_numbered_are_refused():
     with pytest.raises(ValueError, match="coarser freq"):
         grid(times("2023-04-01"), freq="1us", end="2024-04-01")
-
-
-def test_a_single_period_needs_no_frequency():
-    found = grid(times("2023-04-01", "2023-04-03"), freq=None)
-    assert texts(bounds(found)["end"]) == ["2023-04-03 00:00:00.000001+00:00"]
 
 
 def test_one_instant_and_several_are_told_apart():
