@@ -26,7 +26,7 @@ from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROWS, ACCOUNTS = 20_000_000, 500_000
+ROWS, ACCOUNTS = 20_000_000, 5000
 SMALL: Final = "small"
 WHEN: Final = "2023-06-15"
 
@@ -52,7 +52,7 @@ def make_archive(folder: Path, rows: int, accounts: int) -> None:
 
 
 def large_archive(data: Path) -> Path:
-    """Return the folder of an archive of 20,000,000 rows of 500,000 accounts, made once."""
+    """Return the folder of an archive of 20,000,000 rows of 5,000 accounts, made once."""
     make_archive(data / "large", ROWS, ACCOUNTS)
     return data / "large"
 
