@@ -1,4 +1,4 @@
-"""The commands of the notebook of operations run as they stand, one after the other."""
+"""The commands that the notebook of archives shows run as they stand, one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from balance_analysis import demo
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
-NOTEBOOK = nbformat.read(ROOT / "notebooks" / "09_operations.ipynb", as_version=4)
+NOTEBOOK = nbformat.read(ROOT / "notebooks" / "03_archives.ipynb", as_version=4)
 TEXT = "\n".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown")
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)).splitlines()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
