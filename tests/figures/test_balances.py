@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import LARGEST, START, by_account, table_of
+from tests.analysis.tables import LARGEST, START, by_account, instant, table_of
 from tests.figures.drawn import (
     DAY,
     GENERAL,
@@ -27,39 +27,41 @@ from tests.figures.drawn import (
 
 @given(
     st.dictionaries(
-        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(START, START + 40 * HOUR)),
+        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 40)),
         st.integers(0, 10**20),
         min_size=1,
         max_size=12,
-    )
+    ),
+    st.sampled_from([None, -5, 15]),
+    st.sampled_from([None, 30, 60]),
 )
-def test_each_line_has_the_rows_of_its_account_and_ends_with_the_interval(levels):
-    rows = [(*account, time, balance) for (account, time), balance in levels.items()]
-    last = max(row[4] for row in rows)
-    names = {GENERAL: "general · a1", MARGIN: "margin · a1 · m1"}
-    if len(by_account(rows)) > 1:
-        names = {GENERAL: "general", MARGIN: "margin · market m1"}
-    expected = {
-        names[account]: [
-            *((time, float(balance)) for time, balance in changes),
-            (last, float(changes[-1][1])),
+def test_each_line_holds_its_rows_in_the_interval_and_what_was_held_when_it_begins(
+    levels, since, until
+):
+    plt.close("all")
+    rows = [(*account, START + hour * HOUR, level) for (account, hour), level in levels.items()]
+    first, last = (f(row[4] for row in rows) for f in (min, max))
+    start = first if since is None else START + since * HOUR
+    end = last if until is None else START + until * HOUR
+    bounds = {"start": since and instant(start), "end": until and instant(end)}
+    ax = ba.plot_balances(table_of(rows).iloc[::-1], **bounds)
+    expected, known_from = [], []
+    for changes in by_account(rows).values():
+        seen = [
+            (max(t, start), float(x)) for t, x in changes if t < end or (until is None and t == end)
         ]
-        for account, changes in by_account(rows).items()
-    }
-    ax = ba.plot_balances(table_of(rows).iloc[::-1])
-    assert lines(ax) == expected
-    plt.close(ax.figure)
-
-
-def test_a_balance_holds_until_the_next_row():
-    ax = ba.plot_balances(history(5, parties=3))
+        points = list(dict(seen).items())  # of those before the start the last one
+        if points:
+            expected.append([*points, (end, points[-1][1])])
+            known_from.append(points[0][0])
+    if not expected or (until is None and last < start):
+        assert ax.texts
+        return
+    assert sorted(lines(ax).values()) == sorted(expected)
     assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
-
-
-def test_an_end_after_the_last_row_is_drawn_to():
-    table = table_of([(*GENERAL, START, 5)])
-    ax = ba.plot_balances(table, end="2023-04-05")
-    assert lines(ax)["general · a1"] == [(START, 5.0), (19452 * DAY, 5.0)]
+    assert ("unknown" in (entries(ax) if ax.get_legend() else [])) == (min(known_from) > start)
+    left_out = len(by_account(rows)) - len(expected)
+    assert left_out == 0 or said(ax) == f"{left_out} unknown throughout"
 
 
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}
@@ -155,24 +157,6 @@ def test_one_row_shows_its_day_and_not_its_years():
     assert right - left == pytest.approx(1)
 
 
-def test_a_balance_from_before_the_start_holds_at_the_start():
-    table = table_of([(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-05"), 6)])
-    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07")
-    assert lines(ax)["general · a1"] == [
-        (us("2023-04-03"), 5.0),
-        (us("2023-04-05"), 6.0),
-        (us("2023-04-07"), 6.0),
-    ]
-    assert not shaded(ax, "////")
-
-
-def test_the_time_before_the_first_row_is_hatched_from_the_start_on():
-    table = table_of([(*GENERAL, us("2023-04-05"), 6)])
-    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07")
-    assert shaded(ax, "////") == [("unknown", us("2023-04-03"), us("2023-04-05"))]
-    assert entries(ax) == ["unknown"]
-
-
 def test_an_opening_balance_holds_until_the_first_row():
     rows = [(*GENERAL, us("2023-04-02"), 3), (*GENERAL, us("2023-04-05"), 6)]
     table = ba.to_table(table_of(rows), start="2023-04-03")
@@ -189,13 +173,6 @@ def test_balances_that_are_all_unknown_give_axes_that_say_so():
     assert [text.get_text() for text in ax.texts] == [
         "no balance is known\nfrom 2023-04-03 to 2023-04-07"
     ]
-
-
-def test_accounts_that_stay_unknown_are_counted():
-    table = table_of([(*GENERAL, us("2023-04-01"), 6), (*MARGIN, us("2023-04-09"), 6)])
-    ax = ba.plot_balances(table, end="2023-04-07")
-    assert list(lines(ax)) == ["general · a1"]
-    assert said(ax) == "1 unknown throughout"
 
 
 def test_an_axis_that_shows_small_accounts_beside_a_large_one_is_the_callers():

@@ -127,16 +127,6 @@ def test_a_single_inflow_in_years_of_days_is_seen():
     assert columns >= 1
 
 
-def test_an_empty_interval_is_named_with_both_its_bounds():
-    table = table_of([(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-09"), 5)])
-    ax = ba.plot_flows(table, start="2023-04-02", end="2023-04-05")
-    assert [text.get_text() for text in ax.texts] == [
-        "no balance changes\nfrom 2023-04-02 to 2023-04-05"
-    ]
-    ax = ba.plot_flows(table_of([]), start="2023-04-02")
-    assert [text.get_text() for text in ax.texts] == ["no balance changes\nfrom 2023-04-02"]
-
-
 @pytest.mark.parametrize("table", [table_of([]), table_of([(*GENERAL, START, 5)])])
 def test_what_is_no_frequency_is_refused_in_plain_words(table):
     with pytest.raises(ValueError, match="'nonsense' is no frequency of pandas, such as"):

@@ -160,12 +160,6 @@ def test_totals_of_a_table_without_openings_say_what_they_lack():
     assert lacks not in said(ba.plot_totals(told((0, 8))))
 
 
-def test_totals_say_of_what_is_unknown_at_the_end():
-    ax = ba.plot_totals(told((0, 3)), end=moment(START + 5 * DAY))
-    assert "general unknown" in entries(ax)
-    assert "1 of 1 accounts left out while unknown" in said(ax)
-
-
 def test_an_interval_of_which_nothing_is_known_says_so():
     bounds = {n: moment(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):

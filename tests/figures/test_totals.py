@@ -24,13 +24,6 @@ from tests.figures.drawn import (
     us,
 )
 
-ROWS = st.dictionaries(
-    st.tuples(st.sampled_from([GENERAL, MARGIN, BOND]), st.integers(START, START + 40 * HOUR)),
-    st.integers(10**19, 10**20),
-    min_size=1,
-    max_size=12,
-)
-
 
 def held(rows, account, when):
     """Return what an account holds, the naive way; 0 where nothing is known."""
@@ -40,25 +33,6 @@ def held(rows, account, when):
 
 def at(steps, when):
     return [level for time, level in steps if time <= when][-1]
-
-
-@given(ROWS)
-@settings(max_examples=12)
-def test_the_top_is_the_sum_of_all_that_is_known_and_each_band_what_its_group_holds(levels):
-    rows = [(*account, time, balance) for (account, time), balance in levels.items()]
-    plt.close("all")  # also of an example that failed
-    ax = ba.plot_totals(table_of(rows))
-    drawn = areas(ax)
-    names = {"general": GENERAL, "margin": MARGIN, "bond": BOND}
-    first = min(row[4] for row in rows)
-    for when in {row[4] for row in rows} | {first + HOUR}:
-        below = 0.0
-        for label, steps in drawn.items():
-            top = at(steps, when)
-            expected = held(rows, names[label.rsplit(" ", 1)[0]], when)
-            assert top - below == pytest.approx(expected, rel=1e-9, abs=1e6)
-            below = top
-        assert below == pytest.approx(sum(held(rows, a, when) for a in names.values()))
 
 
 def test_what_is_known_to_be_nothing_is_not_hatched_as_unknown():
@@ -113,14 +87,10 @@ def test_what_is_not_known_is_hatched_and_counted():
     assert "2 of 2 accounts left out while unknown" in said(ax)
 
 
-def test_groups_that_hold_nothing_are_left_out():
-    ax = ba.plot_totals(table_of([(*GENERAL, START, 5), (*MARGIN, START, 0)]))
-    assert list(areas(ax)) == ["general 5"]
-
-
-def test_groups_that_all_hold_nothing_draw_one_of_them():
-    ax = ba.plot_totals(table_of([(*GENERAL, START, 0), (*MARGIN, START, 0)]))
-    assert list(areas(ax)) == ["general 0"]
+@pytest.mark.parametrize("level", [0, 5])
+def test_groups_that_hold_nothing_are_left_out_unless_there_is_no_other(level):
+    ax = ba.plot_totals(table_of([(*GENERAL, START, level), (*MARGIN, START, 0)]))
+    assert list(areas(ax)) == [f"general {level}"]
 
 
 def test_the_smallest_of_many_groups_are_drawn_as_one():
@@ -140,26 +110,6 @@ def test_bands_have_the_colour_and_hatch_of_their_type():
     assert mpl.colors.to_hex(area.get_facecolor()) == line.get_color()
     assert area.get_hatch()
     assert line.get_linestyle() != "-"
-
-
-def test_amounts_start_at_zero():
-    ax = ba.plot_totals(table_of([(*GENERAL, START, 1000), (*GENERAL, START + DAY, 1001)]))
-    assert ax.get_ylim()[0] == 0
-
-
-def test_nothing_known_in_the_interval_gives_axes_that_say_so():
-    table = table_of([(*GENERAL, us("2023-04-09"), 5)])
-    ax = ba.plot_totals(table, start="2023-04-01", end="2023-04-05")
-    assert [text.get_text() for text in ax.texts] == [
-        "no balance is known\nfrom 2023-04-01 to 2023-04-05"
-    ]
-
-
-def test_a_group_is_of_one_asset_even_if_only_the_type_is_named():
-    table = table_of([(*GENERAL, START, 5)])
-    drawn = [ba.plot_totals(table, by=by) for by in ("account_type", ["asset_id", "account_type"])]
-    one, other = ([text.get_text() for text in ax.get_legend().get_texts()] for ax in drawn)
-    assert one == other
 
 
 def test_a_lower_band_covers_the_higher_ones_that_reach_down_behind_it():
@@ -184,27 +134,12 @@ def test_the_legend_tells_what_is_held_at_the_end_whatever_the_points_are(share)
     assert sorted(entries(ax)) == wanted
 
 
-def painted(ax):
-    """Return how many pixels within an Axes are coloured."""
-    ax.figure.canvas.draw()
-    image = np.asarray(ax.figure.canvas.buffer_rgba()).astype(int)[..., :3]
-    box, height = ax.get_window_extent(), len(image)
-    inside = image[height - int(box.y1) + 3 : height - int(box.y0) - 3, int(box.x0) + 3 :]
-    inside = inside[:, : int(box.width) - 6]
-    return int(((inside.max(axis=2) - inside.min(axis=2)) > 40).sum())
-
-
-@pytest.mark.parametrize(
-    "plot",
-    [
-        ba.plot_totals,
-        lambda data: ba.plot_totals(data, share=True),
-    ],
-    ids=["totals", "shares"],
-)
-@pytest.mark.parametrize("count", [1, 2])
-def test_what_is_held_at_a_single_instant_is_seen(plot, count):
-    assert painted(plot(table_of([(*GENERAL, START, 5), (*MARGIN, START, 7)][:count]))) > 200
+@pytest.mark.parametrize("share", [False, True])
+def test_what_is_held_at_a_single_instant_is_wide_enough_to_see(share):
+    ax = ba.plot_totals(table_of([(*GENERAL, START, 5), (*MARGIN, START, 7)]), share=share)
+    left, right = ax.get_xlim()
+    for area in ax.patches:
+        assert np.ptp(area.get_data().edges) > (right - left) / 400
 
 
 def test_the_last_row_is_seen_without_an_end():
@@ -216,41 +151,28 @@ def test_the_last_row_is_seen_without_an_end():
     assert until - last > (last - before) / 400
 
 
-BELOW = st.lists(
+@given(
     st.dictionaries(
-        st.integers(0, 9),
+        st.tuples(st.sampled_from([GENERAL, MARGIN, BOND]), st.integers(0, 9)),
         st.integers(-5, 5).map(lambda n: n * 10**19),
         min_size=1,
-    ),
-    min_size=2,
-    max_size=3,
+    )
 )
-
-
-@given(BELOW)
-@settings(max_examples=12)
-def test_what_is_below_zero_is_stacked_downwards_and_in_the_legend(levels):
-    plt.close("all")
-    accounts = [GENERAL, MARGIN, BOND][: len(levels)]
-    rows = [
-        (*account, START + hour * HOUR, level)
-        for account, held_then in zip(accounts, levels, strict=True)
-        for hour, level in held_then.items()
-    ]
+@settings(max_examples=20)
+def test_areas_reach_as_far_as_what_is_held_together_and_what_is_owed(levels):
+    plt.close("all")  # also of an example that failed
+    rows = [(*account, START + hour * HOUR, level) for (account, hour), level in levels.items()]
     ax = ba.plot_totals(table_of(rows))
-    names = {"general": GENERAL, "margin": MARGIN, "bond": BOND}
     times = sorted({row[4] for row in rows})
     reached = [patch.get_data() for patch in ax.patches if hasattr(patch, "get_data")]
     for when in times:
-        now = [held(rows, account, when) for account in accounts]
-        drawn = [
-            values[np.searchsorted(micros(edges), when, side="right") - 1]
-            for values, edges, _ in reached
-        ]
-        assert max(*drawn, 0) == pytest.approx(sum(level for level in now if level > 0))
-        assert min(*drawn, 0) == pytest.approx(sum(level for level in now if level < 0))
-    for label in entries(ax):
-        name, amount = label.split()[:2]
+        now = [held(rows, account, when) for account in (GENERAL, MARGIN, BOND)]
+        places = [np.searchsorted(micros(edges), when, side="right") - 1 for _, edges, _ in reached]
+        tops = [values[place] for (values, _, _), place in zip(reached, places, strict=True)]
+        assert max(*tops, 0) == pytest.approx(sum(level for level in now if level > 0))
+        assert min(*tops, 0) == pytest.approx(sum(level for level in now if level < 0))
+    names = {"general": GENERAL, "margin": MARGIN, "bond": BOND}
+    for name, amount, *_ in map(str.split, entries(ax)):
         if amount != "unknown":
             assert float(amount) == pytest.approx(held(rows, names[name], times[-1]), rel=1e-3)
 
