@@ -7,23 +7,15 @@ and forgets the announcement, or sees the new one and takes it as done.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive import layout, sidecars
-from balance_analysis.archive.datafile import (
-    NO_ROWS,
-    combine_accounts,
-    decode_rows,
-    encode_rows,
-    find_accounts,
-)
+from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
 from balance_analysis.archive.manifest import (
     BoundQuery,
     FileEntry,
@@ -33,13 +25,15 @@ from balance_analysis.archive.manifest import (
     read_manifest,
     to_bytes,
 )
+from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.evidence import Evidence
 from balance_analysis.files.parquet import encode_parquet
+from balance_analysis.filters import Filters
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical, within
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NetworkLimits
+from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, NetworkLimits
 from balance_analysis.spans import Span
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -47,7 +41,7 @@ _KNOWN, _NEW = 1, 2
 
 
 class Writer:
-    """The one writer of an archive; whoever makes it holds the lock.
+    """The writer of an archive. The caller holds the lock.
 
     Parameters
     ----------
@@ -141,38 +135,30 @@ class Writer:
         """Keep the balances at each month's start before the first gap, and no others."""
         evidence = self.manifest.evidence
         start, end = evidence.bounds
-        moments, before = [*layout.month_starts(start, end)], start
+        moments = [*layout.month_starts(start, end)]
         for moment in moments:
             if evidence.missing(start, moment):
                 break
             if moment not in self.manifest.checkpoints:
-                self._checkpoint(start, before, moment)
-            before = moment
+                self._checkpoint(moment)
         for moment in moments:
             if moment not in self.manifest.checkpoints:
                 self.store.delete(layout.checkpoint_file(moment))
 
-    def _checkpoint(self, start: int, before: int, moment: int) -> None:
-        """Keep the balances at a month's start, computed from the previous checkpoint."""
-        known, since = NO_ROWS, start
-        if note := self.manifest.checkpoints.get(before):
-            with contextlib.suppress(ArchiveDamagedError):
-                name = layout.checkpoint_file(before)
-                known, since = read_noted(self.store, name, note), before
-        seen = combine_accounts(map(find_accounts, chain([known], self._between(since, moment))))
-        if not seen.num_rows:
+    def _checkpoint(self, moment: int) -> None:
+        """Keep the balances at a month's start, computed from the previous sound checkpoint."""
+        snapshot = Snapshot(self.store, self.manifest, "")
+        try:
+            rows = snapshot.last_rows(Filters(), moment - 1)
+        except ArchiveDamagedError:
+            bare = replace(self.manifest, checkpoints={})
+            rows = replace(snapshot, manifest=bare).last_rows(Filters(), moment - 1)
+        if not rows.num_rows:
             return
-        rows = seen.select(COLUMNS).cast(ARROW_SCHEMA)
-        content, new = encode_rows(rows)
+        content, new = encode_rows(rows.cast(ARROW_SCHEMA))
         self.store.write(layout.checkpoint_file(moment), content)
         checkpoints = dict(sorted({**self.manifest.checkpoints, moment: new}.items()))
         self.amend(replace(self.manifest, checkpoints=checkpoints))
-
-    def _between(self, start: int, end: int) -> Iterator[pa.Table]:
-        for period in self.manifest.files:
-            begin, stop = layout.period_bounds(period, self.manifest.partition)
-            if begin < end and stop > start:
-                yield within(self.rows_of(period), start, end)
 
 
 def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
@@ -220,7 +206,7 @@ def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
     """Merge the known rows of a period with all new rows of [start, end)."""
     if not known.num_rows:
         return Merged(new, new, known, known)
-    # The sort is stable: of two rows of an account at one time, the newer stands second.
+    # The sort is stable: of two rows of an account at one time, the newer comes second.
     both = canonical(pa.concat_tables([known, new]))
     table = to_frame(both, sort=False)
     is_older = table.duplicated(_KEY, keep="last").to_numpy()

@@ -1,10 +1,10 @@
 """An archive's Parquet files: the same rows give the same bytes, and one reader of their rows.
 
-Rows stand by party first, so that one party's history is read without reading the rest: a row group
-has few parties, and its statistics tell which. The rows of an account stand together, in time
-order, so an account, or a range of accounts, is one stretch of rows. Timestamps and balances are
-plain: every engine reads them so, and as blocks' times come again and again, compression makes less
-of them than any encoding of differences.
+Rows are sorted by party first, so that one party's history is read without the rest: a row group
+has few parties, and its statistics name the first and the last. The rows of an account are
+together, in time order, so an account, or a range of accounts, is one stretch of rows. Timestamps
+and balances are plain, which every engine reads. As blocks' times repeat, compression makes them
+smaller than any encoding of differences.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def check_footer(
     Parameters
     ----------
     source, notes
-        The file, and the notes of which one must match.
+        The file, and its notes; it must match one.
     parse
         Makes a footer from its bytes, or takes it from a cache.
 

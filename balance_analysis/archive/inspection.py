@@ -223,12 +223,12 @@ def coverage_frame(evidence: Evidence) -> pd.DataFrame:
     """Return a row for each stretch of time, gaps included: see `Archive.coverage`."""
     rows: list[tuple[object, ...]] = []
     for span, state, answer, by in evidence.stretches():
-        told: tuple[object, ...] = (None,) * 6
+        details: tuple[object, ...] = (None,) * 6
         if answer is not None:
             (low, high), (first, last) = answer.heights or (None, None), answer.asked
             other = by and without_credentials(by.name)
-            told = without_credentials(answer.node.name), high, low, last, first, other
-        rows.append((*span, state, *told))
+            details = without_credentials(answer.node.name), high, low, last, first, other
+        rows.append((*span, state, *details))
     numbers = {name: "Int64" for name, kind in _COVERAGE.items() if kind == _MOMENT}
     return pd.DataFrame(rows, columns=[*_COVERAGE]).astype(numbers).astype(_COVERAGE)
 
@@ -317,7 +317,7 @@ def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> Ar
         unproven=to_moments(unproven),
         rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
-        limits=_hex(sidecars.timeless(sidecars.read_limits(snapshot.store))),
+        limits=_hex(sidecars.limits_without_source(sidecars.read_limits(snapshot.store))),
         assets=_hex(names.assets.to_json()),
         labels=_hex(names.labels.to_json()),
     )
@@ -486,8 +486,8 @@ def explain(
             return replace(bare, why="the archive has no row of it up to then")
         return replace(bare, balance=0, why="it has no row since the network's first block")
     if gaps := evidence.incomplete(since, until):
-        told = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
-        why = f"a change may be missing: {told} is not known to be complete"
+        when = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
+        why = f"a change may be missing: {when} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
     bare = replace(bare, carried=bare.at - row.timestamp, state=state)

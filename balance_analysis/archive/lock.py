@@ -1,12 +1,12 @@
 """One writer at a time.
 
-In a folder the operating system's lock on a file decides, so that what a dead process left behind
-never blocks. Who holds it stands in a file beside it, for the message alone.
+In a folder the operating system locks a file, so what a dead process left behind never blocks. A
+file beside it names the holder, for the message alone.
 
-In S3 that file is the lock: a lease, which only one run can put. It is made where there is none,
-renewed where it is still the run's own, and removed at the end. One that is not renewed in time was
-left by a run that was killed, and is another's to take. The store lets through one of several puts
-with the same condition, and its clock alone tells a lease's age.
+In S3 that file is the lock: a lease, which only one run can put. A run makes it if there is none,
+renews it while it is still its own, and removes it at the end. A lease that is not renewed in time
+was left by a killed run, and another may take it. The store accepts one of several puts with the
+same condition, and only its clock is used for a lease's age.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class NoLockError(OSError):
 
 
 def one_writer(store: Store) -> AbstractContextManager[None]:
-    """Hold the lock of an archive, without waiting for it.
+    """Hold the lock of an archive; don't wait for it.
 
-    In an object store whoever has lost it meanwhile can write nothing more. Where there can be
-    none a warning is logged, and the caller must see to it that runs don't overlap.
+    A run that has lost its lease in an object store can write nothing more. If a store can have no
+    lock, a warning is logged, and the caller must keep runs from overlapping.
 
     Raises
     ------
@@ -65,12 +65,12 @@ def one_writer(store: Store) -> AbstractContextManager[None]:
 
 
 def read_holder(store: Store) -> dict[str, Any]:
-    """Return who noted that it writes to an archive: `pid`, `host`, `since`; it may be dead."""
+    """Return the noted writer of an archive: `pid`, `host`, `since`; it may be dead."""
     return _holder_of(store.read(layout.HOLDER))
 
 
 def writer_of(store: Store) -> str | None:
-    """Return who is writing to an archive, in words; `None` if nobody is known to."""
+    """Return the process that is writing to an archive, in words; `None` if none is known."""
     holder = read_holder(store)
     is_here = holder.get("host") == platform.node()
     if not holder or (is_here and not _is_alive(holder.get("pid"))):
@@ -94,7 +94,7 @@ def _myself() -> dict[str, Any]:
 
 
 def _holder_of(note: bytes | None) -> dict[str, Any]:
-    """Return who a note names; nothing where there is none, or it is damaged."""
+    """Return the holder in a note; nothing if there is no note, or it is damaged."""
     try:
         holder = json.loads(note or b"{}")
     except ValueError:
@@ -118,7 +118,7 @@ def _locked(uri: str, holder: dict[str, Any], advice: str = "") -> ArchiveLocked
 @contextlib.contextmanager
 def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    # The lock's file stays: whoever has opened it, and waits, would lock one that has no name.
+    # The lock's file stays: a process that has opened it would otherwise lock a deleted file.
     lock = filelock.FileLock(store.place(layout.LOCK)[1], timeout=0)
     try:
         lock.acquire()
@@ -161,7 +161,7 @@ def _object_lock(store: Store) -> Iterator[None]:
 
 
 def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as it runs
-    """Return a client that asks where pyarrow does.
+    """Return a client for the same endpoint as pyarrow's.
 
     Raises
     ------
@@ -176,8 +176,8 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
         from botocore.config import Config  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise NoLockError("a lock takes boto3: pip install 'balance-analysis[s3]'") from error
-    # What pyarrow makes of an address and the environment stands in its pickle alone. Credentials
-    # don't: both look for them in the same places.
+    # Only its pickle has what pyarrow makes of an address and the environment. Both look for
+    # credentials in the same places.
     options = files.__reduce__()[1][0]
     endpoint = options["endpoint_override"]
     if endpoint and "://" not in endpoint:
@@ -187,7 +187,7 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
         retries={"mode": "standard", "total_max_attempts": 2},
         s3={"addressing_style": "path" if endpoint else "auto"},
         ignore_configured_endpoint_urls=True,
-        # Others than Amazon's refuse the checksums that it has begun to ask for.
+        # Other stores than Amazon's refuse the checksums that boto3 asks for.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -201,7 +201,7 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
 
 
 class _Found(NamedTuple):
-    """A lease as it stands in the store; `is_over` if whoever holds it must have died."""
+    """A lease in the store; `is_over` if its holder must have died."""
 
     etag: str
     holder: dict[str, Any]
@@ -210,7 +210,7 @@ class _Found(NamedTuple):
 
 
 class _Lease:
-    """An object that only one run can put. Its client may have sent a put twice."""
+    """An object that only one run can put, though its client may send a put twice."""
 
     def __init__(self, store: Store, client: Any) -> None:  # noqa: ANN401 - likewise
         bucket, _, key = store.place(layout.HOLDER)[1].partition("/")
@@ -247,7 +247,7 @@ class _Lease:
             raise
 
     def check(self) -> None:
-        """Raise ArchiveLockedError if the lease may be another's; OSError if that can't be told."""
+        """Raise ArchiveLockedError if the lease may be another's; OSError without an answer."""
         with self._busy:
             if self._lost is not None or self._age() > self._seconds / 2:
                 self._renew()
@@ -287,9 +287,9 @@ class _Lease:
             raise self._lost
 
     def _put_unless_taken(self, *, is_new: bool) -> dict[str, Any] | None:
-        """Put the lease; return the holder where it is another's, or gone unless it is new."""
+        """Put the lease; return the holder if it is another's, or was lost."""
         for _ in range(_TRIES):
-            # Some stores let through a put with the ETag of what is gone: a look must tell.
+            # Some stores accept a put with the ETag of a deleted object: look first.
             found = self._find()
             if found is None and is_new:
                 condition = {"IfNoneMatch": "*"}
@@ -302,13 +302,13 @@ class _Lease:
         raise OSError(f"{self._uri}: the lock can't be put: the store reports conflicts")
 
     def _age(self) -> float:
-        """Return for how many seconds the lease has not been renewed, rather more than less."""
+        """Return the seconds since the lease was renewed, rounded up where clocks differ."""
         # The one clock stands still while the machine sleeps, the other may be set back.
         monotonic, wall = self._since
         return max(time.monotonic() - monotonic, time.time() - wall)
 
     def _put(self, **condition: str) -> bool:
-        """Put the lease where the condition holds; whether it did."""
+        """Put the lease if the condition holds, and return whether it did."""
         self._note["renewed"] += 1  # no two are the same, so that no two ETags are
         since = (time.monotonic(), time.time())
         body = json.dumps(self._note).encode() + b"\n"
@@ -330,7 +330,7 @@ class _Lease:
         return _Found(answer["ETag"], holder, holder.get("token") == self._note["token"], is_over)
 
     def _ask(self, operation: str, **options: str | bytes) -> dict[str, Any] | None:
-        """Return the store's answer; `None` where a condition doesn't hold or there is no lease."""
+        """Return the store's answer; `None` if a condition doesn't hold or there is no lease."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
 
         try:

@@ -126,7 +126,7 @@ class Manifest:
         return BoundQuery(self.evidence.filters, self.partition)
 
     def notes(self, period: str) -> tuple[FileEntry, ...]:
-        """Return the notes of which a period's file matches one: the committed and the pending."""
+        """Return the committed and the pending note of a period; its file matches one of them."""
         noted = [self.files[period]] if period in self.files else []
         if self.pending is not None and self.pending.period == period:
             noted.append(self.pending.file)
@@ -241,7 +241,7 @@ def check_bound(store: Store, query: BoundQuery) -> bool:
     Raises
     ------
     ArchiveError
-        If the archive is bound to another query, or if other files stand in its place.
+        If the archive is bound to another query, or if there are other files in its place.
     """
     if store.read(layout.MANIFEST) is None:
         ours = (layout.LOCK, layout.HOLDER)

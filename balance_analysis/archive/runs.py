@@ -1,7 +1,7 @@
 """The record of a run, for its caller and in a file.
 
-A report is written when the run begins, as incomplete, and again when it ends: one that was killed
-leaves the first. Its bad rows are in a file beside it.
+A report is written as "incomplete" when the run begins, and again when it ends, so a killed run
+leaves the first one. Its bad rows are in a file beside it.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class Run(Record):
     rows
         The number of rows that the archive didn't hold.
     conflicts
-        The number of rows that the archive held and that came with another balance, which it holds
-        now, or did not come again.
+        The number of rows that the archive held and that came with another balance, which the
+        archive now holds, or didn't come again.
     conflicting_rows
-        These as they were before, at most `MOST_CONFLICTS`; balances and moments as text.
+        These rows as they were before, at most `MOST_CONFLICTS`; balances and moments as text.
     bad_rows
-        The number of rows that the table can't hold, kept aside.
+        The number of rows that the table can't hold; they are kept aside.
     damaged
-        Files of the archive that are gone, or not as they were written.
+        Files of the archive that are missing or damaged.
     requests, seconds
         Number of requests, and duration.
     source, block_height
@@ -193,7 +193,7 @@ class RunWriter:
             logger.warning("%s", error)
 
     def result(self) -> Run:
-        """Return the record as of now."""
+        """Return the record so far."""
         self.record.requests = self.stats.requests
         return self.record
 
@@ -219,10 +219,10 @@ def reported(
     OSError
         If the report can't be written, unless the run failed anyway.
     """
-    run, tell = filling.record, on_report or (lambda _: None)
+    run, report = filling.record, on_report or (lambda _: None)
     run.coverage_end, run.query = _end_of(writer.manifest), writer.manifest.query
     _write(store, run)
-    tell(run)
+    report(run)
     before = writer.manifest.evidence
     try:
         yield
@@ -241,7 +241,7 @@ def reported(
         run.outcome = "complete" if is_news else "nothing new"
         _end(store, writer.manifest, filling)
     finally:
-        tell(run)
+        report(run)
 
 
 def _end(store: Store, manifest: Manifest, filling: RunWriter) -> None:

@@ -68,12 +68,12 @@ def read_limits(store: Store) -> pa.Table:
     return rows
 
 
-def timeless(rows: pa.Table) -> list[dict[str, Any]]:
+def limits_without_source(rows: pa.Table) -> list[dict[str, Any]]:
     """Return snapshots of the limits without their source and times."""
     moments = [pa.int64() if pa.types.is_timestamp(x.type) else x.type for x in _LIMITS]
     plain = rows.cast(pa.schema(zip(_LIMITS.names, moments, strict=True)))
-    told: list[dict[str, Any]] = plain.drop_columns(_SEEN.names).to_pylist()
-    return told
+    snapshots: list[dict[str, Any]] = plain.drop_columns(_SEEN.names).to_pylist()
+    return snapshots
 
 
 def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
@@ -147,11 +147,11 @@ def read_archive_names(store: Store) -> Names:
 def write_archive_names(store: Store, names: Names) -> None:
     """Add names of assets and accounts to those that an archive keeps."""
     for file, (what, _) in _NAMES.items():
-        told = names.keywords()[what]
-        kept = type(told)({})
+        given = names.keywords()[what]
+        kept = type(given)({})
         with contextlib.suppress(ArchiveDamagedError):
-            kept = read_names_file(store, file) if told else told
-        if (now := kept.updated(told)) != kept:
+            kept = read_names_file(store, file) if given else given
+        if (now := kept.updated(given)) != kept:
             store.write(file, (json.dumps(now.to_json(), indent=1) + "\n").encode())
 
 

@@ -5,7 +5,7 @@ file that was replaced since is still read if its rows of the snapshot's time ar
 else the snapshot is gone, and the answer is made of the next.
 
 A scan names the rows that are asked for. It pickles, so that other machines can read it while the
-archive grows. As rows stand by account in every file, a slice of accounts is one stretch of each.
+archive grows. As every file is sorted by account, a slice of accounts is one stretch of each.
 """
 
 from __future__ import annotations
@@ -500,7 +500,7 @@ class Snapshot:
             raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
         said = "nothing is known to be complete"
         if first < last:
-            said = f"nothing of what is complete, {range_text(first, last)}, was asked for"
+            said = f"only {range_text(first, last)} is complete, which was not asked for"
         raise IncompleteError(f"{self.store.uri}: {said}; {TAKE}")
 
     def check_complete(self, start: int, end: int, evidence: Evidence) -> None:

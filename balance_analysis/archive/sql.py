@@ -94,7 +94,7 @@ def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
 def _tables_of(names: Names) -> dict[str, pa.Table]:
     """Return the names of assets and accounts as tables."""
     assets = [
-        {name: None if told == "" else told for name, told in asdict(each).items()}
+        {name: None if value == "" else value for name, value in asdict(each).items()}
         for each in names.assets.values()
     ]
     labels = [{"id": key, "label": label} for key, label in names.labels.to_json().items()]

@@ -44,16 +44,16 @@ class Store:
     uri
         A path, or the address of a folder in an object store such as `s3://bucket/archive`, with
         what pyarrow takes behind a "?", such as `region=eu-west-1`. Credentials come from the
-        store's usual places, such as the environment, and never stand in an address.
+        store's usual places, such as the environment; an address must hold none.
 
     Attributes
     ----------
     uri
-        The address, as text, without what stands behind a "?".
+        The address, as text, without the part after a "?".
     folder
         The local folder; `None` in an object store.
     guard
-        Called before each write and delete; raises if it must not be. `None` allows them all.
+        Called before each write and delete; raises to prevent it. `None` allows them all.
 
     Raises
     ------
@@ -134,7 +134,7 @@ class Store:
             temporary.write_bytes(content)
 
     def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if there is one."""
         self._ask_guard()
         with contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self._path(name))
@@ -144,9 +144,9 @@ class Store:
         return bool(self._files.get_file_info(self._path(name)).is_file)
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files in a folder, sorted; nothing where it is not there.
+        """Return the names of all files in a folder, sorted; nothing if there is no such folder.
 
-        Files behind a link in a folder's place are no files of the archive.
+        Links to folders are not followed.
         """
         return sorted(self.sizes(folder))
 
@@ -178,7 +178,7 @@ class Store:
             self.guard()
 
     def _path(self, name: str) -> str:
-        """Return a file's path; refuse links, which could lead to files of others."""
+        """Return a file's path; refuse links, which could lead outside of the archive."""
         path = str(self._root).rstrip("/")
         for part in name.split("/"):
             path = f"{path}/{part}"

@@ -36,7 +36,7 @@ def check_outside(path: PathLike) -> Path:
     Raises
     ------
     ValueError
-        If it is an archive, or lies in one: what stands there belongs to the archive.
+        If it is an archive, or lies in one.
     """
     check_type(path, (str, os.PathLike), "the path of a file")
     target = Path(os.path.realpath(path))
@@ -59,9 +59,9 @@ def check_output(
     Parameters
     ----------
     path
-        The file; one that stands there may be replaced.
+        The file; an existing one may be replaced.
     inputs
-        Files and folders that the result is made of; `None`, and what is not there, are none.
+        Files and folders that the result is made of; `None` and missing ones are ignored.
     suffixes
         What the name may end with; "" allows none. By default it may be anything.
 
@@ -69,7 +69,7 @@ def check_output(
     ------
     ValueError
         If its name ends otherwise, if it is one of the inputs or lies in one or in an archive,
-        whatever the spelling or links, or if something stands there that is no regular file.
+        whatever the spelling or links, or if there is something that is no regular file.
     OSError
         If no file can be written there.
     """

@@ -1,8 +1,8 @@
 """Single files: tables as Parquet with a note of what they are, and the network limits as JSON.
 
-Every Parquet file is read and written here, but those of an archive's rows: `archive.datafile`
-knows how these stand. The note is JSON, under one key of a file's metadata. pandas is imported
-where a table is made: pages become a file without it.
+Every Parquet file is read and written here, except those of an archive's rows, which
+`archive.datafile` reads and writes. The note is JSON, under one key of a file's metadata. pandas is
+imported where a table is made: pages become a file without it.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ FORMAT_VERSION: Final = 1
 
 
 def make_note(content: dict[str, Any]) -> dict[bytes, str]:
-    """Return what a file's metadata tells of it, as its one key and JSON."""
+    """Return a note for a file's metadata: its one key, and JSON."""
     return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, **content}, sort_keys=True)}
 
 
 def read_note(file: ParquetFile) -> dict[str, Any]:
-    """Return what a file's metadata tells of it: ours, or as `load` the attrs that pandas wrote."""
+    """Return the note in a file's metadata: ours, or as `load` the attrs that pandas wrote."""
     metadata = file.metadata.metadata or {}
     try:
         if METADATA_KEY in metadata:
@@ -96,7 +96,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     table
         A table, rows in any order: they are written in the table's order.
     path
-        The file; one that stands there is replaced, whole.
+        The file; an existing one is replaced, whole.
 
     Raises
     ------
@@ -137,16 +137,16 @@ def read_parquet(
         dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
         balances as decimals without fraction or as integers. Other columns are left out.
     assets
-        Symbols and decimals of assets, as for `read_assets`, beside those that the file tells.
+        Symbols and decimals of assets, as for `read_assets`, beside those in the file.
     labels
-        Own names, as for `read_labels`, beside those that the file tells.
+        Own names, as for `read_labels`, beside those in the file.
 
     Returns
     -------
     pandas.DataFrame
         The table, in the table's order whatever the file's; equal to what was written.
-        `attrs["balance_analysis"]` tells how it was loaded, where the file says so, and the assets
-        and labels.
+        `attrs["balance_analysis"]` has how it was loaded, if the file says so, and the assets and
+        labels.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         except DAMAGES as error:
             said = "is not a Parquet file of balance changes, or is damaged"
             raise ArchiveError(f"{path} {said}") from error
-        with _told_as_table(path):
+        with _naming_damage(path):
             note = read_note(file)
             return _read_rows(file), _load_note(file, note)
 
@@ -196,7 +196,7 @@ def _load_note(file: ParquetFile, note: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _told_as_table(path: PathLike) -> Iterator[None]:
+def _naming_damage(path: PathLike) -> Iterator[None]:
     try:
         yield
     except DAMAGES as error:
@@ -204,7 +204,7 @@ def _told_as_table(path: PathLike) -> Iterator[None]:
 
 
 def read_file_names(path: PathLike) -> Names:
-    """Return the names that a file of a table tells of; maybe none, as of any other file."""
+    """Return the names in a file of a table; none if it is another file."""
     try:
         with Path(path).open("rb") as source:
             return names_in(read_note(open_parquet(source)).get("load"))
@@ -238,7 +238,7 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
     limits
         The snapshot.
     path
-        The file; one that stands there is replaced, whole. It holds the fields of `NetworkLimits`
+        The file; an existing one is replaced, whole. It holds the fields of `NetworkLimits`
         under their names, moments as ISO 8601 in UTC with nanoseconds, `null` where unknown.
 
     Raises

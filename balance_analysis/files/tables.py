@@ -1,7 +1,7 @@
 """Results as files: Parquet, CSV, JSON and Excel, with every column, row and digit.
 
-A frame becomes rows with one name a column; what each format can't hold as a number or a moment
-stands in it as text.
+A frame becomes rows with one name a column. A value that a format can't hold as a number or a
+moment is written as text.
 """
 
 from __future__ import annotations
@@ -72,32 +72,31 @@ def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
     Parameters
     ----------
     frame
-        Any frame or series. An index that has a name, or is not of integers, becomes columns. Of a
-        table with openings, which are rows older than its `start`, the column `opening` tells which
-        rows these are. Periods are text, such as `2023-04`. The names of columns of several levels
-        are joined by slashes; those of accounts and other holders, as a wide series has them, are
-        what these are called, or short, such as `tUSD/general/c2071f..76b5 [10^-5 tUSD]`, with the
-        unit of its amounts. A long one has the ids, and where it knows names the columns `symbol`
-        and `label` in front, as of `labelled`, but a table in Parquet; one with amounts says in the
-        column `unit` what they are in: `tUSD` if they are whole units, else `10^-5 tUSD`, or
-        `smallest` where the decimals aren't known. In Parquet the metadata tells the names.
+        Any frame or series. An index that has a name, or is not of integers, becomes columns. If a
+        table has openings, which are rows older than its `start`, the column `opening` marks them.
+        Periods are text, such as `2023-04`. The names of columns of several levels are joined by
+        slashes. Accounts and other holders in the header of a wide series have their names or
+        short ids, and the unit of their amounts: `tUSD/general/c2071f..76b5 [10^-5 tUSD]`. A long
+        frame has the ids, and if it carries names the columns `symbol` and `label` in front, as of
+        `labelled`, except a table in Parquet. One with amounts has the column `unit`: `tUSD` for
+        whole units, else `10^-5 tUSD`, or `smallest` if the decimals aren't known. In Parquet the
+        metadata has the names.
     path
-        A .parquet, .csv, .json or .xlsx file; one that stands there is replaced, whole.
+        A .parquet, .csv, .json or .xlsx file; an existing one is replaced, whole.
 
         - .parquet: amounts are decimal128(38, 0), moments keep their time zone. A file with a
           table's columns is read by `read_parquet`, which knows what the table knew.
         - .csv: moments and durations as ISO 8601. Text that a spreadsheet would run (it begins with
-          =, +, -, @, a tab or a line break) has an apostrophe before it. Nothing stands where a
-          value is unknown.
+          =, +, -, @, a tab or a line break) has an apostrophe before it. An unknown value is empty.
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments and
-          durations are ISO 8601, and what is unknown is null.
+          durations are ISO 8601, and unknown values are null.
         - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
           15 digits and milliseconds: a column of amounts or moments that needs more is text, with
           all digits. For numbers to calculate with, make the frame with `units=`: whole units are
           floats. Excel has no time zones: moments are in UTC, which the header says. Durations are
           ISO 8601, and so are moments before March 1900. Text is never a formula.
 
-        pandas rounds such digits to floats when it reads these files, unless it is told to keep the
+        pandas rounds such digits to floats when it reads these files, unless the caller keeps the
         text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
 
     Raises
@@ -130,12 +129,16 @@ def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) ->
 
 
 def write_to(frame: pd.DataFrame | pd.Series[Any], form: str, file: BinaryIO) -> None:
-    """Write a frame in a format to what is open; the metadata of Parquet tells its names."""
+    """Write a frame in a format to an open file; the metadata of Parquet has its names."""
     frame = frame.to_frame() if isinstance(frame, pd.Series) else frame
     check_type(frame, pd.DataFrame, "a frame or series of pandas")
-    told, is_table = frame.attrs.get(ATTRS_KEY), {*COLUMNS} <= {*frame.columns}
-    if carried(told) and {*ACCOUNT_KEY} & {*frame.columns} and not (form == "parquet" and is_table):
-        frame = with_names(frame, names_in(told))
+    metadata, is_table = frame.attrs.get(ATTRS_KEY), {*COLUMNS} <= {*frame.columns}
+    if (
+        carried(metadata)
+        and {*ACCOUNT_KEY} & {*frame.columns}
+        and not (form == "parquet" and is_table)
+    ):
+        frame = with_names(frame, names_in(metadata))
     for name in {"symbol", "label"} & {*frame.columns} if form == "csv" else ():
         frame = frame.assign(**{name: frame[name].map(_in_ascii, na_action="ignore")})
     WRITERS[form](to_rows(frame), file)
@@ -147,7 +150,7 @@ def _in_ascii(name: str) -> str:
 
 
 def check_installed(form: str) -> None:
-    """Raise ValueError if a format needs what is not installed."""
+    """Raise ValueError if a format needs a package that is not installed."""
     if form == "xlsx":
         try:
             importlib.import_module("xlsxwriter")
@@ -238,7 +241,7 @@ def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
         texts += _distinct(column) if _is_text(column.type) and not is_moment else []
     headers = _quoted(pa.array(rows.column_names, pa.string())).to_pylist()
     quoting = "needed" if any(map(_SPECIAL.search, texts)) else "none"
-    if len(columns) == 1:  # of which a missing value would be a blank line, which readers skip
+    if len(columns) == 1:  # a missing value would be a blank line, which readers skip
         columns, quoting = [columns[0].cast(pa.string()).fill_null("")], "all_valid"
     options = csv.WriteOptions(quoting_style=quoting, quoting_header=quoting)
     csv.write_csv(pa.table(columns, headers), file, options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -50,7 +50,7 @@ _GAUGES: Final = {
     "archive_rows": "Rows that the archive holds.",
     "lag_seconds": "How far the end of the archive lies behind now.",
     "gaps": "Stretches inside the archive that no node answered for.",
-    "unproven_intervals": "Stretches of which rows may be missing.",
+    "unproven_intervals": "Stretches in which rows may be missing.",
     "conflicts": "Rows that came with another balance in the last run, or not again.",
     "bad_rows": "Rows that the last run set aside.",
     "exit_code": "What the last run ended with; 0 is success.",
@@ -118,7 +118,7 @@ def export(
     overlap
         How much of the end of the coverage is asked for again and compared.
     fill_gaps
-        Whether to ask as well for what is missing or unproven inside the archive.
+        Whether to ask also for stretches inside the archive that are missing or unproven.
     page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
     dry_run
@@ -131,6 +131,12 @@ def export(
     -------
     Run
         What was done.
+
+    Notes
+    -----
+    A period is committed once all of its rows have come. A run that fails or is interrupted also
+    commits what had come of the period under way, so the next one goes on there. A process that is
+    killed can't: the next run asks for that period again from its beginning.
 
     Raises
     ------
@@ -248,8 +254,8 @@ class _Nodes(NodeSource, Source):
         is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.unproven if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
-        if self.asked.fill_gaps and spans:
-            # What the node has forgotten isn't asked for.
+        if spans and len(self.client.base_urls) > 1:
+            # One look at the addresses for all stretches.
             self.reaches(spans[0][0], spans[-1][1])
         return spans
 
@@ -306,9 +312,9 @@ class _Nodes(NodeSource, Source):
         # Of several addresses the plan has left out the strangers.
         return len(self.client.base_urls) > 1 or has_rows(self, writer, self.client.base_url)
 
-    def resting_block(self) -> Step | None:
-        """Return the last block if the chain rests."""
-        return self.last_block(self.asked.old)
+    def steps(self, start: int, end: int) -> Generator[Step, None, None]:
+        """Yield the rows: see `known_rows`."""
+        return self.known_rows(start, end, self.asked.old)
 
     def finish(self, writer: Writer) -> None:
         """Keep the limits, and the names that the caller gave."""
@@ -319,7 +325,7 @@ class _Nodes(NodeSource, Source):
 
 
 def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
-    """Return whether an address has the archive's last row, as far as it reaches.
+    """Return whether an address has the last row of the archive that it reaches over.
 
     False if it reaches over none.
 

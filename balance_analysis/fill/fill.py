@@ -45,13 +45,13 @@ _LONG: Final = 30.0
 
 
 class Source(Protocol):
-    """Where rows come from, what a run asks of it, and what proves the rows."""
+    """A source of rows: what a run asks of it, and what proves the rows."""
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
 
     def check(self, writer: Writer) -> bool:
-        """Return whether it has rows of the archive, where no stretch shows it.
+        """Return whether it has rows of the archive, if no stretch shows it.
 
         Raises
         ------
@@ -60,12 +60,8 @@ class Source(Protocol):
         """
         return False
 
-    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
-        """Yield all rows in [start, end), in time order."""
-
-    def resting_block(self) -> Step | None:
-        """Return the last block of a chain that rests, if a stretch ended before it."""
-        return None
+    def steps(self, start: int, end: int) -> Generator[Step, None, None]:
+        """Yield all rows in [start, end) that it knows, in time order."""
 
     def answered(self, start: int, end: int) -> Evidence:
         """Return the evidence for the rows so far in [start, end), without asking anything."""
@@ -74,7 +70,7 @@ class Source(Protocol):
         """Return the evidence for all rows so far; a node is asked for its reach."""
 
     def finish(self, writer: Writer) -> None:
-        """Keep what came besides rows."""
+        """Keep names and limits that came beside the rows."""
 
 
 def fill(
@@ -119,7 +115,7 @@ def fill(
 
 
 class _Filler:
-    """Rows on their way into an archive.
+    """Fill an archive with rows as they come.
 
     Parameters
     ----------
@@ -131,7 +127,7 @@ class _Filler:
     before
         The evidence before the run.
     begin, front
-        From where on the manifest has no evidence of the stretch, and up to where it is committed.
+        The start of what the manifest has no evidence for yet, and the end of what is committed.
     waiting
         Steps from `front` on.
     committed
@@ -166,7 +162,7 @@ class _Filler:
             self.run.asks(*span)
         with reporting(progress) as report:
             try:
-                # First those that show whether the source is of the archive's network.
+                # Begin with stretches that show whether the source is of the archive's network.
                 for start, end in sorted(spans, key=self.is_beyond_rows):
                     with contextlib.closing(self.take(start, end)) as steps:
                         for step in steps:
@@ -191,7 +187,7 @@ class _Filler:
         return not any(file.first < span[1] and span[0] <= file.last for file in files)
 
     def check(self) -> None:
-        """Check once, by a row that no stretch asks for, that the source isn't a stranger."""
+        """Check once, by a row outside of the stretches, that the source is of the network."""
         if not (self.is_known or self.is_checked):
             self.is_checked, self.is_known = True, self.source.check(self.writer)
 
@@ -204,19 +200,11 @@ class _Filler:
         stop = min(end, layout.period_bounds(period, partition)[1])
         if not within(self.writer.rows_of(period), start, stop).num_rows:
             self.check()
-        with contextlib.closing(self.source.rows(start, end)) as steps:
+        with contextlib.closing(self.source.steps(start, end)) as steps:
             for step in steps:
-                part = step.between(step.start, step.known_end)
-                self.waiting.append(part)
+                self.waiting.append(step)
                 self._commit_periods()
-                yield part
-                if part.end < step.end:
-                    # The node holds no later block: further answers would be as empty.
-                    break
-        known = self.waiting[-1].end if self.waiting else self.front
-        last = self.source.resting_block() if known < end else None
-        if last is not None and last.start == known:
-            self.waiting.append(last)
+                yield step
         self._commit_periods(with_rest=True)
 
     def keep(self, patience: float | None) -> None:
@@ -237,7 +225,7 @@ class _Filler:
             logger.warning("what came last isn't kept: %s", error)
 
     def prove(self) -> None:
-        """Ask the source what it may have forgotten, and note what is proven."""
+        """Ask the source what it may have forgotten, and note what it proves."""
         self._join(self.source.evidence())
         self.proven_at = time.monotonic()
 
@@ -263,7 +251,7 @@ class _Filler:
         merged = merge_rows(known, new, self.front, stop)
         if not self.is_known:
             self._check_network(within(known, self.front, stop).num_rows, merged)
-        # Before the manifest says that nothing is missing.
+        # Before the manifest says that the stretch is complete.
         self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
         if self.run.bad_rows:
             keep_bad_rows(self.store, self.run)
@@ -297,7 +285,7 @@ class _Filler:
                 )
 
     def _join(self, proof: Evidence) -> None:
-        """Note what the source proves of what is committed, and which rows are disputed."""
+        """Note which committed stretches the source proves, and which rows are disputed."""
         proof = proof.clipped(self.committed)
         evidence = self.writer.manifest.evidence | proof
         missed = _inside(self.absent, proof.complete)
@@ -321,7 +309,7 @@ class _Filler:
 
 
 def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:
-    """Return the rows in some stretches."""
+    """Return the rows in some stretches of time."""
     return pa.concat_tables([NO_ROWS, *(within(rows, *span) for span in joined(spans))])
 
 

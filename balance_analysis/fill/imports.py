@@ -115,7 +115,7 @@ def import_segments(
     ArchiveLockedError, ArchiveError
         As `export`.
     ValueError
-        If `partition` or `on_bad_rows` is none of those above, or a filter is none.
+        If `partition` or `on_bad_rows` has another value, or a filter is malformed.
     FileNotFoundError
         If a path names nothing.
     OSError
@@ -224,7 +224,7 @@ class _Segments(Source):
         answers = (each for each in evidence.answers if each.node == self._node)
         return [(each.span, each.heights) for each in answers if each.heights is not None]
 
-    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
+    def steps(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield the rows of a stretch of the plan, a segment and a period at a time.
 
         Each step's answer names its own blocks alone: of what an interrupted run leaves, the

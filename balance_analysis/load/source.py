@@ -11,6 +11,7 @@ its own answer; what that leaves open is asked for when all rows have come: see 
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import threading
 import time
@@ -219,6 +220,29 @@ class NodeSource:
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def known_rows(
+        self, start: int, end: int, before: int | None = None
+    ) -> Generator[Step, None, None]:
+        """Yield the rows of [start, end) up to the last block that a node names, step by step.
+
+        That block is left out, as a node may still add rows to it, unless the chain rests: it is
+        older than `before`, microseconds, and still the last one `RESTING` seconds later. By
+        default it is wanted only if the stretch ends right behind it.
+        """
+        known = start
+        with contextlib.closing(self.rows(start, end)) as steps:
+            for step in steps:
+                known = step.known_end
+                yield step.between(step.start, known)
+                if known < step.end:
+                    # No node holds a later block: further answers would be as empty.
+                    break
+        is_wanted = known < end if before is not None else known == end - 1
+        if is_wanted and known == max(self._heads.values(), default=end):
+            last = self.last_block(end if before is None else before)
+            if last is not None:
+                yield last
 
     def _begin(self, start: int, end: int) -> list[Window]:
         """Return the windows of a stretch, after several addresses were looked at."""

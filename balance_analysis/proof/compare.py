@@ -40,7 +40,6 @@ from balance_analysis.frame import to_arrow, to_columns, to_frame
 from balance_analysis.known import table_evidence
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client
-from balance_analysis.node.walk import Step
 from balance_analysis.presentation import Record
 from balance_analysis.rows import by_account_and_time, canonical, stable_order
 from balance_analysis.schema import (
@@ -445,23 +444,11 @@ def _node(
         spans = [source.interval(None if start == EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
     with parquet_writer(path, ARROW_SCHEMA) as writer:
-        for step in itertools.chain(*(steps_of(source, *span) for span in spans)):
+        for step in itertools.chain(*(source.known_rows(*span) for span in spans)):
             writer.write_table(pa.Table.from_batches(step.batches, ARROW_SCHEMA))
     file = stack.enter_context(open_parquet(path))
     groups = (file.read_row_group(n).cast(ARROW_SCHEMA) for n in range(file.num_row_groups))
     return _rows_side(", ".join(client.base_urls), source.evidence(), groups)
-
-
-def steps_of(source: NodeSource, start: int, end: int) -> Iterator[Step]:
-    """Yield the rows of [start, end), as far as the node has them."""
-    for step in source.rows(start, end):
-        yield step.between(step.start, step.known_end)
-        if step.known_end < step.end:
-            # The last block that a node names may be unfinished, unless the chain rests.
-            last = source.last_block(end) if step.known_end == end - 1 else None
-            if last is not None:
-                yield last
-            return
 
 
 def confirm(
@@ -504,7 +491,7 @@ def confirm(
         As `diff`.
     """
     (begin, stop), store = interval_of(start, end), to_store(archive)
-    read_snapshot(store)  # what is no archive gets no lock
+    read_snapshot(store)  # only an archive gets a lock
     with one_writer(store):
         writer = Writer(store)
         writer.recover()

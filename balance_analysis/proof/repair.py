@@ -29,7 +29,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, check_client
-from balance_analysis.proof.compare import interval_of, steps_of
+from balance_analysis.proof.compare import interval_of
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ARROW_SCHEMA, Instant
@@ -118,7 +118,7 @@ def repair(
     store, run, changed = to_store(archive), RunWriter(Run(kind="repair")), list[str]()
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
-        read_manifest(store)  # what is no archive gets no lock
+        read_manifest(store)  # only an archive gets a lock
     with one_writer(store):
         is_rebuilt, writer = _rebuild(store), Writer(store)
         with reported(store, writer, run, on_report):
@@ -159,7 +159,7 @@ def _mend(
     spans, note = overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
     for span in spans:
         run.asks(*span)
-    steps = [step for span in spans for step in steps_of(source, *span)]
+    steps = [step for span in spans for step in source.known_rows(*span)]
     run.sets_aside(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
     batches = [batch for step in steps for batch in step.batches]
@@ -256,18 +256,13 @@ def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
         rows = decode_rows(content)
         again, note = encode_rows(rows)
         footers = [read_footer(pa.BufferReader(each)) for each in (content, again)]
-        # The same rows give the same bytes, unless another release wrote them, of pyarrow or of
-        # this package. Its checksums alone don't show all: they leave out headers and indexes.
-        if again != content and len({*map(_writer_of, footers)}) == 1:
+        # The same rows give the same bytes, unless another release of pyarrow wrote them. Checksums
+        # alone don't show all damage: they leave out headers and indexes.
+        writers = {Footer(each).metadata.created_by for each in footers}
+        if again != content and len(writers) == 1:
             return "is not what was written"
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         return f"can't be read: {error}"
     digest, footer = (hashlib.sha256(part).hexdigest() for part in (content, footers[0]))
     note = replace(note, size=len(content), sha256=digest, footer=footer)
     return find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds]) or note
-
-
-def _writer_of(footer: bytes) -> str:
-    told = Footer(footer).metadata
-    codecs = {told.row_group(0).column(at).compression for at in range(told.num_columns)}
-    return f"{told.created_by} {sorted(codecs)}"

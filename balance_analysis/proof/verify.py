@@ -1,4 +1,4 @@
-"""Check that an archive is what it says, or name what is not.
+"""Check that an archive is what it says, and name each problem.
 
 Each file is read once, and checked against the manifest. Where a run replaces a file meanwhile, the
 check begins again. The rows can be compared with another source, and each change of a balance with
@@ -100,8 +100,8 @@ class Problem:
     kind
         "rows" (a file of balance changes), "manifest", "checkpoint", "limits", "assets", "labels",
         "difference" (from another source), "ledger" (a change that segments' ledger has otherwise),
-        "stranger" (a file that is no part of an archive). What an interrupted run leaves is none:
-        the next one recovers it.
+        "stranger" (a file that is no part of an archive). Leftovers of an interrupted run are no
+        problem: the next one recovers them.
     what
         What is wrong, in words.
     where
@@ -294,7 +294,7 @@ class _Checking:
     balances: list[pa.Table] | None = field(default_factory=list)
 
     def problems(self, show: Report) -> Iterator[Problem]:
-        """Check all files, and yield what is wrong."""
+        """Check all files, and yield each problem."""
         manifest, pending = self.manifest, self.manifest.pending
         periods = {*manifest.files, *([] if pending is None else [pending.period])}
         # A checkpoint holds the balances before its moment.
@@ -370,7 +370,7 @@ class _Checking:
 
 
 def _read(store: Store, name: str, notes: Sequence[FileEntry]) -> tuple[pa.Table, FileEntry, str]:
-    """Return a file's rows, the note that it matches, and how it matches none; empty if it does."""
+    """Return a file's rows, its note, and how it differs from all notes; empty if it doesn't."""
     try:
         content = store.read(name)
         wrong = [note.mismatch(content) for note in notes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -41,12 +42,9 @@ def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
     assert archive.assets() == ba.read_assets(NAMES)
     run_export(node, archive.uri, end=END, assets=ALSO)
     assert archive.assets() == ba.read_assets(NAMES | ALSO)
+    run_export(node, archive.uri, end=END, assets={ASSET: 7})  # what is said later holds
+    assert archive.assets() == ba.read_assets(ALSO | {ASSET: 7})
     assert archive.verify().problems == ()
-
-
-def test_what_is_said_later_of_an_asset_holds(node, archive):
-    run_export(node, archive.uri, end=END, assets={ASSET: 7})
-    assert archive.assets() == ba.read_assets({ASSET: 7})
 
 
 def test_labels_are_kept_wherever_assets_are(node, tmp_path):
@@ -84,17 +82,7 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         (table.balances.between(table["timestamp"].iloc[-1]), kept),
     ):
         assert names_of(known).labels == expected
-
-
-def test_a_damaged_file_of_labels_is_told_and_mended_by_giving_them_again(node, archive):
-    run_export(node, archive.uri, end=END, labels=LABELS)
-    file = archive.store.folder / "_labels.json"
-    file.write_text(file.read_text()[:-5])
-    (problem,) = archive.verify().problems
-    assert (problem.kind, problem.where) == ("labels", "_labels.json")
-    assert "--labels" in problem.mend
-    run_export(node, archive.uri, end=END, labels=LABELS)
-    assert archive.verify().problems == ()
+        assert names_of(known).assets == ba.read_assets(NAMES)
 
 
 def test_ids_of_an_archive_and_of_a_file_may_be_short(archive, tmp_path):
@@ -134,20 +122,6 @@ def lines(table):
     return table.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")).to_numpy().tolist()
 
 
-def test_tables_of_archives_loads_and_files_know_their_assets(node, archive, tmp_path):
-    table = loaded(node, START, END, asset_id="tusd", assets=NAMES)
-    assert set(table["asset_id"]) == {ASSET}
-    for known in (archive.read(), archive.read().head(1), table):
-        assert names_of(known).assets == ba.read_assets(NAMES)
-    ba.write_parquet(table, tmp_path / "t.parquet")
-    with ba.Client(node.url) as client:
-        ba.load_to_parquet(client, tmp_path / "u.parquet", asset_id="tUSD", assets=NAMES)
-    for name in ("t.parquet", "u.parquet"):
-        read = ba.read_parquet(tmp_path / name, assets=ALSO)
-        assert names_of(read).assets == ba.read_assets(NAMES | ALSO)
-        assert names_of(ba.read_parquet(tmp_path / name)).assets == ba.read_assets(NAMES)
-
-
 def test_an_archive_of_one_asset_is_made_by_its_symbol(node, tmp_path):
     run_export(node, tmp_path / "a", start=START, end=END, asset_id="tUSD", assets=NAMES)
     run_export(node, tmp_path / "a", end=END, asset_id="tUSD")
@@ -168,16 +142,20 @@ def test_assets_that_cannot_be_read_are_told_before_the_first_request(node, tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_a_damaged_file_of_assets_is_told_and_mended_by_giving_them_again(node, archive):
-    file = archive.store.folder / "_assets.json"
-    file.write_text(file.read_text()[:-20])
+@pytest.mark.parametrize(("kind", "given"), [("assets", NAMES), ("labels", LABELS)])
+def test_a_damaged_file_of_names_is_told_and_mended_by_giving_them_again(
+    node, archive, kind, given
+):
+    run_export(node, archive.uri, end=END, **{kind: given})
+    file = Path(archive.uri, f"_{kind}.json")
+    file.write_text(file.read_text()[:-5])
     (problem,) = archive.verify().problems
-    assert (problem.kind, problem.where) == ("assets", "_assets.json")
-    assert "--assets" in problem.mend
-    with pytest.raises(ba.ArchiveDamagedError, match=r"_assets\.json is damaged"):
+    assert (problem.kind, problem.where) == (kind, file.name)
+    assert f"--{kind}" in problem.mend
+    with pytest.raises(ba.ArchiveDamagedError, match=f"{file.name} is damaged"):
         archive.read()
     run_export(node, archive.uri, end=END)  # a schedule goes on
-    run_export(node, archive.uri, end=END, assets=NAMES)
+    run_export(node, archive.uri, end=END, **{kind: given})
     assert archive.verify().problems == ()
 
 

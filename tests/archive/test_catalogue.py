@@ -13,7 +13,6 @@ import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.archive import datafile
 from balance_analysis.archive.layout import Partition
-from balance_analysis.archive.snapshot import Scan
 from tests.analysis.tables import arrow_from, table_from
 from tests.archive.writing import writer_of
 from tests.scale.archives import archive_of
@@ -65,49 +64,8 @@ def test_accounts_are_those_of_the_rows_with_what_is_known_at_the_end(
         pd.testing.assert_frame_equal(held, ba.balance_at(table, end))
 
 
-def test_filters_leave_the_accounts_that_they_name(sample):
-    with archive_of(some_of(sample, 2, 800)) as archive:
-        every = ba.summarize_accounts(with_checkpoints(archive))
-        party = every["party_id"].mode()[0]
-        for filters, mask in (
-            ({"party_ids": party}, every["party_id"] == party),
-            ({"account_types": "general"}, every["account_type"] == "ACCOUNT_TYPE_GENERAL"),
-            ({"asset_id": every["asset_id"][0]}, every["asset_id"] == every["asset_id"][0]),
-        ):
-            found = ba.balance_at(archive.select(**filters), "2024-01-01")[KEY].astype("str")
-            left = every[mask].reset_index(drop=True)[KEY].astype("str")
-            pd.testing.assert_frame_equal(found, left)
-
-
 def test_accounts_of_files_add_up_in_rounds(sample, monkeypatch):
     with archive_of(some_of(sample, 4, 3000)) as archive:
         whole = ba.balance_at(with_checkpoints(archive), "2023-05-15")
         monkeypatch.setattr(datafile, "_WAITING", 3)
         pd.testing.assert_frame_equal(ba.balance_at(archive, "2023-05-15"), whole)
-
-
-def test_balances_come_from_the_last_checkpoint_and_the_files_since(sample, monkeypatch):
-    with archive_of(some_of(sample, 5, 500)) as archive:
-        with_checkpoints(archive)
-        looked, look = set(), Scan.accounts
-
-        def noted(scan, *how):
-            looked.update(file.name for file in scan.files)
-            return look(scan, *how)
-
-        monkeypatch.setattr(Scan, "accounts", noted)
-        end = archive.coverage()["end"].max()
-        ba.balance_at(archive, end)
-        begin = max(name for name in looked if name.startswith("_checkpoints/"))[-13:-3]
-        every = {file.name for file in archive.snapshot().files()}
-        since = {name for name in every if name >= f"changes/date={begin}"}
-        assert looked == {f"_checkpoints/{begin}.pq", *since} != {*every}
-
-
-def test_a_lost_checkpoint_is_told(sample):
-    with archive_of(some_of(sample, 6, 500)) as archive:
-        with_checkpoints(archive)
-        for path in (archive.store.folder / "_checkpoints").iterdir():
-            path.unlink()
-        with pytest.raises(ba.ArchiveError, match=r"_checkpoints/.* can't be read"):
-            ba.balance_at(archive, "2024-01-01")

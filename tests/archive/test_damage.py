@@ -114,7 +114,9 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
     if done.is_rebuilt:
         assert Archive(folder).status().complete == ()
         run_export(node, folder, start=START, end=END, fill_gaps=True)
-    assert lasting(folder) == lasting(whole)
+        assert lasting(folder) == lasting(whole)
+    else:
+        assert content_of(folder) == content_of(whole)
 
 
 def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
@@ -123,7 +125,7 @@ def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
     # The heads of pages have no checksum, and the footer tells how all is read.
     head, foot = 600, len(content) - 2000
     places = chain(
-        range(0, 8 * head, 13), range(8 * head, 8 * foot, 97), range(8 * foot, 8 * len(content), 47)
+        range(0, 8 * head, 29), range(8 * head, 8 * foot, 97), range(8 * foot, 8 * len(content), 97)
     )
     for place in places:
         flipped = bytearray(content)

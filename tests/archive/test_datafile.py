@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 
-import duckdb
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -24,10 +21,8 @@ from balance_analysis.archive.datafile import (
     encode_rows,
     read_footer,
 )
-from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA, COLUMNS
 from tests.loopback import histories, random_history
-from tests.node.truth import lines_of_rows, lines_of_table
 
 SMALL_GROUP = 7
 
@@ -81,70 +76,11 @@ def test_the_same_rows_are_the_same_bytes_in_any_order_and_any_chunks(rows, rng,
 
 @settings(max_examples=15)
 @given(some_rows())
-def test_values_of_a_dictionary_that_no_row_has_leave_no_trace(rows):
-    half = arrow_of(rows).slice(0, max(1, len(rows) // 2))
-    fresh = arrow_of(rows[: half.num_rows])
-    assert encode_rows(half) == encode_rows(fresh)
-
-
-@settings(max_examples=15)
-@given(some_rows())
-def test_rows_come_back_with_every_digit(rows):
-    content, _ = encode_rows(arrow_of(rows))
-    assert lines_of_table(table_from(read(content))) == lines_of_rows(rows)
-
-
-@settings(max_examples=15)
-@given(some_rows())
-def test_the_note_tells_what_the_file_is(rows):
-    content, note = encode_rows(arrow_of(rows))
-    times = [row.timestamp_ns // 1000 for row in rows]
-    assert (note.rows, note.size) == (len(rows), len(content))
-    assert note.sha256 == hashlib.sha256(content).hexdigest()
-    assert (note.first, note.last) == (min(times), max(times))
-
-
-@settings(max_examples=15)
-@given(some_rows())
 def test_rows_stand_by_party_first_and_in_time_order_within_an_account(rows):
     content, _ = encode_rows(arrow_of(rows))
     found = read(content, columns=FILE_ORDER).to_pylist()
     keys = [tuple(row[name] for name in FILE_ORDER) for row in found]
     assert keys == sorted(keys)
-
-
-@settings(max_examples=15)
-@given(some_rows(most_rows=120, most_accounts=20), st.data())
-def test_no_filter_and_no_bound_loses_a_row_or_lets_another_in(rows, data):
-    content, _ = encode_rows(arrow_of(rows))
-    times = sorted({row.timestamp_ns // 1000 for row in rows})
-    near = st.sampled_from(times).flatmap(lambda time: st.integers(time - 1, time + 1))
-    edges = sorted(data.draw(st.lists(near, min_size=2, max_size=4, unique=True)))
-    spans = tuple(zip(edges[::2], edges[1::2], strict=False))
-    allowed = {}
-    for place, name in enumerate(ACCOUNT_KEY):
-        values = sorted({row.account[place] for row in rows} | {"0", "zz", "ACCOUNT_TYPE_H"})
-        scan = data.draw(st.none() | st.lists(st.sampled_from(values), min_size=1, max_size=3))
-        if scan is not None:
-            allowed[name] = scan
-    found = read(content, spans=spans, **allowed)
-    expected = [
-        row
-        for row in rows
-        if any(start <= row.timestamp_ns // 1000 < end for start, end in spans)
-        and all(row.account[ACCOUNT_KEY.index(name)] in values for name, values in allowed.items())
-    ]
-    assert lines_of_table(table_from(found)) == lines_of_rows(expected)
-
-
-@settings(max_examples=15)
-@given(some_rows(), st.lists(st.sampled_from(COLUMNS), min_size=1, max_size=6, unique=True))
-def test_columns_come_as_they_are_asked_for(rows, columns):
-    content, _ = encode_rows(arrow_of(rows))
-    party = rows[0].party_id
-    found = read(content, columns=columns, party_id=[party])
-    assert found.column_names == columns
-    assert found.equals(read(content, party_id=[party]).select(columns))
 
 
 def test_the_rows_of_one_party_are_read_out_of_few_row_groups():
@@ -196,23 +132,6 @@ def test_each_row_group_has_only_the_ids_of_its_own_rows():
                 found = file.metadata.row_group(number).column(place).statistics
                 values = rows[name].to_pylist()
                 assert (found.min, found.max) == (min(values), max(values))
-
-
-def test_plain_pandas_reads_a_file(tmp_path):
-    rows = random_history(6, rows=150)
-    (tmp_path / "changes.parquet").write_bytes(encode_rows(arrow_of(rows))[0])
-    table = pd.read_parquet(tmp_path / "changes.parquet")
-    assert list(table.columns) == list(COLUMNS)
-    assert sorted(lines_of_table(table)) == lines_of_rows(rows)
-
-
-def test_duckdb_reads_a_file(tmp_path):
-    rows = random_history(6, rows=150)
-    (tmp_path / "changes.parquet").write_bytes(encode_rows(arrow_of(rows))[0])
-    columns = ", ".join(COLUMNS).replace("timestamp", "epoch_us(timestamp)")
-    with duckdb.connect() as database:
-        found = database.sql(f"SELECT {columns} FROM '{tmp_path}/changes.parquet'").fetchall()
-    assert sorted((*row[:5], int(row[5])) for row in found) == lines_of_rows(rows)
 
 
 def test_a_file_tells_its_order_and_what_it_is():

@@ -16,7 +16,6 @@ from balance_analysis import Archive, ArchiveLockedError
 from balance_analysis.archive import lock
 from balance_analysis.archive.lock import one_writer, read_holder
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
-from tests.cli.running import invoke
 
 HOLDING = """
 import sys
@@ -183,17 +182,6 @@ def test_a_holder_that_was_stopped_writes_nothing_when_another_took_over(address
             assert (store.read("late"), read_holder(store)) == (None, mine)
 
 
-def test_a_lost_lock_is_noticed_and_its_new_holder_left_alone(address, put, caplog):
-    store = Archive(address).store
-    with leased(store, seconds=0.3) as check:
-        put(DEAD)
-        eventually(lambda: is_lost(check))
-        with pytest.raises(ArchiveLockedError, match=r"process 7 on gone.* took it over"):
-            check()
-    assert read_holder(store) == DEAD
-    assert "not removed" in caplog.text
-
-
 def test_a_write_finds_out_itself_what_the_background_did_not(address, put, monkeypatch):
     monkeypatch.setattr(lock._Lease, "keep", lambda _: None)
     store = Archive(address).store
@@ -242,19 +230,20 @@ def test_an_answer_that_got_lost_does_not_lose_the_lock(address, front, when):
     assert list(Archive(address).store.names()) == []
 
 
-@pytest.mark.parametrize("forgotten", [["HTTP_IF_NONE_MATCH"], ["HTTP_IF_MATCH"]])
-def test_a_store_that_heeds_no_condition_has_no_lock(address, front, forgotten, caplog):
-    front.forget = forgotten
-    with one_writer(Archive(address).store):
-        assert "has no lock: the store ignores the conditions of a write" in caplog.text
-    assert list(Archive(address).store.names()) == []
-
-
 @pytest.mark.parametrize("condition", ["HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"])
-def test_a_store_that_knows_no_condition_has_no_lock(address, front, condition, caplog):
-    front.refuse = lambda environ: 501 if condition in environ else None
+@pytest.mark.parametrize(
+    ("is_refused", "said"),
+    [(False, "ignores the conditions of a write"), (True, "has no conditional writes")],
+)
+def test_a_store_without_conditional_puts_has_no_lock(
+    *, address, front, condition, is_refused, said, caplog
+):
+    if is_refused:
+        front.refuse = lambda environ: 501 if condition in environ else None
+    else:
+        front.forget = [condition]
     with one_writer(Archive(address).store), one_writer(Archive(address).store):
-        assert "has no lock: the store has no conditional writes" in caplog.text
+        assert f"has no lock: the store {said}" in caplog.text
     assert list(Archive(address).store.names()) == []
 
 
@@ -307,15 +296,6 @@ def test_a_lock_that_the_store_fails_to_confirm_is_not_left_behind(address, fron
     assert list(Archive(address).store.names()) == []
 
 
-def test_a_run_goes_on_where_the_one_before_ended_and_leaves_no_lock(address):
-    with node_of(ROWS) as node:
-        run_export(node, address, start=START, end=(START + END) // 2)
-        run_export(node, address, end=END)
-        with one_writer(Archive(address).store):
-            assert Archive(address).verify().is_whole
-    assert "_lock.json" not in set(Archive(address).store.names())
-
-
 def test_an_export_that_loses_the_lock_stops_before_its_next_write(
     address, front, put, monkeypatch
 ):
@@ -334,10 +314,3 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
         run_export(node, address, end=END)
     assert Archive(address).store.read("_archive.json") == before
     assert all("_lock.json" in path for path in front.writes)
-
-
-def test_an_export_into_a_locked_archive_ends_with_75(address):
-    with node_of(ROWS) as node, holding(address) as process:
-        result = invoke(["export", node.url, address])
-        assert (result.exit_code, node.requests) == (75, [])
-        assert f"process {process.pid} on" in result.stderr

@@ -8,14 +8,13 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from balance_analysis import Archive, ArchiveError
-from balance_analysis.archive import layout
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     HOUR,
@@ -53,7 +52,15 @@ def crasher():
 
 
 @pytest.fixture(scope="module")
-def scenarios(node, crasher, tmp_path_factory):
+def second():
+    """A node of another origin, one of whose rows is another."""
+    other = replace(ROWS[5], balance=int(ROWS[5].balance) + 1)
+    with node_of([other if row is ROWS[5] else row for row in ROWS]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def scenarios(node, second, crasher, tmp_path_factory):
     """For each kind of run: the archive before it, what the run is, and the undisturbed archive."""
     folder = tmp_path_factory.mktemp("scenarios")
     (folder / "nothing").mkdir()
@@ -61,8 +68,12 @@ def scenarios(node, crasher, tmp_path_factory):
     ended(crasher.export(node.url, folder / "whole", **first))
     ended(crasher.export(node.url, folder / "half", start=START, end=MIDDLE, **WORKERS))
     ended(crasher.export(node.url, folder / "late", start=MONTH, end=END, **WORKERS))
-    whole = lasting(folder / "whole")
+    shutil.copytree(folder / "whole", folder / "confirmed")
+    ended(crasher.export(second.url, folder / "confirmed", confirm=True))
+    whole, confirmed = left_by(folder / "whole"), left_by(folder / "confirmed")
+    assert whole != confirmed
     return {
+        "a confirmation": (folder / "whole", {"confirm": True}, confirmed),
         "the first run": (folder / "nothing", first, whole),
         "a later run": (folder / "half", {"end": END, **WORKERS}, whole),
         "a backfill": (folder / "late", first, whole),
@@ -73,6 +84,13 @@ def ended(outcome):
     """Return the steps of a run that nothing disturbed."""
     assert (outcome.error, outcome.killed) == (None, False), outcome.told
     return outcome.steps
+
+
+def left_by(folder):
+    """Return what a run leaves: the files, and which rows are confirmed or disputed."""
+    evidence = state_of(folder).evidence if (folder / "_archive.json").exists() else None
+    words = evidence and (evidence.confirmed, [span for span, _ in evidence.disputed])
+    return *lasting(folder), words, len([*folder.glob("_disputes/*")])
 
 
 def copied(before, folder):
@@ -88,10 +106,7 @@ def assert_whole(folder):
             Archive(folder).read()
         return
     assert_holds(folder, ROWS)
-    Archive(folder).coverage()
-    state = state_of(folder)
-    for moment, note in state.checkpoints.items():
-        assert pq.read_metadata(folder / layout.checkpoint_file(moment)).num_rows == note.rows
+    assert Archive(folder).verify().is_whole
     for path in (folder / "changes").glob("*/*.parquet"):
         rows = lines_of_table(pd.read_parquet(path, partitioning=None))
         assert set(rows) <= set(lines_of_rows(ROWS))
@@ -102,27 +117,30 @@ def leftovers(folder):
     return [name for name in content_of(folder) if name.endswith(".tmp")]
 
 
+KINDS = ["the first run", "a later run", "a backfill", "a confirmation"]
+
+
 @pytest.mark.parametrize("share", range(SHARES))
-@pytest.mark.parametrize("kind", ["the first run", "a later run", "a backfill"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    *, scenarios, node, crasher, tmp_path, kind, share
+    *, scenarios, node, second, crasher, tmp_path, kind, share
 ):
     before, run, whole = scenarios[kind]
-    folder = tmp_path / "archive"
-    steps = ended(crasher.export(node.url, copied(before, folder), **run))
-    assert lasting(folder) == whole
+    folder, url = tmp_path / "archive", second.url if kind == "a confirmation" else node.url
+    steps = ended(crasher.export(url, copied(before, folder), **run))
+    assert left_by(folder) == whole
     # Between one change of a name and the next only what no reader sees changes on disk.
     tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
     if kind == "the first run":
         for other in ("open", "half", "mkdir"):
             tried += [at for at, (step, _) in enumerate(steps) if step == other][::5]
     for step in tried[share::SHARES]:
-        outcome = crasher.export(node.url, copied(before, folder), mode="kill", step=step, **run)
+        outcome = crasher.export(url, copied(before, folder), mode="kill", step=step, **run)
         assert outcome.killed
         assert len(outcome.steps) == step + 1
         assert_whole(folder)
-        ended(crasher.export(node.url, folder, **run))
-        assert lasting(folder) == whole, f"killed before step {step}, {steps[step]}"
+        ended(crasher.export(url, folder, **run))
+        assert left_by(folder) == whole, f"killed before step {step}, {steps[step]}"
         assert leftovers(folder) == []
 
 
@@ -133,7 +151,7 @@ def test_killed_again_and_again_the_archive_gets_there(scenarios, node, crasher,
         crasher.export(node.url, folder, mode="kill", step=rng.randrange(60), **run)
         assert_whole(folder)
     ended(crasher.export(node.url, folder, **run))
-    assert lasting(folder) == whole
+    assert left_by(folder) == whole
 
 
 @pytest.mark.parametrize("kind", ["the first run", "a later run"])
@@ -151,7 +169,7 @@ def test_a_disk_that_fills_up_at_any_step_is_told_and_leaves_the_archive_whole(
         assert_whole(folder)
         assert leftovers(folder) == []
         ended(crasher.export(node.url, folder, **run))
-        assert lasting(folder) == whole
+        assert left_by(folder) == whole
 
 
 @pytest.mark.parametrize(("signal", "on"), [("SIGTERM", ""), ("SIGINT", "request")])
@@ -172,7 +190,7 @@ def test_interrupted_anywhere_what_is_complete_is_committed(
         if (folder / "_archive.json").exists():
             ends += [end for _, end, _ in spans_of(folder)[-1:]]
         ended(crasher.export(node.url, folder, **run))
-        assert lasting(folder) == whole
+        assert left_by(folder) == whole
     assert ends == sorted(ends)
     assert max(ends) > MONTH
 
@@ -183,18 +201,20 @@ def test_interrupted_within_its_first_period_a_run_keeps_what_is_complete(
     before, run, _ = scenarios["the first run"]
     folder, run = tmp_path / "archive", {**run, "partition": "month", "end": MONTH}
     steps = ended(crasher.export(node.url, copied(before, folder), on="request", **run))
-    whole, ends = lasting(folder), []
+    whole, ends, proven = left_by(folder), [], set()
     for step in range(len(steps)):
         copied(before, folder)
         outcome = crasher.export(node.url, folder, mode="SIGTERM", step=step, on="request", **run)
         assert outcome.error == "KeyboardInterrupt", outcome.told
         assert_whole(folder)
         if (folder / "_archive.json").exists():
-            ends += [end for _, end, is_proven in spans_of(folder) if is_proven]
+            ends += [end for _, end, _ in spans_of(folder)[-1:]]
+            proven |= {end for _, end, is_proven in spans_of(folder) if is_proven}
         ended(crasher.export(node.url, folder, **run))
-        assert lasting(folder) == whole
+        assert left_by(folder) == whole
     assert ends == sorted(ends)
-    assert set(ends) - {MONTH}
+    assert len({*ends} - {MONTH}) > 1
+    assert proven - {MONTH}
 
 
 @pytest.fixture
@@ -225,7 +245,7 @@ def test_a_folder_that_may_not_be_written_to_is_told_and_stays_as_it_was(
     assert str(folder) in outcome.told
     assert content_of(folder) == kept
     ended(crasher.export(node.url, folder, **run))
-    assert lasting(folder) == whole
+    assert left_by(folder) == whole
 
 
 def test_readers_see_a_whole_archive_at_every_moment_of_a_run(scenarios, crasher, tmp_path):

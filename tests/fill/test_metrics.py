@@ -7,11 +7,12 @@ import time
 
 import pytest
 
-from balance_analysis import Archive, RequestError
-from balance_analysis.archive.runs import iter_reports, last_success
-from balance_analysis.fill.export import write_metrics
-from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
+from tests.archive.exporting import DAY, END, node_of, spread_history
+from tests.cli.running import run
 from tests.loopback import Fault
+from tests.moments import moment_text
+
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = spread_history(3, rows=150, accounts=12)
 
@@ -27,14 +28,17 @@ def metrics(path):
     return {name: float(value) for name, value in found}
 
 
+def exported(node, folder, *options, code=0):
+    """Export by the command, and return the figures that it wrote."""
+    path = folder.parent / "x.prom"
+    run("export", node.url, folder, "--metrics-file", path, *options, code=code)
+    return metrics(path)
+
+
 def test_metrics_tell_the_archive_and_the_run(tmp_path):
     began = int(time.time())
     with node_of(ROWS) as node:
-        run_export(node, tmp_path / "a")
-    store = Archive(tmp_path / "a").store
-    report = last_success(store)
-    write_metrics(tmp_path / "x.prom", store, report=report, exit_code=0)
-    found = metrics(tmp_path / "x.prom")
+        found = exported(node, tmp_path / "a", "--until", moment_text(END))
     assert list(found) == [
         *("last_success_timestamp_seconds", "last_run_timestamp_seconds"),
         *("archive_rows", "lag_seconds", "gaps", "unproven_intervals"),
@@ -49,24 +53,19 @@ def test_metrics_tell_the_archive_and_the_run(tmp_path):
 
 def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
     with node_of(ROWS) as node:
-        run_export(node, tmp_path / "a", end=END - DAY)
+        first = exported(node, tmp_path / "a", "--until", moment_text(END - DAY))
         node.faults = lambda _, request: Fault.status(400) if request.params else None
-        with pytest.raises(RequestError):
-            run_export(node, tmp_path / "a")
-    store = Archive(tmp_path / "a").store
-    failed, succeeded = iter_reports(store)
-    write_metrics(tmp_path / "x.prom", store, report=failed, exit_code=4)
-    found = metrics(tmp_path / "x.prom")
-    assert found["exit_code"] == 4
-    assert last_success(store) == succeeded
-    assert found["last_success_timestamp_seconds"] <= found["last_run_timestamp_seconds"]
+        found = exported(node, tmp_path / "a", code=4)
+    last = "last_success_timestamp_seconds"
+    assert (found["exit_code"], found[last]) == (4, first[last])
+    assert found[last] <= found["last_run_timestamp_seconds"]
 
 
 def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):
-    store = Archive(tmp_path / 'a"b').store
-    write_metrics(tmp_path / "x.prom", store, report=None, exit_code=75)
+    with node_of(ROWS, faults=lambda *_: Fault.status(400)) as node:
+        exported(node, tmp_path / 'a"b', code=4)
     text = (tmp_path / "x.prom").read_text()
     assert "archive_rows" not in text
     assert "last_success" not in text
     assert r"a\"b" in text
-    assert re.search(r"exit_code\{.*\} 75\.0$", text, re.MULTILINE)
+    assert re.search(r"exit_code\{.*\} 4\.0$", text, re.MULTILINE)

@@ -85,11 +85,44 @@ def cast_column(rows, name, kind):
     return rows.set_column(place, pa.field(name, kind, nullable=False), rows[name].cast(kind))
 
 
+def rewritten(name, change, **note):
+    """Return what changes the rows of a file, and notes it in the manifest as what it is now."""
+    return lambda folder: put(folder, name, change(rows_in(folder, name)), **note)
+
+
+def note_another(**note):
+    return lambda folder: edit_manifest(folder, lambda c: c["files"][SECOND].update(note))
+
+
+def with_row_at(moment):
+    return lambda rows: pa.concat_tables([rows, moved(rows, moment)])
+
+
+def turned_around(rows):
+    """Return rows of which two of one account are turned around."""
+    keys = [[row[name] for name in ba.ACCOUNT_KEY] for row in rows.to_pylist()]
+    place = next(i for i, (one, other) in enumerate(pairwise(keys)) if one == other)
+    order = list(range(rows.num_rows))
+    order[place : place + 2] = [place + 1, place]
+    return rows.take(order)
+
+
+def with_floats(rows):
+    return cast_column(rows, "balance", pa.float64())
+
+
 def flip_a_byte(folder):
-    path = folder / name_of(SECOND)
+    flip(folder / name_of(SECOND))
+
+
+def flip(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
+
+
+def damage_checkpoint(folder):
+    flip(folder / CHECKPOINT)
 
 
 def truncate(folder):
@@ -97,93 +130,10 @@ def truncate(folder):
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def delete(folder):
-    (folder / name_of(SECOND)).unlink()
-
-
-def swap(folder):
-    one, other = folder / name_of(SECOND), folder / name_of(THIRD)
-    content = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(content)
-
-
-def note_another(**note):
-    return lambda folder: edit_manifest(folder, lambda c: c["files"][SECOND].update(note))
-
-
-def add_a_row_outside_coverage(folder):
-    rows, moment = rows_in(folder, name_of(FIRST)), START - HOUR
-    content, _ = encode_rows(pa.concat_tables([rows, moved(rows, moment)]))
-    put(folder, name_of(FIRST), pq.read_table(pa.BufferReader(content)), first=moment)
-
-
-def add_a_row_of_another_day(folder):
-    rows, moment = rows_in(folder, name_of(SECOND)), START + 40 * HOUR
-    put(
-        folder,
-        name_of(SECOND),
-        pa.concat_tables([rows, moved(rows, moment)]),
-        last=moment,
-    )
-
-
-def repeat_the_last_row(folder):
-    rows = rows_in(folder, name_of(SECOND))
-    put(folder, name_of(SECOND), pa.concat_tables([rows, rows.slice(rows.num_rows - 1)]))
-
-
-def repeat_the_first_row_at_the_end(folder):
-    rows = rows_in(folder, name_of(SECOND))
-    put(folder, name_of(SECOND), pa.concat_tables([rows, rows.slice(0, 1)]))
-
-
-def turn_an_account_around(folder):
-    rows = rows_in(folder, name_of(SECOND))
-    plain = rows.to_pylist()
-    accounts = [[row[name] for name in ba.ACCOUNT_KEY] for row in plain]
-    place = next(i for i, (one, other) in enumerate(pairwise(accounts)) if one == other)
-    order = list(range(rows.num_rows))
-    order[place : place + 2] = [place + 1, place]
-    put(folder, name_of(SECOND), rows.take(order))
-
-
-def make_balances_floats(folder):
-    rows = rows_in(folder, name_of(SECOND))
-    put(folder, name_of(SECOND), cast_column(rows, "balance", pa.float64()))
-
-
-def drop_a_column(folder):
-    put(folder, name_of(SECOND), rows_in(folder, name_of(SECOND)).drop_columns(["market_id"]))
-
-
-def drop_all_rows(folder):
-    put(folder, name_of(SECOND), rows_in(folder, name_of(SECOND)).slice(0, 0))
-
-
-def damage_checkpoint(folder):
-    path = folder / CHECKPOINT
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def delete_checkpoint(folder):
-    (folder / CHECKPOINT).unlink()
-
-
-def change_a_balance_of_the_checkpoint(folder):
-    put(folder, CHECKPOINT, with_balance(rows_in(folder, CHECKPOINT), 3, 12345))
-
-
-def drop_an_account_from_the_checkpoint(folder):
-    rows = rows_in(folder, CHECKPOINT)
-    put(folder, CHECKPOINT, rows.slice(0, rows.num_rows - 1))
-
-
-def make_balances_of_the_checkpoint_floats(folder):
-    rows = rows_in(folder, CHECKPOINT)
-    put(folder, CHECKPOINT, cast_column(rows, "balance", pa.float64()))
+drop_a_column = rewritten(name_of(SECOND), lambda rows: rows.drop_columns(["market_id"]))
+change_a_balance_of_the_checkpoint = rewritten(
+    CHECKPOINT, lambda rows: with_balance(rows, 3, 12345)
+)
 
 
 def edit_answers(*spans):
@@ -194,10 +144,6 @@ def edit_answers(*spans):
         content["evidence"]["answers"] = [{**whole, "span": span} for span in spans]
 
     return lambda folder: edit_manifest(folder, split)
-
-
-def turn_files_around(folder):
-    edit_manifest(folder, lambda c: c.update(files=dict(reversed(c["files"].items()))))
 
 
 def changed_node(change):
@@ -222,7 +168,7 @@ def prunes_meanwhile(node, moment):
     return node
 
 
-def lacking(folder, rows, start, end):
+def lacking(rows, start, end):
     """Return a node without some rows, which says so."""
     there = [row for row in rows if not start <= row.timestamp_ns // 1000 < end]
     return node_of(there, extra_headers={"X-Incomplete": f"{start * 1000}-{end * 1000}"})

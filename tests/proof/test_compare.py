@@ -72,7 +72,7 @@ def found_in(rows):
     return {*zip(ids, times.tolist(), strict=True)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(ours=held(), theirs=held(), forms=st.tuples(*[st.sampled_from(FORMS)] * 2), data=st.data())
 def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     tmp_path_factory, ours, theirs, forms, data
@@ -109,7 +109,7 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
         assert not found.not_shared
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(ours=held(origins=(0, 1, 2)), theirs=held(origins=(0, 1, 2)), form=st.sampled_from(FORMS))
 def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     tmp_path_factory, ours, theirs, form

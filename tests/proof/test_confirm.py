@@ -10,15 +10,11 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     END,
     START,
-    content_of,
     node_of,
     run_export,
     spread_history,
@@ -37,80 +33,14 @@ def time_of(row):
     return row.timestamp_ns // 1000
 
 
-def whole(rows, rng):
-    return rows, END
-
-
-def pruned(rows, rng):
-    since = rng.choice(TIMES[1:-1])
-    return [row for row in rows if time_of(row) >= since], END
-
-
-def lagging(rows, rng):
-    head = rng.choice(TIMES[1:-1])
-    return [row for row in rows if time_of(row) <= head], head
-
-
-def dropping(rows, rng):
-    lost = set(rng.sample(range(1, len(rows) - 1), len(rows) // 50))
-    return [row for n, row in enumerate(rows) if n not in lost], END
-
-
 def changing(rows, rng):
     place = rng.randrange(len(rows))
     other = replace(rows[place], balance=int(rows[place].balance) + 1)
     return [*rows[:place], other, *rows[place + 1 :]], END
 
 
-def of_another_network(rows, rng):
-    return spread_history(rng.randrange(100, 200), rows=len(rows)), END
-
-
-FAULTS = [whole, pruned, lagging, dropping, changing, of_another_network]
-
-
 def confirmed(folder):
     return state_of(folder).evidence.confirmed
-
-
-def within(rows, spans):
-    return {
-        (*row.account, time_of(row), int(row.balance))
-        for row in rows
-        if any(a <= time_of(row) < b for a, b in spans)
-    }
-
-
-@settings(max_examples=30)
-@given(
-    one=st.sampled_from(FAULTS),
-    other=st.sampled_from(FAULTS),
-    seed=st.integers(0, 2**16),
-    partition=st.sampled_from(["day", "hour", "month"]),
-)
-def test_nothing_that_is_missing_in_one_node_ends_as_confirmed(
-    tmp_path_factory, one, other, seed, partition
-):
-    rng = random.Random(seed)
-    (ours, head), (theirs, last) = one(ROWS, rng), other(ROWS, rng)
-    folder = tmp_path_factory.mktemp("confirm") / "a"
-    with node_of(ours, head=head) as node, node_of(theirs, head=last) as second:
-        run_export(node, folder, start=START, end=END, partition=partition)
-        rows = content_of(folder, "changes/")
-        try:
-            found = ba.confirm(folder, second.url)
-        except ba.NetworkMismatchError:
-            assert of_another_network in {one, other}
-            assert not confirmed(folder)
-        else:
-            disputes = list((folder / "_disputes").glob("*.json"))
-            assert len(disputes) == (not found.rows.empty)
-        spans = confirmed(folder)
-        assert within(ours, spans) == within(theirs, spans)
-        assert content_of(folder, "changes/") == rows
-        if one is other is whole:
-            assert spans == [(START, END)]
-        assert ba.Archive(folder).verify().is_whole
 
 
 def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothing(tmp_path):
@@ -207,15 +137,6 @@ def test_a_source_of_some_accounts_confirms_nothing(tmp_path):
     assert confirmed(tmp_path / "c") == [(START, END)]
 
 
-def test_rows_that_an_unproven_stretch_lacks_are_no_dispute(tmp_path):
-    late = [row for row in ROWS if time_of(row) >= TIMES[50]]
-    with node_of(late, head=END) as forgetful, node_of(ROWS, head=END) as second:
-        run_export(forgetful, tmp_path / "a", start=START, end=END)
-        assert ba.confirm(tmp_path / "a", second.url).rows.empty
-    assert not [*tmp_path.glob("a/_disputes/*")]
-    assert confirmed(tmp_path / "a") == [(TIMES[50], END)]
-
-
 def test_what_comes_again_as_it_was_stays_confirmed_and_what_is_new_is_not(tmp_path):
     before = END - 10**10
     with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
@@ -232,26 +153,6 @@ def test_confirm_wants_one_other_source(tmp_path):
     assert "--against or with --segments" in said
     with pytest.raises(ba.ArchiveError, match="is no archive"):
         ba.confirm(tmp_path / "none", tmp_path / "a")
-
-
-def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_confirms_it(tmp_path):
-    other, _ = changing(ROWS, random.Random(3))
-    before, folder = tmp_path / "before", tmp_path / "a"
-    with node_of(ROWS, head=END) as node, node_of(other, head=END) as second, Crasher() as crasher:
-        run_export(node, before, start=START, end=END)
-        rows = content_of(before, "changes/")
-        shutil.copytree(before, folder)
-        steps = crasher.export(second.url, folder, confirm=True).steps
-        wanted = state_of(folder)
-        for step in [at for at, (kind, _) in enumerate(steps) if kind in ("half", "rename")]:
-            shutil.rmtree(folder)
-            shutil.copytree(before, folder)
-            assert crasher.export(second.url, folder, mode="kill", step=step, confirm=True).killed
-            assert content_of(folder, "changes/") == rows
-            assert state_of(folder) in (state_of(before), wanted)
-            ba.confirm(folder, second.url)
-            assert state_of(folder) == wanted
-            assert ba.Archive(folder).verify().is_whole
 
 
 def test_where_both_have_no_row_the_other_may_be_of_any_network_and_nothing_is_confirmed(tmp_path):

@@ -112,27 +112,6 @@ def test_two_nodes_and_two_files_are_compared(held, changed):
         assert found_in(found) == naive(balances(ROWS), balances(changed))
 
 
-def test_what_a_node_has_forgotten_is_not_shared_and_no_difference(tmp_path, held):
-    late = [row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[30]]
-    span = tuple(map(from_microseconds, (TIMES[0], TIMES[30])))
-    whole = held(ROWS, "archive")
-    with node_of(late, head=END) as forgetful:
-        for sides in ((whole, forgetful.url), (held(ROWS, "node"), forgetful.url)):
-            found = ba.diff(*sides)
-            assert found.rows.empty
-            assert not found.is_same
-            ((moments, mine, its),) = found.not_shared
-            assert (moments, mine, its != "complete") == (span, "complete", True)
-            run("diff", *sides, code=3)
-        run_export(forgetful, tmp_path / "a", **SPAN)
-    found = ba.diff(whole, tmp_path / "a")
-    assert found.rows.empty
-    assert found.not_shared == ((span, "complete", "unproven"),)
-    assert "complete in the first, unproven in the other" in str(found)
-    # Rows may be missing in both.
-    assert not ba.diff(tmp_path / "a", tmp_path / "a").is_same
-
-
 def test_what_a_node_does_not_hold_yet_is_not_shared(held):
     middle = TIMES[len(TIMES) // 2]
     early = [row for row in ROWS if row.timestamp_ns // 1000 < middle]
@@ -157,15 +136,6 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
     found = ba.diff(tmp_path / "a", tmp_path / "b")
     assert (found.is_same, found.shared, found.filters) == (False, (), None)
     run("diff", tmp_path / "a", tmp_path / "b", code=3)
-
-
-def test_the_last_block_of_a_chain_that_rests_is_compared(tmp_path):
-    with node_of(ROWS, head=TIMES[-1]) as node:
-        run_export(node, tmp_path / "a", start=TIMES[0])
-        assert ba.Archive(tmp_path / "a").status().complete[-1][1] == from_microseconds(
-            TIMES[-1] + 1
-        )
-        assert ba.diff(tmp_path / "a", node.url).is_same
 
 
 def test_a_bad_row_of_a_node_leaves_its_moment_out(held):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import shutil
 import socket
@@ -102,14 +101,6 @@ def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(t
     assert holds(held.complete(), LAST - 1)
 
 
-def test_a_table_of_a_node_without_block_headers_is_known_up_to_its_newest_row():
-    behind = until(LAST - 27 * HOUR)
-    bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LATER)}
-    with LoopbackNode(behind, block_headers=False) as node, ba.Client(node.url) as client:
-        known = known_of(ba.load_balance_changes(client, **bounds))
-    assert known[-1][1] <= time_of(behind[-1]) + 1
-
-
 # 2. A row set aside
 
 
@@ -133,14 +124,6 @@ def test_a_balance_is_not_known_after_a_row_that_is_set_aside(spoiled):
     assert found.why
 
 
-def test_a_load_does_not_know_the_moment_of_a_row_that_it_set_aside(node):
-    node.replace(changed(MIDDLE, balance="9" * 39))
-    bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LAST)}
-    with ba.Client(node.url) as client:
-        table = ba.load_balance_changes(client, **bounds, on_bad_rows="quarantine")
-    assert not holds(known_of(table), time_of(MIDDLE))
-
-
 def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
     node.replace(ROWS)
     export(spoiled.path, node.url, "--fill-gaps")
@@ -151,7 +134,7 @@ def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
 # 3. Some accounts compared with all
 
 
-@pytest.fixture(params=["archive", "served", "loaded", "read", "selected"])
+@pytest.fixture(params=["archive", "served", "loaded", "selected"])
 def of_one_party(request, held, node, tmp_path):
     """A source of one party: an archive, served or not, or a file that was written in some way."""
     party, path = PARTIES[0], tmp_path / request.param
@@ -168,8 +151,6 @@ def of_one_party(request, held, node, tmp_path):
         bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LATER)}
         with ba.Client(node.url) as client:
             table = ba.load_balance_changes(client, **bounds, party_ids=[party])
-    elif request.param == "read":
-        table = held.archive.select(party_ids=[party]).read()
     else:
         table = held.read()
         table = table[table["party_id"] == party]
@@ -269,22 +250,6 @@ def test_a_node_that_forgets_is_not_the_same_as_one_that_remembers(node, order):
         assert run_command("diff", *sides)[0] != 0
 
 
-def test_a_table_of_all_rows_is_not_the_same_as_an_archive_of_a_part(node, held, tmp_path):
-    with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
-        part = export(tmp_path / "part", forgetful.url, code=3)
-    bounds = {"start": from_microseconds(FIRST), "end": from_microseconds(LAST)}
-    with ba.Client(node.url) as client:
-        table = ba.load_balance_changes(client, **bounds)
-    assert not ba.diff(table, part.path).is_same
-
-
-def test_of_an_interval_that_neither_covers_nothing_is_the_same(held):
-    bounds = {"start": "2022-01-01", "end": "2022-02-01"}
-    assert not ba.diff(held.path, held.path, **bounds).is_same
-    ended, _ = run_command("diff", held.path, held.path, "--since=2022-01-01", "--until=2022-02-01")
-    assert ended == 3
-
-
 @pytest.mark.parametrize("kind", ["archive", "file", "segments"])
 def test_two_that_share_no_time_are_not_the_same_and_end_with_3(node, tmp_path, kind):
     middle = moment_text(time_of(MIDDLE))
@@ -342,15 +307,6 @@ def test_a_node_that_lags_behind_an_archive_is_not_of_another_network(held, head
     assert_true(held)
 
 
-def test_a_node_of_another_network_is_refused_with_76(held):
-    others = grown(random.Random(9), [], 60, salt="another network")
-    others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in others]
-    with LoopbackNode(others, block_timestamp=(LAST + HOUR) * 1000) as stranger:
-        ended, _ = run_command("export", stranger.url, held.path, "--until", moment_text(LATER))
-    assert ended == 76
-    assert balances_of(held.read()) == balances(ROWS)
-
-
 @pytest.mark.parametrize("slower", [0, 1])
 def test_two_healthy_addresses_of_a_chain_at_rest_end_with_0(node, second, tmp_path, slower):
     (node, second)[slower].latency = 0.02
@@ -395,15 +351,3 @@ def test_a_row_is_explained_by_the_height_at_which_it_was_asked_for(node, tmp_pa
     found = held.archive.explain(old.account, at=from_microseconds(time_of(old)))
     assert found.heights[0] == 100
     assert found.asked[0] <= asked_at
-
-
-def test_a_copy_is_explained_as_its_original_is(held, tmp_path):
-    shutil.copytree(held.path, tmp_path / "copy")
-    told = [
-        json.dumps([str(part) for part in (found.source, found.heights, found.asked)])
-        for path in (held.path, tmp_path / "copy")
-        for found in [
-            ba.Archive(path).explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
-        ]
-    ]
-    assert told[0] == told[1]
