@@ -308,8 +308,8 @@ class AccountSlices(Protocol):
     def held(self, moments: NDArray[np.int64]) -> History:
         """Return a history of all accounts that holds at some moments, microseconds."""
 
-    def whole(self) -> History:
-        """Return the history of all rows."""
+    def whole(self, grid: Grid | None = None) -> History:
+        """Return the history of all accounts: of all rows, or of those that a grid needs."""
 
 
 @runtime_checkable
@@ -330,14 +330,18 @@ Source = pd.DataFrame | History | Sliced
 """What functions of a table take first: a table, a history or an archive."""
 
 
-def open_history(source: Source) -> History:
-    """Return the history that a table tells; of an archive, of all its rows.
+def open_history(
+    source: Source, *, start: Instant | None = None, end: Instant | None = None
+) -> History:
+    """Return the history that a table tells; of an archive, of all rows that an interval needs.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order; identical duplicates count once. Where it
         is a table already, that costs nothing. A history is returned as it is.
+    start, end
+        What is looked at, half-open; by default all. Only an archive leaves out what lies outside.
 
     Raises
     ------
@@ -349,7 +353,11 @@ def open_history(source: Source) -> History:
     if isinstance(source, History):
         return source
     if isinstance(source, Sliced):
-        return source.by_slices(lambda slices: slices.whole())
+        if start is None and end is None:
+            return source.by_slices(lambda slices: slices.whole())
+        return source.by_slices(
+            lambda slices: slices.whole(slices.outline.grid(start=start, end=end))
+        )
     table = source
     rows, steps = _read_table(table)
     metadata = table.attrs.get(ATTRS_KEY)
@@ -362,13 +370,13 @@ def open_history(source: Source) -> History:
             "end); to note that rows of your own are complete: to_table(table, known=...)",
             count_text(int(is_changed.sum()), "account"),
         )
-    start = start_of(metadata)
-    if start is not None:
-        steps = replace(steps, is_row=steps.times >= start)
+    begin = start_of(metadata)
+    if begin is not None:
+        steps = replace(steps, is_row=steps.times >= begin)
     if says_nothing_before(metadata):
         steps = _from_nothing(steps)
     given = rows if {*COLUMNS} >= {*table} else table
-    rows = rows if start is None or steps.is_row.all() else rows[microseconds(rows) >= start]
+    rows = rows if begin is None or steps.is_row.all() else rows[microseconds(rows) >= begin]
     attrs = dict(table.attrs)
     return History(rows, steps, known, attrs, given, steps.extent, bad, is_changed)
 

@@ -74,7 +74,7 @@ class Chart:
     @cached_property
     def history(self) -> History:
         """The accounts, or the holders that they make."""
-        return merged(open_history(self.source), self.by)
+        return merged(open_history(self.source, start=self.start, end=self.end), self.by)
 
     @cached_property
     def over(self) -> tuple[Steps, Grid]:

@@ -99,9 +99,9 @@ class Slices:
         metadata.pop(ROWS_KEY, None)
         return {ATTRS_KEY: metadata}
 
-    def whole(self) -> History:
-        """Return the history of all rows."""
-        return _opened(self.scan, self.outline, ALL)
+    def whole(self, grid: Grid | None = None) -> History:
+        """Return the history of all accounts: of all rows, or of those that `map` reads."""
+        return _opened(self._around(grid), self.outline, ALL)
 
     def held(self, moments: NDArray[np.int64]) -> History:
         """Return a history of all accounts that holds at some moments, microseconds."""

@@ -276,12 +276,13 @@ def test_microseconds_are_an_axis_like_any_other(plot, length):
     assert len(ticks) == len(set(ticks)) >= 2
 
 
-def test_an_archive_draws_what_its_table_does(sample):
+@pytest.mark.parametrize("bounds", [{}, {"start": "2023-04-10T06:00", "end": "2023-04-12"}])
+def test_an_archive_draws_what_its_table_does(sample, bounds):
     asset = sample.select(asset_id="tUSD")
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_flows, ba.plot_activity):
         images = []
         for source in (asset, asset.read()):
-            ax = plot(source, ax=axes_of())
+            ax = plot(source, ax=axes_of(), **bounds)
             ax.figure.canvas.draw()
             images.append(bytes(ax.figure.canvas.buffer_rgba()))
             plt.close("all")
