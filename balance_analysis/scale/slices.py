@@ -40,7 +40,7 @@ from balance_analysis.spans import EVER
 ROWS: Final = 2_000_000
 """Rows of a slice: with what is made of them, a thread needs some 400 MB."""
 
-_CELLS: Final = 4
+_CELLS: Final = 2
 """Cells of a slice's result, accounts times points, for each of these rows."""
 
 _ROUND: Final = 4
