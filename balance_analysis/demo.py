@@ -6,15 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pandas as pd
-
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.inspection import ArchiveStatus
 from balance_analysis.archive.manifest import BoundQuery, write_empty
 from balance_analysis.archive.sidecars import write_archive_names
 from balance_analysis.evidence import Answer, Evidence, Node
@@ -32,32 +28,6 @@ PAGE_SIZE: Final = 2000
 
 SAMPLE_START: Final = "2023-04-01"
 SAMPLE_END: Final = "2023-05-01"
-TRADERS: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class DemoResult:
-    """What a demo made.
-
-    Attributes
-    ----------
-    table
-        The balance changes, as the archive holds them.
-    limits
-        The network limits, as loaded.
-    status
-        What the archive holds.
-    summary
-        One row per account, as of `summarize_accounts`.
-    files
-        What was written beside the archive, in order.
-    """
-
-    table: pd.DataFrame
-    limits: ba.NetworkLimits
-    status: ArchiveStatus
-    summary: pd.DataFrame
-    files: tuple[Path, ...]
 
 
 def sample_data() -> Path:
@@ -100,7 +70,7 @@ def sample_archive() -> Iterator[ba.Archive]:
         yield archive
 
 
-def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
+def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
     """Export the sample from an embedded node into an archive, verify it, and draw what it holds.
 
     Beside it, an archive is made of a few network history segments, and compared with their ledger.
@@ -126,28 +96,24 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> DemoResult:
     """
     check_outside(out)
     out.mkdir(parents=True, exist_ok=True)
-    archive = ba.Archive(out / "archive")
+    archive, assets = ba.Archive(out / "archive"), sample_assets()
     with serve_sample() as url, ba.Client(url) as client:
         say(f"An embedded node answers at {url}")
-        run = ba.export(
-            client, archive, end=SAMPLE_END, page_size=PAGE_SIZE, assets=sample_assets()
-        )
+        run = ba.export(client, archive, end=SAMPLE_END, page_size=PAGE_SIZE, assets=assets)
         say(f"Exported {run.rows:,} balance changes in {run.requests} requests: {archive.uri}")
-        limits = ba.load_network_limits(client)
+        ba.write_network_limits(ba.load_network_limits(client), out / "network_limits.json")
     _check(archive.verify(), say)
-    history = ba.Archive(out / "history")
-    segments = sample_data() / "segments"
+    history, segments = ba.Archive(out / "history"), sample_data() / "segments"
     imported = ba.import_segments(history, segments, progress=False)
     say(f"Imported {imported.rows:,} balance changes from network history segments: {history.uri}")
     _check(history.verify(segments=segments), say)
-    table, status = archive.read(), archive.status()
-    files = [out / "changes.parquet", out / "network_limits.json", out / "assets.toml"]
-    ba.write_parquet(table, files[0])
-    ba.write_network_limits(limits, files[1])
-    with replacing(files[2]) as temporary:
+    ba.write_parquet(archive.read(), out / "changes.parquet")
+    with replacing(out / "assets.toml") as temporary:
         shutil.copyfile(sample_data() / "assets.toml", temporary)
-    files += _draw(table, out)
-    return DemoResult(table, limits, status, ba.summarize_accounts(table), tuple(files))
+    for asset in assets.values():
+        _draw(archive.select(asset_id=asset.symbol), out / f"totals-{asset.symbol}.png")
+    say(f"Wrote changes.parquet, network_limits.json, assets.toml and pictures to {out}")
+    return archive
 
 
 def _check(verified: ba.VerifyReport, say: Callable[[str], None]) -> None:
@@ -156,32 +122,11 @@ def _check(verified: ba.VerifyReport, say: Callable[[str], None]) -> None:
         raise ba.CheckError(f"{verified.uri} is not what it says: {verified}")
 
 
-def _draw(table: pd.DataFrame, out: Path) -> Iterator[Path]:
-    """Draw the general accounts of each asset's busiest traders."""
+def _draw(archive: ba.Archive, path: Path) -> None:
     import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
 
-    end = table["timestamp"].max().ceil("D")
-    assets = sample_assets()
-    for asset, about in assets.items():
-        figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
-        ba.plot_balances(
-            _busiest_traders(table[table["asset_id"] == asset]),
-            ax=ax,
-            assets=assets,
-            end=end,
-            title=f"What the busiest traders held in {about.symbol}, without market makers",
-        )
-        path = out / f"balances-{about.symbol}.png"
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=150)
-        plt.close(figure)
-        yield path
-
-
-def _busiest_traders(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the general accounts with most rows, those of market makers, who hold bonds, aside."""
-    makers = table.loc[table["account_type"] == "ACCOUNT_TYPE_BOND", "party_id"]
-    is_general = table["account_type"] == "ACCOUNT_TYPE_GENERAL"
-    general = table[is_general & ~table["party_id"].isin(makers)]
-    busiest = general["party_id"].value_counts().index[:TRADERS]
-    return general[general["party_id"].isin(busiest)]
+    figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
+    ba.plot_totals(archive, ax=ax)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+    plt.close(figure)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 from balance_analysis.spans import Moments, Span
 
@@ -244,15 +243,3 @@ def without_credentials(text: str) -> str:
     'https://***@node.example.org/x'
     """
     return _PARAMETER.sub(r"\1=***", _USER.sub("***@", text))
-
-
-def without_path(url: str) -> str:
-    """Return an address without what makes it a secret, as that of a health check is one.
-
-    Examples
-    --------
-    >>> without_path("https://health.example.org/secret")
-    'https://health.example.org/…'
-    """
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import threading
@@ -20,41 +21,37 @@ from tests.cli.running import run
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    said = []
-    made = demo.run_demo(tmp_path_factory.mktemp("demo") / "out", say=said.append)
-    assert len(said) == 5
-    return made
-
-
-def test_a_second_demo_finds_its_archive_and_nothing_new(result, tmp_path_factory):
+def made(tmp_path_factory):
     said, out = [], tmp_path_factory.mktemp("demo") / "out"
-    shutil.copytree(result.files[0].parent, out)
+    assert demo.run_demo(out, say=said.append).uri == str(out / "archive")
+    assert len(said) == 6
+    return out
+
+
+def test_a_second_demo_finds_its_archive_and_nothing_new(made, tmp_path_factory):
+    said, out = [], tmp_path_factory.mktemp("demo") / "out"
+    shutil.copytree(made, out)
     again = demo.run_demo(out, say=said.append)
-    assert again.table.equals(result.table)
+    assert again.read().equals(ba.Archive(made / "archive").read())
     assert "Exported 0 balance changes" in said[1]
 
 
-def test_the_archive_is_complete(result):
-    assert result.status.rows == len(result.table)
-    assert not result.status.gaps
-
-
-def test_the_archive_holds_the_sample(result):
+def test_the_archive_and_the_files_hold_the_sample(made):
     sample = ba.read_parquet(demo.sample_data() / "changes.parquet")
-    for table in (result.table, ba.read_parquet(result.files[0])):
+    archive = ba.Archive(made / "archive")
+    for table in (archive.read(), ba.read_parquet(made / "changes.parquet")):
         assert table.equals(sample)
+    assert not archive.status().gaps
     limits = ba.read_network_limits(demo.sample_data() / "network_limits.json")
-    written = ba.read_network_limits(result.files[1])
-    assert written == result.limits
+    written = ba.read_network_limits(made / "network_limits.json")
     assert (written.extra, written.block_height) == (limits.extra, limits.block_height)
-    assert len(result.summary) == len(sample[ba.ACCOUNT_KEY].drop_duplicates())
-    ba.check_table(result.table)
+    assert ba.read_assets(made / "assets.toml") == demo.sample_assets()
+    ba.check_table(archive.read())
 
 
-def test_a_few_segments_are_imported_and_agree_with_their_ledger(result):
-    history = ba.Archive(result.files[0].parent / "history")
-    sample = result.table[result.table["timestamp"] < history.coverage()["end"].max()]
+def test_a_few_segments_are_imported_and_agree_with_their_ledger(made):
+    history, table = ba.Archive(made / "history"), ba.Archive(made / "archive").read()
+    sample = table[table["timestamp"] < history.coverage()["end"].max()]
     pd.testing.assert_frame_equal(history.read(), ba.to_table(sample))
     assert not ba.deltas(history.read())["delta"].isna().any()
 
@@ -71,12 +68,8 @@ def test_the_segments_are_those_of_the_sample(tmp_path):
             }
 
 
-def test_the_assets_beside_it_are_those_of_the_archive(result):
-    assert ba.read_assets(result.files[2]) == demo.sample_assets()
-
-
-def test_there_is_a_picture_of_every_asset(result):
-    pictures = result.files[3:]
+def test_there_is_a_picture_of_every_asset(made):
+    pictures = [*made.glob("totals-*.png")]
     assert len(pictures) == len(demo.sample_assets())
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
 
@@ -101,18 +94,10 @@ def test_the_server_is_gone_when_its_block_is_interrupted():
         requests.get(urls[0], timeout=5)
 
 
-def test_what_the_command_names_to_open_next_is_there_and_runs(result, tmp_path, monkeypatch):
-    def made(out, *, say):
-        shutil.copytree(result.files[0].parent, out)
-        return result
-
-    monkeypatch.setattr("balance_analysis.demo.run_demo", made)
+def test_what_the_command_names_to_open_next_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    _, said = run("demo", "--out", "a demo").stderr.split("Open next:\n")
-    picture, explore, report, plot, notebook = (line.strip() for line in said.splitlines())
-    assert Path(picture.partition(",")[0]).is_file()
-    assert Path(notebook.partition(",")[0]).is_file()
-    assert (" explore " in explore, " report " in report) == (True, True)
-    words = shlex.split(plot)
-    run(*words[words.index("plot") :])
-    assert Path("a demo", "totals.png").is_file()
+    said = run("demo", "--out", "a demo").stderr
+    serve, report = re.findall("Open next: balance-analysis (.*)", said)
+    assert shlex.split(serve) == ["serve", "a demo/archive", "--open"]
+    run(*shlex.split(report))
+    assert Path("report.html").is_file()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import shutil
@@ -17,7 +16,6 @@ import nbformat
 import pandas as pd
 import pytest
 import requests
-from typer.testing import CliRunner
 
 import balance_analysis as ba
 from balance_analysis import demo
@@ -69,7 +67,7 @@ def test_the_python_quickstart_runs(tmp_path, monkeypatch):
 
 def test_the_command_line_quickstart_runs(tmp_path, monkeypatch):
     (_, _, served, script) = blocks("sh")
-    assert served.strip() == "balance-analysis serve --demo"  # which test_serve_command.py runs
+    assert served.strip() == "balance-analysis serve --demo"  # which test_server.py runs
     (tmp_path / "demo").mkdir()
     shutil.copy(demo.sample_data() / "assets.toml", tmp_path / "demo")
     monkeypatch.chdir(tmp_path)
@@ -118,20 +116,8 @@ def test_every_exit_code_is_documented():
 
 
 def test_every_command_is_documented():
-    groups = [
-        ("", app),
-        *((f"{group.name} ", group.typer_instance) for group in app.registered_groups),
-    ]
-    for prefix, group in groups:
-        for command in group.registered_commands:
-            assert f"balance-analysis {prefix}{command.callback.__name__}" in README + NOTEBOOKS
-
-
-def test_every_setting_is_an_option_of_export():
-    said = CliRunner().invoke(app, ["export", "--help"], env={"COLUMNS": "200"}).stdout
-    positional = {"url", "archive"}
-    for name in set(json.loads(run("config", "show", "--format", "json").stdout)) - positional:
-        assert f"--{name.replace('_', '-')}" in said
+    for command in app.registered_commands:
+        assert f"balance-analysis {command.callback.__name__}" in README + NOTEBOOKS
 
 
 def test_its_figures_of_speed_are_those_that_were_measured():

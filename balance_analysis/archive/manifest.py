@@ -284,7 +284,7 @@ def export_command(store: Store, *options: str, url: str | None = None) -> str:
     url
         The node; by default the one that the last run asked.
     """
-    words = ["balance-analysis", "export", url or _last_source(store), store.uri]
+    words = ["balance-analysis", "export", store.uri, url or _last_source(store)]
     with contextlib.suppress(ArchiveError, ValueError, KeyError, TypeError, AttributeError):
         query = msgspec.json.decode(store.read(layout.MANIFEST) or b"{}")["evidence"]["filters"]
         allowed = msgspec.convert(query, Filters).allowed().items()

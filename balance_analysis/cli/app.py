@@ -6,9 +6,8 @@ import contextlib
 import functools
 import gc
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Final, get_type_hints
@@ -18,7 +17,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
-from balance_analysis.cli.output import READER_LEFT, Messages, telling_errors
+from balance_analysis.cli.output import READER_LEFT, report_errors
 
 ROWS: Final = "Look at what a file or an archive holds"
 NODE: Final = "Ask a node"
@@ -26,84 +25,11 @@ ARCHIVE: Final = "Fill, check and serve an archive"
 PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
 
 
-UsageError: Final[Any] = typer.BadParameter.__bases__[0]
-"""typer has no public name for it."""
-
-FILE: Final = f"{__name__}.file"
-"""Where a context tells which table of which file its `default_map` is."""
-
-_PLAIN: Final = {
-    "^Invalid value for '([^']+)'.*: Input should be ([^,]+).*": r"\1 must be \2",
-    "^Invalid value for '([^']+)'[^:]*: (?:Value error, )?": r"\1: ",
-}
-"""What typer says, and how a person says it."""
-
-
-@contextlib.contextmanager
-def _telling_slips() -> Iterator[None]:
-    """Tell an option or argument that can't be used in one line."""
-    try:
-        yield
-    except UsageError as error:
-        slip: Any = error
-        option: Any = getattr(slip, "param", None)
-        context = slip.ctx
-        if getattr(option, "envvar", None):
-            where = origin(context, option)
-            slip.param_hint = f"'{where} {option.name}'" if "[" in where else f"'{where}'"
-        said = slip.format_message().rstrip(".")
-        if "\n" in said:  # the help, where nothing is asked for
-            raise
-        for pattern, plain in _PLAIN.items():
-            said = re.sub(pattern, plain, said)
-        messages = Messages(quiet=False)
-        if context is not None:
-            said += f" (`{context.command_path} --help` tells more)"
-            messages.is_json = context.params.get("log_format") == "json"
-        messages.fail(said, slip.exit_code)
-
-
-def origin(context: Any, option: Any) -> str:  # noqa: ANN401 - typer's own
-    """Return where an option has its value from: typed, a variable, a file, or "default"."""
-    source = context.get_parameter_source(option.name)
-    name: str = max(option.opts, key=len)
-    found = {
-        "COMMANDLINE": f"option {name}",
-        "ENVIRONMENT": f"environment {option.envvar}",
-        "DEFAULT_MAP": context.meta.get(FILE),
-    }
-    return found.get(source.name if source else "") or "default"
-
-
-class Command(TyperCommand):
-    """A command that refuses two values of an option that has one: the first would be lost."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own
-        """Read the options and arguments."""
-        *_, order = self.make_parser(ctx).parse_args(args=[*args])
-        for option in order:
-            twice: Any = option if order.count(option) > 1 else None
-            if twice and not (twice.multiple or twice.is_flag or twice.count):
-                name = max(twice.opts, key=len)
-                raise UsageError(f"{name} is given twice; it takes one value", ctx)
-        return super().parse_args(ctx, args)
-
-
 class _Grouped(TyperGroup):
-    """A group whose help lists its commands by what they are about, and slips take one line.
+    """A group whose help lists its commands by what they are about.
 
     typer does that with rich alone, which takes as long to import as all the rest.
     """
-
-    def make_context(self, *args: Any, **how: Any) -> Any:  # noqa: ANN401 - typer's own
-        """Read what stands before the command."""
-        with _telling_slips():
-            return super().make_context(*args, **how)
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own
-        """Run the command."""
-        with _telling_slips():
-            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
         """Write a section for each panel."""
@@ -111,7 +37,7 @@ class _Grouped(TyperGroup):
             rows = [
                 (name, each.get_short_help_str(limit=200))
                 for name, each in self.commands.items()
-                if isinstance(each, TyperCommand | TyperGroup) and each.rich_help_panel == panel
+                if isinstance(each, TyperCommand) and each.rich_help_panel == panel
             ]
             with formatter.section(panel):
                 formatter.write_dl(rows)
@@ -124,11 +50,15 @@ app: typer.Typer = typer.Typer(
     epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "
     "unavailable, 5 bad data, 74 disk full or failing, 75 locked, 76 another network, "
     "130 interrupted, 141 the reader of the output left. Moments: 2023-04-01, "
-    "2023-04-01T12:00Z, 7d, now-1h; UTC. Durations: 90s, 10m, 2h, 7d.",
+    "2023-04-01T12:00Z, 7d, now-1h; UTC. Durations: 90s, 10m, 2h, 7d. An option may be set by "
+    "the environment: BALANCE_ANALYSIS_EXPORT_LAG=5m for `export --lag 5m`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "BALANCE_ANALYSIS",
+    },
 )
 
 
@@ -149,14 +79,12 @@ class Verbosity:
     quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
 
 
-def command(
-    group: typer.Typer = app, *, panel: str = ROWS, kind: type[Command] = Command
-) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+def command(*, panel: str = ROWS) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
     """Make a function a command, which tells errors in one line and ends as documented.
 
-    Help lists it in one of `PANELS`. The function's first parameter is how it tells, and what it
-    returns is the exit code. A parameter whose type is a dataclass stands for the options that are
-    its fields; those of `Verbosity` follow.
+    Help lists it in one of `PANELS`. The function's first parameter is how it writes messages, and
+    what it returns is the exit code. A parameter whose type is a dataclass stands for the options
+    that are its fields; those of `Verbosity` follow.
     """
 
     def register(function: Callable[..., int | None]) -> Callable[..., None]:
@@ -165,7 +93,7 @@ def command(
 
         @functools.wraps(function)
         def run(*, verbose: int, quiet: bool, **options: Any) -> None:  # noqa: ANN401 - of any kind
-            with telling_errors(verbose, quiet=quiet) as messages:
+            with report_errors(verbose, quiet=quiet) as messages:
                 for name, record in groups.items():
                     options[name] = record(**{x.name: options.pop(x.name) for x in fields(record)})
                 if code := function(messages, **options):
@@ -173,10 +101,13 @@ def command(
 
         parameters = [each for p in own for each in _options_of(p)]
         parameters += _fields_as_options(Verbosity)
+        for each in parameters:
+            for option in getattr(each.annotation, "__metadata__", ()):
+                option.show_envvar = bool(option.envvar)  # every option has one; help says so once
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(cls=kind, rich_help_panel=panel)(run)
+        app.command(rich_help_panel=panel)(run)
         return run
 
     return register

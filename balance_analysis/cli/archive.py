@@ -1,35 +1,322 @@
-"""Commands that look after an archive: what it holds, whether it is whole, and serving it."""
+"""Commands that fill an archive, look after it, and serve it."""
 
 from __future__ import annotations
 
 import contextlib
-import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
 from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import BAD, DISK, INTERRUPTED, PARTIAL, Messages, print_record
+from balance_analysis.cli.output import (
+    BAD,
+    DISK,
+    INTERRUPTED,
+    LOCKED,
+    PARTIAL,
+    Messages,
+    echo,
+    logger,
+    print_record,
+    print_spans,
+)
+from balance_analysis.errors import RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.spans import Span, joined, overlap
-from balance_analysis.text import count_text, moment_text, spans_text
+from balance_analysis.spans import Span, clipped, joined
+from balance_analysis.text import count_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from balance_analysis.evidence import Node
+    from balance_analysis.archive.runs import Run
+    from balance_analysis.evidence import Evidence
+    from balance_analysis.segments.segment import Stretch
 
 
 _COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(options.FillOptions, options.RequestOptions, options.AccountOptions):
+    """The options of `export`."""
+
+    since: Annotated[
+        options.Text, Option(help="Start, if the archive begins later; by default the oldest row.")
+    ] = None
+    until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
+        None
+    )
+    lag: Annotated[str, options.duration_option("How far behind the present to stop.")] = (
+        defaults.LAG
+    )
+    overlap: Annotated[str, options.duration_option("How much of the end to request again.")] = (
+        defaults.OVERLAP
+    )
+    fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
+    metrics_file: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="Write metrics for Prometheus to this file."),
+    ] = None
+
+
+@command(panel=ARCHIVE)
+def export(
+    messages: Messages,
+    context: typer.Context,
+    archive: options.ArchiveAt,
+    url: options.Urls,
+    given: ExportOptions,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
+    ] = False,
+    repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
+) -> int:
+    """Bring an archive up to date with a node; the first run creates it.
+
+    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
+    """
+    options.check_is("archive", archive)
+    for each in url:
+        options.check_is("node", each)
+    if dry_run and repair:
+        line = options.command_line("verify", archive)
+        raise ValueError(f"--repair has no --dry-run; `{line}` shows what it would mend")
+    if given.metrics_file is not None and not dry_run:
+        check_output(given.metrics_file, inputs=[archive.removeprefix("file://")])
+    if repair:
+        # A schedule's interval isn't to be asked for again whenever a file is mended.
+        since, until = (_typed(context, name) for name in ("since", "until"))
+        given = replace(given, since=since, until=until)
+    run = Export(given, url[0], ba.Archive(archive), messages)
+    if not dry_run:
+        messages.on_failure = run.failed
+    with given.client(url) as client:
+        return run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
+
+
+def _typed(context: Any, name: str) -> str | None:  # noqa: ANN401 - typer's own
+    """Return the value of an option if it was typed, not set by the environment."""
+    source = context.get_parameter_source(name)
+    value: str | None = context.params[name]
+    return value if source and source.name == "COMMANDLINE" else None
+
+
+class Export:
+    """One run of `export`, and what it says; each way to run returns an exit code."""
+
+    def __init__(
+        self, settings: ExportOptions, url: str, archive: ba.Archive, messages: Messages
+    ) -> None:
+        self._settings, self._messages = settings, messages
+        self._url, self._archive = url, archive
+        self._report: Run | None = None
+
+    def plan(self, client: ba.Client) -> int:
+        """Print what would be asked for."""
+        print_spans(self._export(client, dry_run=True).spans, none="Nothing to ask for")
+        return 0
+
+    def load(self, client: ba.Client) -> int:
+        """Bring the archive up to date."""
+        run = self._export(client)
+        manifest = self._archive.snapshot().manifest
+        lacking = _lacking(run, manifest.evidence, fill_gaps=self._settings.fill_gaps)
+        nothing = "Nothing new" if manifest.files else "No row matches"
+        is_bad = self._say(count_text(run.rows, "new row") if run.rows else nothing)
+        wrong = ""
+        if lacking:
+            wrong = f"{self._archive.uri} is not complete for {spans_text(lacking)}"
+        elif run.lagging:
+            wrong = f"no node reaches the end of {self._archive.uri}"
+        return self._finish(wrong, is_bad=is_bad)
+
+    def _finish(self, wrong: str, *, is_bad: bool) -> int:
+        """Say what is wrong; return the exit code."""
+        code = BAD if is_bad else PARTIAL if wrong else 0
+        self._write_metrics(code)
+        if wrong:
+            self._messages.fail(wrong, code)
+        return code
+
+    def repair(self, client: ba.Client) -> int:
+        """Mend the archive."""
+        from balance_analysis.archive.manifest import export_command
+
+        done = ba.repair(client, self._archive, **self._how())
+        if done.is_rebuilt:
+            logger.warning(
+                "the manifest was damaged: it was made again from the files, and nothing is "
+                "proven; `%s` asks the node again and proves what it remembers",
+                export_command(self._archive.store, "--fill-gaps", url=self._url),
+            )
+        count = count_text(len(done.periods), "period")
+        said = f"{count} asked for again, {len(done.changed)} with other rows"
+        self._say(said if done.periods else "Nothing to repair.")
+        if not done.left.is_whole:
+            echo(str(done.left))
+        return self._finish("", is_bad=bool(done.bad_rows or not done.left.is_whole))
+
+    def failed(self, error: BaseException, code: int) -> int:
+        """Measure a run that failed; a source that fails midway leaves a part."""
+        report = self._report
+        is_partial = report is not None and report.outcome == "partial"
+        if is_partial and isinstance(error, RequestError):
+            code = PARTIAL
+        # The figures are those of the run that holds the lock.
+        if code != LOCKED:
+            try:
+                self._write_metrics(code)
+            except OSError as other:
+                logger.warning("the metrics can't be written: %s", other)
+        if report is not None and is_partial:
+            self._say(f"What was complete is committed: {count_text(report.rows, 'new row')}")
+        if isinstance(error, KeyboardInterrupt) and not is_partial:
+            self._messages.say(f"Nothing new is kept in {self._archive.uri}")
+        return code
+
+    def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
+        given = self._settings
+        return ba.export(
+            client,
+            self._archive,
+            lag=given.lag,
+            overlap=given.overlap,
+            fill_gaps=given.fill_gaps,
+            progress=self._messages.shows_progress,
+            **given.given(),
+            **given.how(),
+            **self._how(),
+            **how,
+        )
+
+    def _how(self) -> dict[str, Any]:
+        """Return the arguments that `export` and `repair` have in common."""
+        bounds = options.interval(self._settings.since, self._settings.until)
+        return {**bounds, **self._settings.sizes(), "on_report": self._keep}
+
+    def _keep(self, report: Run) -> None:
+        self._report = report
+
+    def _write_metrics(self, code: int) -> None:
+        if (path := self._settings.metrics_file) is not None:
+            from balance_analysis.fill.export import write_metrics
+
+            write_metrics(path, self._archive.store, report=self._report, exit_code=code)
+
+    def _say(self, what: str) -> bool:
+        """Say what is wrong, and how the run ended in one line; return whether anything is."""
+        report = self._report
+        if report is None:
+            return False
+        is_bad = warn_of(report, self._archive, url=self._url)
+        known = report.committed
+        asked = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
+        cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
+        self._messages.say(f"{what}{asked} in {cost}: {self._archive.uri}")
+        return is_bad
+
+
+def _lacking(run: ba.Run, evidence: Evidence, *, fill_gaps: bool) -> list[Span]:
+    """Return what was asked for and isn't complete now; with `fill_gaps` the whole archive was."""
+    from balance_analysis.schema import to_microseconds
+
+    spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
+    if fill_gaps:
+        spans.append(evidence.bounds)
+    return joined(gap for span in spans for gap in evidence.incomplete(*span))
+
+
+@command(panel=ARCHIVE)
+def import_(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    segments: Annotated[
+        list[str], Argument(metavar="SEGMENT...", help="Zip files, folders of them, or patterns.")
+    ],
+    accounts: options.AccountOptions,
+    filling: options.FillOptions,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what they hold and what is new; write nothing.")
+    ] = False,
+) -> int:
+    """Import network history segments into an archive; the first run creates it."""
+    from balance_analysis.segments.segment import are_segments, find_stretches, missing_blocks
+
+    if options.kind_of(archive) != "archive" and are_segments(archive):
+        line = options.command_line("import", segments[-1], archive, *segments[:-1])
+        raise ValueError(f"the archive comes first: `{line}`")
+    stretches, held = find_stretches(segments), ba.Archive(archive)
+    run = ba.import_segments(
+        held,
+        segments,
+        progress=messages.shows_progress,
+        dry_run=dry_run,
+        **accounts.given(),
+        **filling.how(),
+    )
+    if dry_run:
+        _print_segments(stretches)
+        print_spans(run.spans, none="Nothing to import: the archive has all of it")
+        return 0
+    is_bad = warn_of(run, held)
+    what = count_text(run.rows, "new row") if run.rows else "Nothing new"
+    where = f" of {spans_text(run.committed)}" if run.committed else ""
+    messages.say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
+    return BAD if is_bad else PARTIAL if missing_blocks(stretches) else 0
+
+
+def _print_segments(stretches: list[Stretch]) -> None:
+    """Print which blocks segments hold, and which are missing between them."""
+    from balance_analysis.segments.rows import span_of
+    from balance_analysis.segments.segment import heights_text, missing_blocks
+
+    count = count_text(sum(len(stretch.segments) for stretch in stretches), "segment")
+    echo(f"chain    {stretches[0].segments[0].chain}, {count}")
+    for stretch in stretches:
+        times = range_text(*span_of(stretch.segments))
+        echo(f"blocks   {stretch.first:,} to {stretch.last:,}, {times}")
+    echo(f"missing  {heights_text(missing_blocks(stretches)) or 'none in between'}")
+    is_known = stretches[0].is_from_first
+    echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
+
+
+def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool:
+    """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
+    from balance_analysis.archive.manifest import export_command
+
+    if report.conflicts:
+        logger.warning(
+            "%s: the node sent other balances than the archive held, or no longer sent them; the "
+            "archive has the new ones now, and _runs/%s.json the old ones",
+            count_text(report.conflicts, "conflict"),
+            report.id,
+        )
+    if report.damaged:
+        logger.warning(
+            "%s damaged or gone, such as %s: `%s` shows what is wrong, `%s` mends it",
+            count_text(len(report.damaged), "file"),
+            report.damaged[0],
+            options.command_line("verify", archive.uri),
+            export_command(archive.store, "--repair", url=url),
+        )
+    if report.bad_rows:
+        said = count_text(report.bad_rows, "bad row")
+        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, report.id)
+    return bool(report.conflicts or report.damaged or report.bad_rows)
 
 
 @command(panel=ARCHIVE)
 def status(
     messages: Messages,
     archive: options.ArchiveAt,
-    max_age: options.MaxAge = None,
+    max_age: Annotated[
+        options.Text,
+        options.duration_option("Exit with 3 if the newest complete moment is older."),
+    ] = None,
     fail_on_gaps: Annotated[
         bool,
         Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven."),
@@ -47,27 +334,20 @@ def status(
     if found.lost:
         lost, told = count_text(len(found.lost), "file"), options.command_line("verify", archive)
         messages.fail(f"{lost} damaged or gone; `{told}` tells more", BAD)
-    wrong = [] if max_age is None else too_old(found, max_age)
+    wrong = []
+    if max_age is not None and found.is_older_than(max_age):
+        ended = moment_text(found.complete[-1][1]) if found.complete else "never"
+        wrong.append(f"{found.uri} is complete only up to {ended}, more than {max_age} ago")
     if fail_on_gaps and (found.gaps or found.unproven):
         from balance_analysis.archive.manifest import export_command
 
         mend = export_command(held.store, "--fill-gaps")
         lacks = spans_text(sorted(found.gaps + found.unproven))
         wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
-    elif fail_on_gaps and not found.complete and not wrong:
+    elif fail_on_gaps and not found.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:
         messages.fail("; ".join(wrong), PARTIAL)
-
-
-def too_old(found: ba.ArchiveStatus, max_age: str) -> list[str]:
-    """Return what is wrong with where an archive ends, if anything is."""
-    if not found.is_older_than(max_age):
-        return []
-    if not found.complete:
-        return [f"nothing of {found.uri} is known to be complete"]
-    ended = moment_text(found.complete[-1][1])
-    return [f"{found.uri} is complete only up to {ended}, more than {max_age} ago"]
 
 
 @command(panel=ARCHIVE)
@@ -75,94 +355,48 @@ def verify(
     messages: Messages,
     archive: options.ArchiveAt,
     against: Annotated[
-        options.Text, Option(metavar="SOURCE", help=f"Compare all rows with this: {_COMPARABLE}")
-    ] = None,
-    segments: Annotated[
-        options.Texts,
-        Option(metavar="PATH", help="Compare with these segments and their ledger; repeatable."),
+        options.Text,
+        Option(
+            metavar="SOURCE", help=f"Compare all rows, of segments also the ledger. {_COMPARABLE}"
+        ),
     ] = None,
     confirm: Annotated[
-        bool, Option("--confirm", help="Keep in the archive what the other source agrees with.")
+        bool, Option("--confirm", help="Keep in the archive in which stretches SOURCE agrees.")
     ] = False,
-    digest: Annotated[
-        options.Text, Option(metavar="HEX", help="Compare with what `digest` printed once.")
-    ] = None,
-    since: Annotated[
-        options.Text, Option(help="Start of what is compared; by default all.")
-    ] = None,
-    until: Annotated[options.Text, Option(help="End of it, exclusive.")] = None,
     form: options.PrintFormat = "table",
 ) -> int:
     """Check that an archive is what it says; print what is wrong and which command mends it.
 
     It exits with 5 if anything is wrong, and with 3 if there was nothing to compare.
     """
-    held, bounds = options.archive_at(archive), options.interval(since, until)
-    if digest is not None and not re.fullmatch("[0-9a-fA-F]{64}", digest):
-        raise ValueError(f"--digest must be 64 hex digits, not {digest!r}")
-    if (since or until) and not (digest or against or segments):
-        raise ValueError("--since and --until are those of --against, --segments or --digest")
-    if confirm and (against is None) == (segments is None):
-        raise ValueError("--confirm compares with --against or with --segments: give one")
-    other: dict[str, Any] = {} if confirm else {"against": against, "segments": segments}
-    found = held.verify(**other, **bounds, progress=messages.shows_progress)
+    from balance_analysis.segments.segment import are_segments
+
+    held = options.archive_at(archive)
+    if confirm and against is None:
+        raise ValueError("--confirm keeps what another source agrees with: give --against SOURCE")
+    other: dict[str, Any] = {}
+    if against is not None and not confirm:
+        other["segments" if are_segments(against) else "against"] = against
+    found = held.verify(**other, progress=messages.shows_progress)
     print_record(found, form)
     if not found.is_whole:
         return BAD
-    if confirm and (code := confirm_by(messages, held, against or segments or "", form, **bounds)):
-        return code
-    if digest is not None:
-        told = held.digest(**bounds).digest
-        if told != digest.lower():
-            messages.fail(f"{held.uri}: the digest is {told}, not {digest.lower()}", BAD)
-        messages.say(f"The digest is {told}, as given")
     if found.compared_nothing:
         messages.fail(f"{held.uri}: there was nothing to compare", PARTIAL)
-    return 0
+    return 0 if not confirm or against is None else _confirm(messages, held, against, form)
 
 
-def confirm_by(
-    messages: Messages,
-    archive: ba.Archive,
-    other: str | list[str],
-    form: str = "table",
-    **bounds: Any,  # noqa: ANN401 - as of `confirm`
-) -> int:
-    """Confirm an archive by another source, and say how; return the exit code."""
-    found = ba.confirm(archive, other, **bounds)
+def _confirm(messages: Messages, archive: ba.Archive, other: str, form: str) -> int:
+    """Confirm an archive by another source, and say what is confirmed; return the exit code."""
+    found = ba.confirm(archive, other)
     print_record(found, form)
     if len(found.rows):
         messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
-    is_confirmed = _say_confirmed(messages, archive, found)
-    return BAD if len(found.rows) else 0 if is_confirmed else PARTIAL
-
-
-def _say_confirmed(messages: Messages, archive: ba.Archive, found: ba.Difference) -> bool:
-    """Say which stretches of a comparison are confirmed, of which nodes' rows; return if any is."""
-    from balance_analysis.schema import to_microseconds
-
-    evidence = archive.snapshot().evidence
-    shared = [(to_microseconds(start), to_microseconds(end)) for start, end in found.shared]
-    by_nodes: dict[str, list[Span]] = {}
-    for span, node in evidence.confirmations():
-        for part in overlap([span], shared):
-            answer = evidence.answer_at(part[0])
-            if answer is not None:
-                said = f"{_endpoint(node)} has the rows of {_endpoint(answer.node)}"
-                by_nodes.setdefault(said, []).append(part)
-    for said, spans in by_nodes.items():
-        messages.say(f"Confirmed: {spans_text(joined(spans))}: {said}")
-    if not by_nodes:
-        why = "both must hold all accounts of the archive, and their rows must be of two origins"
-        if found.filters != found.accounts[0]:
-            why = f"{found.other} doesn't hold all accounts of the archive"
-        messages.say(f"Confirmed: nothing; {why}")
-    return bool(by_nodes)
-
-
-def _endpoint(node: Node) -> str:
-    """Return a node with the addresses that it was asked at."""
-    return f"{node.name} ({', '.join(sorted(node.origin)) or 'origin unknown'})"
+    held = archive.status(count_accounts=False)
+    spans = [part for span in found.shared for part in clipped(held.confirmed, *span)]
+    why = "nothing; both must hold all accounts, and their rows must be of two origins"
+    messages.say(f"Confirmed: {spans_text(spans) if spans else why}")
+    return BAD if len(found.rows) else 0 if spans else PARTIAL
 
 
 @command(panel=ARCHIVE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,8 @@ from typer import Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, command
-from balance_analysis.cli.listing import SUMMARY, print_accounts
-from balance_analysis.cli.output import PARTIAL, Messages, echo, print_record
+from balance_analysis.cli.output import PARTIAL, Messages, echo, print_frame, print_record
+from balance_analysis.cli.tables import SUMMARY
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text
 
@@ -48,7 +47,7 @@ def fetch(
             start=since,
             end=until,
             opening=opening,
-            **accounts.named(),
+            **accounts.given(),
             **requests.sizes(),
             progress=messages.shows_progress,
         )
@@ -103,26 +102,12 @@ def demo(
     out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo"),
 ) -> None:
     """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
-    from balance_analysis.demo import run_demo, sample_assets
-    from balance_analysis.names import Names
+    from balance_analysis.demo import run_demo
+    from balance_analysis.names import names_of
 
-    result = run_demo(out, say=messages.say)
-    echo(f"{result.status}\n")
-    print_accounts(result.summary, SUMMARY, limit=12, names=Names(sample_assets()))
-    messages.say("Wrote " + ", ".join(str(path) for path in result.files))
-    messages.say("\nOpen next:\n" + "\n".join(f"  {line}" for line in _next_steps(out)))
-
-
-def _next_steps(out: Path) -> Iterator[str]:
-    """Yield what to open and to type after a demo, as it can be copied into this shell."""
-    from balance_analysis.demo import sample_data
-
-    archive, page, picture = (str(out / name) for name in ("archive", "report.html", "totals.png"))
-    yield f"{out / 'balances-tUSD.png'}, a picture, and those beside it"
-    yield f"{options.command_line('explore', archive)}    # all of it in the browser, until Ctrl-C"
-    yield f"{options.command_line('report', archive, '-o', page)}    # the same as a file"
-    totals = ("--kind", "totals", "--asset-id", "tUSD", "-o", picture)
-    yield options.command_line("plot", archive, *totals)
-    notebook = sample_data().parent / "notebooks" / "01_quickstart.ipynb"
-    if notebook.is_file():
-        yield f"{notebook}, the first of the notebooks"
+    archive = run_demo(out, say=messages.say)
+    echo(f"{archive.status()}\n")
+    found = ba.summarize_accounts(archive).sort_values("rows", ascending=False, kind="stable")
+    print_frame(found.head(12), total=len(found), first=SUMMARY, names=names_of(found))
+    for words in (("serve", archive.uri, "--open"), ("report", archive.uri, "-o", "report.html")):
+        messages.say(f"Open next: {options.command_line(*words)}")

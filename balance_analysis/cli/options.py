@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from typer import Argument, BadParameter, Option
+from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis import defaults
+from balance_analysis.cli.output import Messages
+from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
-from balance_analysis.text import moment_text, to_duration
+from balance_analysis.spans import between
+from balance_analysis.text import moment_text, spans_text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from balance_analysis.archives import Archive
-    from balance_analysis.names import Names
     from balance_analysis.node.client import Client
 
 
@@ -47,19 +52,14 @@ BY: Final = {
 }
 By = Annotated[
     Literal["party", "type", "market", "asset"] | None,
-    Option(help="What to put together, within each asset; by default accounts stand alone."),
+    Option(help="Group each asset's accounts by this."),
 ]
-
-
-def expanded(path: Path | None) -> Path | None:
-    """Return a path in which the home may be written short, as in a file of settings."""
-    return path and path.expanduser()
 
 
 def _names_option(what: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     variable = f"BALANCE_ANALYSIS_{what.upper()}"
     told = f"{help}: .toml, .csv or .json."
-    return Option(metavar="FILE", envvar=variable, callback=expanded, help=told)
+    return Option(metavar="FILE", envvar=variable, help=told)
 
 
 AssetsFile = Annotated[Path | None, _names_option("assets", "Symbols and decimals of assets")]
@@ -80,19 +80,7 @@ def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
 
 def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     """Return the option of a length of time."""
-    return Option(metavar="DURATION", help=help, callback=_checked_duration)
-
-
-def _checked_duration(text: Text) -> Text:
-    try:
-        if text is not None:
-            to_duration(text)
-    except ValueError as error:
-        raise BadParameter(str(error)) from error
-    return text
-
-
-MaxAge = Annotated[Text, duration_option("Exit with 3 if the archive ended longer ago.")]
+    return Option(metavar="DURATION", help=help)
 
 
 def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
@@ -113,18 +101,19 @@ class AccountOptions:
     assets: AssetsFile = None
     labels: LabelsFile = None
 
-    def named(self) -> dict[str, Any]:
-        """Return them as the functions of the library take them."""
+    def filters(self) -> dict[str, Any]:
+        """Return the filters as the functions of the library take them."""
         lists = ("party_id", "market_id", "account_type")
         named = {f"{name}s": getattr(self, name) or () for name in lists}
-        names = {"assets": self.assets, "labels": self.labels}
-        return {"asset_id": self.asset_id, **names, **named}
+        return {"asset_id": self.asset_id, **named}
 
-    def with_given(self, kept: Names) -> Names:
-        """Return names that are known already, with those that are given over them."""
-        from balance_analysis.names import read_names
+    def names(self) -> dict[str, Any]:
+        """Return the names as the functions of the library take them."""
+        return {"assets": self.assets, "labels": self.labels}
 
-        return kept.updated(read_names(self.assets, self.labels))
+    def given(self) -> dict[str, Any]:
+        """Return both."""
+        return {**self.filters(), **self.names()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +190,7 @@ def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
     if given == wanted or given is None or (wanted == "rows" and given != "node"):
         return
     if given == "node" and wanted == "archive":
-        told = f"`{command_line('export', text, 'archive')}` makes an archive of what it has"
+        told = f"`{command_line('export', 'archive', text)}` makes an archive of what it has"
     elif given == "node":
         load, then = ("fetch", text, "-o", "changes.parquet"), "and then name changes.parquet"
         told = f"load its rows first, `{command_line(*load)}`, {then}"
@@ -239,3 +228,66 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
             f"start must be before end, but {moment_text(start)} is not before {moment_text(end)}"
         )
     return {"start": start, "end": end}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection(AccountOptions):
+    """Which rows of which source."""
+
+    file: Source
+    since: Since = None
+    until: UntilLast = None
+    partial: Partial = False
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The interval as the functions of the library take it."""
+        return interval(self.since, self.until)
+
+    def open(self, messages: Messages) -> Archive | pd.DataFrame:
+        """Return the archive, or the table of the file, narrowed to the accounts.
+
+        Raises
+        ------
+        IncompleteError
+            If the archive may lack rows of the interval, unless `partial`.
+        ValueError
+            If a filter stands for nothing, or the source is a node.
+        """
+        check_is("rows", self.file)
+        bounds = self.bounds
+        if is_archive(self.file):
+            archive = ba.Archive(self.file).select(**self.given())
+            try:
+                archive.scan(**bounds)
+            except IncompleteError as error:
+                if not self.partial:
+                    raise
+                messages.say(f"Incomplete: {str(error).partition(';')[0]}")
+            return archive
+        if not Path(self.file).exists():
+            raise FileNotFoundError(errno.ENOENT, "there is no such file or archive", self.file)
+        table = ba.read_parquet(self.file, **self.names())
+        self._say_unknown(table, messages)
+        chosen: pd.DataFrame = table.balances.select(**self.filters())
+        return chosen
+
+    def _say_unknown(self, table: pd.DataFrame, messages: Messages) -> None:
+        """Say of which part of the interval a file lacks changes, if any."""
+        from balance_analysis.known import known_of
+        from balance_analysis.schema import ATTRS_KEY, to_bounds
+
+        known, notes = known_of(table), table.attrs.get(ATTRS_KEY, {})
+        if not known:
+            return
+        asked = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))
+        extent = known[0][0], known[-1][1]
+        start, end = (x if y is None else y for x, y in zip(extent, asked, strict=True))
+        if gaps := between(known, start, end):
+            lacks = f"{self.file} lacks changes in {spans_text(gaps)}"
+            messages.say(f"{lacks}; balances there are unknown")
+
+
+def is_archive(text: str) -> bool:
+    """Return whether a source is an archive, not a file."""
+    return "://" in text or Path(text).is_dir()

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
+import io
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from balance_analysis import errors
 from balance_analysis.presentation import Record
 from balance_analysis.spans import Moments
-from balance_analysis.text import moment_text, without_credentials
+from balance_analysis.text import (
+    LONG_ID,
+    clipped,
+    decimal_text,
+    list_text,
+    moment_text,
+    short_ids,
+    without_credentials,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from balance_analysis.names import Asset, Names
 
 DISK: Final = 74
 LOCKED: Final = 75
@@ -26,7 +41,7 @@ PARTIAL: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
 READER_LEFT: Final = 141
-"""What a shell has for a program that writes to `head` after that has seen enough."""
+"""Exit code after SIGPIPE."""
 
 EXIT_CODES: Final[dict[type[Exception], int]] = {
     errors.ArchiveLockedError: LOCKED,
@@ -49,9 +64,17 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
 }
 
 UNKNOWN: Final = "unknown"
-WIDTH: Final = 80
-_MINUTE: Final = 60
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_TYPE: Final = "ACCOUNT_TYPE_"
+
+_WIDTHS: Final = (64, 19, 11)
+"""Characters of a name, and where amounts find no room beside it."""
+
+_LONGEST: Final = 10
+"""Characters of an amount; a longer one is rounded to whole units, or to four digits."""
+
+_FIRST: Final = 3
+"""Columns beside the names for which names are shortened."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -62,13 +85,17 @@ def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with each character that a terminal obeys or hides as its code, \u001b.
+    r"""Return a text with each character that a terminal obeys, hides or lacks as its code, \u001b.
 
     Texts and ids come from nodes. JSON means the same after it.
     """
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(each if each.isprintable() else _code(each) for each in text)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    escaped = "".join(each if each.isprintable() else _code(each) for each in text)
+    if not encoding.lower().startswith("utf"):
+        escaped = escaped.replace("…", "..")
+    return escaped.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _code(character: str) -> str:
@@ -76,14 +103,14 @@ def _code(character: str) -> str:
     return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
 
 
-def print_table(columns: Mapping[str, list[str]], *, left: Collection[str]) -> None:
+def print_table(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> None:
     """Print columns of text, the header first; those that are named in `left` to the left.
 
     On a terminal the header is bold, and what is not known is dim.
     """
     cells, is_plain = [], not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR"))
     for name, column in columns.items():
-        texts = [name, *map(printable, column)]
+        texts = [*map(printable, (name, *column))]
         width = max(map(len, texts))
         padded = [f"{text:{'<' if name in left else '>'}{width}}" for text in texts]
         if not is_plain:
@@ -96,8 +123,140 @@ def print_table(columns: Mapping[str, list[str]], *, left: Collection[str]) -> N
         typer.echo("  ".join(line).rstrip())
 
 
+def print_frame(
+    frame: pd.DataFrame,
+    *,
+    total: int,
+    first: Sequence[str],
+    names: Names | None = None,
+    missing: str = UNKNOWN,
+    wide: bool = False,
+) -> None:
+    """Print rows as wide as the terminal, 80 characters where there is none.
+
+    Parameters
+    ----------
+    frame
+        The rows.
+    total
+        The number of rows of which they are some.
+    first
+        The columns that get room first, after the ids.
+    names
+        What ids are called, and the decimals of amounts; `None` to print amounts as they are.
+    missing
+        What stands for a missing value.
+    wide
+        Print all columns, whole ids and every digit instead.
+    """
+    from pandas.api.types import is_numeric_dtype
+
+    from balance_analysis.schema import ACCOUNT_KEY
+
+    left = {str(name) for name in frame if not is_numeric_dtype(frame[name].dtype)}
+    ids = [name for name in ACCOUNT_KEY if name in frame and names is not None]
+    columns: dict[str, list[str]] = {}
+    for name in map(str, frame):
+        if names is not None and not wide:
+            columns[name] = _texts(frame, name, names)
+            continue
+        texts = [cell_text(each, missing) for each in frame[name]]
+        columns[name] = texts if wide or name not in left else _shortened(texts)
+    if wide:
+        print_table(columns, left=left)
+    else:
+        _print_fitting(columns, [*ids, *first], ids, left)
+    if len(frame) < total:
+        echo(f"... {len(frame):,} of {total:,} rows; --limit 0 shows all")
+
+
+def _print_fitting(
+    columns: dict[str, list[str]], order: list[str], ids: list[str], left: Collection[str]
+) -> None:
+    """Print the columns that find room side by side, in their own order.
+
+    Those that come first in `order` get room first; ids are cut where that makes room.
+    """
+    order = [name for name in order if name in columns]
+    titles = {x: x.removeprefix("account_").removesuffix("_id") if x in ids else x for x in order}
+    shown: dict[str, list[str]] = {}
+    for width in _WIDTHS:
+        room, shown = shutil.get_terminal_size().columns + 2, {}
+        for name in order:
+            texts = [clipped(x, width) if name in ids else x for x in columns[name]]
+            needed = 2 + max(map(len, (titles[name], *map(printable, texts))))
+            if needed <= room:
+                shown[name], room = texts, room - needed
+        if {*order[: len(ids) + _FIRST]} <= {*shown}:
+            break
+    kept = [name for name in columns if name in shown]
+    print_table({titles[x]: shown[x] for x in kept}, left={titles[x] for x in kept if x in left})
+    if hidden := [name for name in columns if name in order and name not in shown and not ids]:
+        echo(f"... without {list_text(hidden)}; --wide shows all columns")
+
+
+def _texts(frame: pd.DataFrame, name: str, names: Names) -> list[str]:
+    """Return the cells of a column: ids by their names, whole units, of moments the day."""
+    from pandas.api.types import is_datetime64_any_dtype
+
+    from balance_analysis.naming import short_keys
+    from balance_analysis.schema import ACCOUNT_KEY
+
+    column = frame[name]
+    if name in ACCOUNT_KEY:
+        return short_keys(frame, names)[name]
+    if "decimal" in str(column.dtype):
+        known = frame["asset_id"].map(names.assets.get)
+        return [_amount(*each) for each in zip(column, known, strict=True)]
+    if is_datetime64_any_dtype(column.dtype):
+        return list(column.dt.strftime("%Y-%m-%d").fillna(UNKNOWN))
+    if column.dtype.kind == "f":
+        return [f"{each:+z,.1f}".replace("+nan", "").replace("+0.0", "0.0") for each in column]
+    return [f"{each:,}" if isinstance(each, int) else cell_text(each) for each in column]
+
+
+def _shortened(texts: Sequence[str]) -> list[str]:
+    """Return texts in which ids are as short as tells them apart, and account types are words."""
+    short = short_ids(filter(LONG_ID.fullmatch, texts))
+    return [short.get(text, text.removeprefix(_TYPE)) for text in texts]
+
+
+def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
+    from pandas import isna
+
+    if isna(value):
+        return UNKNOWN
+    whole = Decimal(value).scaleb(0 if asset is None else -asset.decimals)
+    texts = [f"{whole:,.{0 if asset is None else 2}f}", f"{whole:,.0f}", f"{whole:.3e}"]
+    return next((text for text in texts if len(text) <= _LONGEST), texts[-1])
+
+
+def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
+    """Return a cell as it is, every digit of it; moments as `moment_text` does."""
+    from pandas import isna
+
+    if not isinstance(value, list | dict) and isna(value):
+        return missing
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    return moment_text(value) if isinstance(value, dt.datetime) else str(value)
+
+
+def write_rows(rows: pd.DataFrame, form: str) -> None:
+    """Write rows to stdout, exactly, in a format of files."""
+    from balance_analysis.files.tables import write_to
+
+    if sys.stdout.isatty():
+        held = io.BytesIO()
+        write_to(rows, form, held)
+        echo(held.getvalue().decode(), nl=False)
+    else:
+        sys.stdout.flush()
+        write_to(rows, form, sys.stdout.buffer)
+
+
 def print_record(record: Record, form: str) -> None:
-    """Print what a record tells, as a table or as JSON."""
+    """Print a record, as a table or as JSON."""
     echo(record.to_json() if form == "json" else str(record))
 
 
@@ -113,103 +272,52 @@ def print_spans(spans: Sequence[Moments], *, none: str) -> None:
     print_table(columns, left=columns)
 
 
-def narrowed(
-    columns: Mapping[str, list[str]], names: Sequence[str], *, room: int = WIDTH
-) -> dict[str, list[str]]:
-    """Return as many columns as fit so many characters side by side, in their order.
-
-    Parameters
-    ----------
-    columns
-        Columns of text.
-    names
-        Of the columns, the most important first.
-    """
-    room, kept = room + 2, set[str]()
-    for name in names:
-        width = 2 + max(map(len, (name, *map(printable, columns[name]))))
-        if width <= room:
-            kept.add(name)
-            room -= width
-    return {name: column for name, column in columns.items() if name in kept}
-
-
 class Messages(logging.Formatter):
     """How a command writes to stderr.
 
     Attributes
     ----------
-    is_json
-        Whether each line is a JSON object.
     quiet
         Whether only errors are told.
     on_failure
         Called with an error that ends the command; may give another exit code.
-    content
-        What JSON has beside the message of a failure.
     """
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__()
-        self.is_json = False
         self.quiet = quiet
         self.on_failure: Callable[[BaseException, int], int] = lambda _, code: code
-        self.content: Mapping[str, object] = {}
-        self._warned: dict[str, logging.LogRecord] = {}
 
     @property
     def shows_progress(self) -> bool:
         """Whether a person looks on."""
-        return sys.stderr.isatty() and not self.quiet and not self.is_json
-
-    def is_news(self, record: logging.LogRecord) -> bool:
-        """Whether a line is no warning of the last minute: all workers meet a node's failure."""
-        if record.levelno != logging.WARNING:
-            return True
-        told = self._warned.setdefault(text := record.getMessage(), record)
-        if is_stale := record.created - told.created > _MINUTE:
-            self._warned[text] = record
-        return told is record or is_stale
+        return sys.stderr.isatty() and not self.quiet
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line of the log."""
+        """Return the lines of a record of the log."""
         text = without_credentials(super().format(record))
-        if self.is_json:
-            return _line(record.levelname.lower(), text)
         return "\n".join(map(printable, text.split("\n")))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return what a record says, in one line."""
-        message = super().formatMessage(record)
-        return message if self.is_json else printable(message)
+        return printable(super().formatMessage(record))
 
-    def say(self, line: str, **content: object) -> None:
-        """Say how it went, unless quiet; JSON has the content beside it."""
+    def say(self, line: str) -> None:
+        """Say how it went, unless quiet."""
         if not self.quiet:
-            line = without_credentials(line)
-            echo(_line("info", line, content) if self.is_json else line, err=True)
+            echo(without_credentials(line), err=True)
 
     def fail(self, message: str, code: int) -> None:
         """Say what went wrong, and end the command."""
-        message = without_credentials(message)
-        content = {"exit_code": code, **self.content}
-        said = _line("error", message, content) if self.is_json else f"balance-analysis: {message}"
-        echo(said, err=True)
+        echo(f"balance-analysis: {without_credentials(message)}", err=True)
         raise typer.Exit(code)
 
 
-def _line(level: str, message: str, content: Mapping[str, object] | None = None) -> str:
-    time = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds")
-    told = {"time": time, "level": level, "message": message, **(content or {})}
-    return json.dumps(told, default=dt.datetime.isoformat)
-
-
 @contextlib.contextmanager
-def telling_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
+def report_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
     messages, handler = Messages(quiet=quiet), logging.StreamHandler()
     handler.setFormatter(messages)
-    handler.addFilter(messages.is_news)
     warned = logging.getLogger("py.warnings")
     logging.captureWarnings(True)
     for each in (logger, warned):

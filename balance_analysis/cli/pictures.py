@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from typer import Option
 
@@ -11,77 +11,51 @@ import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import command
 from balance_analysis.cli.output import Messages
-from balance_analysis.cli.selection import Selection
-from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import check_output, replacing
+from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from balance_analysis.analysis.history import History
+    from balance_analysis.archives import Archive
 
-
-_OfOneAsset = Literal["balances", "totals", "flows", "drawdown"]
-_OfArchives = Literal["coverage", "limits"]
-PictureKind = Literal[_OfOneAsset, "activity", _OfArchives]
-_OF_ONE_ASSET: Final = {*get_args(_OfOneAsset)}
-_OF_ARCHIVES: Final = {*get_args(_OfArchives)}
+PictureKind = Literal["balances", "totals", "flows", "drawdown", "activity", "coverage", "limits"]
+_OF_ONE_ASSET: Final = {"balances", "totals", "flows", "drawdown"}
+_OF_ARCHIVES: Final = {"coverage", "limits"}
 _WITH_FREQ: Final = {"totals", "flows"}
-
-_OF_HOLDERS: Final = {"balances", "drawdown"}
-"""Kinds that draw accounts, or others in their place."""
-
-_FREQS: Final = {"1min": 60, "10min": 600, "1h": 3600, "1D": 86_400, "W": 604_800}
-"""Periods that people know, with their seconds."""
-
-_MOST_BARS: Final = 100
-"""Three months of days, four days of hours; a period that gives more is too fine."""
+_WITH_BY: Final = {"balances", "drawdown", "totals"}
 
 _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""A date would give the same picture other bytes each time."""
+"""No date, so that equal pictures have equal bytes."""
 
 
 @command()
 def plot(
     messages: Messages,
-    selection: Selection,
+    selection: options.Selection,
     output: Annotated[Path, options.output_option("The picture to write: .png, .svg or .pdf.")],
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
     freq: Annotated[
-        options.Text,
-        Option(help="Period of flows or totals, such as 1h, 1D, MS."),
+        options.Text, Option(help="Period of flows or totals, such as 1h, 1D, MS.")
     ] = None,
-    title: Annotated[options.Text, Option(help="Title, instead of the default one.")] = None,
     by: options.By = None,
-    dark: Annotated[bool, Option("--dark", help="Draw light lines on a dark background.")] = False,
 ) -> None:
     """Draw a picture of a file or an archive.
 
     The command chooses what the options leave open, and says what it chose.
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
-    _check_kind(kind, freq, selection)
-    if by is not None and kind not in {*_OF_HOLDERS, "totals"}:
+    if freq is not None and kind not in _WITH_FREQ:
+        raise ValueError(f"--kind {kind} has no periods; leave out --freq")
+    if by is not None and kind not in _WITH_BY:
         raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
-    how: dict[str, Any] = {"title": title}
     import matplotlib.pyplot as plt
-
-    from balance_analysis.analysis.totals import merged
 
     plt.switch_backend("Agg")
     form = output.suffix[1:].lower()
-    style: Any = {**(ba.DARK_STYLE if dark else {}), "svg.hashsalt": "balance_analysis"}
-    with plt.rc_context(style):
-        if kind in _OF_ARCHIVES:
-            axes = _plot_archive(kind, selection, title)
-        else:
-            history = selection.read(messages, into=output)
-            if kind in _OF_ONE_ASSET:
-                history = _one_asset(history, selection, messages)
-            if kind in _OF_HOLDERS:
-                history = merged(history, options.columns_of(by))
-            axes = _plot_history(kind, history, freq, how, selection, messages, by)
+    with plt.rc_context({"svg.hashsalt": "balance_analysis"}):
+        axes = _plot(kind, selection, freq, by, messages)
         figure: Any = axes.get_figure(root=True)
         with replacing(output) as temporary:
             figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
@@ -89,106 +63,79 @@ def plot(
     messages.say(f"Wrote {output}")
 
 
-def _check_kind(kind: PictureKind, freq: str | None, selection: Selection) -> None:
-    """Raise before any work if an option or the source doesn't go with a kind."""
-    if freq is not None and kind not in _WITH_FREQ:
-        raise ValueError(f"--kind {kind} has no periods; leave out --freq")
-    if kind in _OF_ARCHIVES and selection.filters.allowed():
-        raise ValueError(
-            f"--kind {kind} covers all accounts; leave out the options that select some"
-        )
-    if kind in _OF_ARCHIVES and not selection.is_archive:
-        raise ArchiveError(f"{selection.name} is a file; only an archive has {kind} over time")
-
-
-def _plot_archive(kind: PictureKind, selection: Selection, title: str | None) -> Axes:
-    """Draw what only an archive has, as far as it lies in the interval."""
-    archive, bounds = ba.Archive(selection.file), selection.bounds
-    if kind == "coverage":
-        coverage = _clip(archive.coverage(), "start", "end", **bounds)
-        return ba.plot_coverage(coverage, title=title)
-    limits = _clip(archive.limits(), "first_seen", "last_seen", **bounds)
-    return ba.plot_limits(limits, **bounds, title=title)
-
-
-def _clip(frame: pd.DataFrame, begin: str, stop: str, *, start: Any, end: Any) -> pd.DataFrame:  # noqa: ANN401 - moments
-    if start is not None:
-        frame = frame[frame[stop] >= start]
-        frame = frame.assign(**{begin: frame[begin].clip(lower=start)})
-    if end is not None:
-        frame = frame[frame[begin] < end]
-        frame = frame.assign(**{stop: frame[stop].clip(upper=end)})
-    return frame
-
-
-def _plot_history(
+def _plot(
     kind: PictureKind,
-    history: History,
+    selection: options.Selection,
     freq: str | None,
-    how: dict[str, Any],
-    selection: Selection,
-    messages: Messages,
     by: str | None,
+    messages: Messages,
 ) -> Axes:
-    bounds = selection.bounds
-    how = {**how, **bounds}
-    if kind == "drawdown":
-        history = _one_account(history, bounds, messages)
-    if kind == "flows" and freq is None:
-        freq = _fitting_freq(history, bounds, messages)
-    if kind in _WITH_FREQ:
-        how["freq"] = freq
-    if by is not None and kind == "totals":
+    bounds: dict[str, Any] = selection.bounds
+    if kind in _OF_ARCHIVES:
+        if any(selection.filters().values()):
+            raise ValueError(
+                f"--kind {kind} covers all accounts; leave out the options that select some"
+            )
+        if kind == "coverage" and any(bounds.values()):
+            raise ValueError("--kind coverage shows all time; leave out --since and --until")
+        archive = options.archive_at(selection.file)
+        if kind == "coverage":
+            return ba.plot_coverage(archive)
+        return ba.plot_limits(archive, **bounds)
+    source = selection.open(messages)
+    if kind in _OF_ONE_ASSET:
+        source = _of_one_asset(source, bounds, messages)
+    how = bounds | ({"freq": freq} if freq else {})
+    if by is not None:
         how["by"] = [*dict.fromkeys(["asset_id", options.BY[by]])]
-    axes: Axes = getattr(ba, f"plot_{kind}")(history, **how)
+    if kind == "drawdown" and by is None:
+        source = _of_one_account(source, bounds, messages)
+    axes: Axes = getattr(ba, f"plot_{kind}")(source, **how)
     return axes
 
 
-def _one_asset(history: History, selection: Selection, messages: Messages) -> History:
-    """Return the history of the asset that has most rows in the interval, or else most accounts."""
-    from balance_analysis.names import rank_assets
+def _of_one_asset(
+    source: Archive | pd.DataFrame, bounds: dict[str, Any], messages: Messages
+) -> Archive | pd.DataFrame:
+    """Return a source narrowed to the asset that has most rows in the interval."""
+    from balance_analysis.names import names_of, rank_assets
 
-    assets = history.accounts["asset_id"].astype("str")
-    if assets.nunique() <= 1:
-        return history
-    times, (start, end) = history.rows["timestamp"], selection.bounds.values()
-    is_inside = (times >= (start or times.min())) & (times < end if end else True)
-    counted, what = history.rows["asset_id"][is_inside], "rows"
-    if counted.empty:
-        counted, what = assets, "accounts"
-    asset = rank_assets(counted.astype("str").value_counts().to_dict())[0]
-    name = selection.asset_name(asset)
-    messages.say(f"Showing asset {name}, which has the most {what}; choose another with --asset-id")
-    return history.select((assets == asset).to_numpy())
+    counts = ba.summarize_accounts(source, **bounds, columns=["rows"])
+    rows = counts.groupby("asset_id", observed=True)["rows"].sum()
+    if len(rows) <= 1:
+        return source
+    asset = rank_assets({str(name): int(count) for name, count in rows.items()})[0]
+    assets = names_of(counts).assets
+    name = assets.label(asset) if asset in assets else asset
+    said = f"Showing asset {name}, which has {count_text(int(rows[asset]), 'row')}"
+    messages.say(f"{said}; choose another with --asset-id")
+    return _select(source, asset_id=f"id:{asset}")
 
 
-def _one_account(history: History, bounds: dict[str, Any], messages: Messages) -> History:
-    """Return the history of the account that held most in the interval."""
-    accounts = ba.summarize_accounts(history, **bounds, columns=["maximum"])
+def _of_one_account(
+    source: Archive | pd.DataFrame, bounds: dict[str, Any], messages: Messages
+) -> Archive | pd.DataFrame:
+    """Return a source narrowed to the account that held most in the interval."""
+    accounts = ba.summarize_accounts(source, **bounds, columns=["maximum"])
     if len(accounts) <= 1:
-        return history
+        return source
     place = int(accounts["maximum"].fillna(-1).map(int).argmax())
-    label = ba.account_labels(accounts).iloc[place]
     messages.say(
-        f"Showing account {label}, which held the most; choose another with --party-id, "
-        "--market-id and --account-type"
+        f"Showing account {ba.account_labels(accounts).iloc[place]}, which held the most; choose "
+        "another with --party-id, --market-id and --account-type"
     )
-    is_it = (history.accounts.astype("str") == accounts.iloc[place][[*history.accounts]]).all(
-        axis=1
+    how = {**bounds, "opening": True, "partial": True}
+    table = source.read(**how) if isinstance(source, ba.Archive) else source
+    key = accounts.iloc[place][ba.ACCOUNT_KEY].tolist()
+    return table[(table[ba.ACCOUNT_KEY].astype("str") == key).all(axis=1)]
+
+
+def _select(source: Archive | pd.DataFrame, **filters: Any) -> Archive | pd.DataFrame:  # noqa: ANN401
+    return (
+        source.select(**filters)
+        if isinstance(source, ba.Archive)
+        else source.balances.select(**filters)
     )
-    return history.select(is_it.to_numpy())
-
-
-def _fitting_freq(history: History, bounds: dict[str, Any], messages: Messages) -> str:
-    """Return a period of which not too many bars fill the interval."""
-    from balance_analysis.figures.times import period_name
-
-    _, grid = history.over(**bounds)
-    seconds = (grid.edges[-1] - grid.edges[0]) / 1_000_000 if len(grid) else 0
-    fitting = (freq for freq, length in _FREQS.items() if seconds <= length * _MOST_BARS)
-    freq = next(fitting, "MS")
-    messages.say(f"Showing one bar per {period_name(freq)} (--freq {freq})")
-    return freq
 
 
 @command()
@@ -211,15 +158,12 @@ def report(
 
     The page says how complete the data is, and needs no network.
     """
-    names: dict[str, Any] = {"assets": assets, "labels": labels}
-    selection = Selection(file=file, since=since, until=until, party_id=party_id, **names)
     check_output(output, inputs=[file, assets, labels], suffixes=(".html", ".htm"))
-    ba.write_report(
-        selection.whole(),
-        output,
-        **selection.bounds,
-        accounts=selection.accounts() if party_id else (),
-        largest=largest,
-        **selection.names.keywords(),
-    )
+    names: dict[str, Any] = {"assets": assets, "labels": labels}
+    selection = options.Selection(file=file, since=since, until=until, partial=True, **names)
+    source, how = selection.open(messages), {**selection.bounds, **names}
+    if party_id:
+        chosen = _select(source, party_ids=party_id)
+        how["accounts"] = ba.summarize_accounts(chosen, columns=["rows"])[ba.ACCOUNT_KEY]
+    ba.write_report(source, output, largest=largest, **how)
     messages.say(f"Wrote {output}")

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, cast, get_args
 
-from typer import Option
+from typer import Argument, Option
 
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.listing import (
-    COMPARISON,
-    SUMMARY,
-    cell_text,
-    first_rows,
-    print_accounts,
-    tell_rest,
+from balance_analysis.cli.output import (
+    Messages,
+    echo,
+    print_frame,
+    print_record,
+    write_rows,
 )
-from balance_analysis.cli.output import Messages, echo, print_record, print_table
-from balance_analysis.cli.selection import Selection
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+    from duckdb import Expression
+    from duckdb.sqltypes import DuckDBPyType
 
-    from balance_analysis.names import Names
 
+SUMMARY: Final = ("closing", "rows", "last_seen", "maximum", "minimum")
+"""What a summary shows of an account, or a holder, the most important first."""
 
-_EXCEL_DIGITS: Final = 15
+COMPARISON: Final = ("change", "after", "before", "change_percent", "state")
+"""What a comparison shows of a holder, the most important first."""
+
+_AS_TEXT: Final = {
+    *("interval", "time with time zone", "uhugeint", "bignum", "bit", "blob"),
+    *("list", "array", "struct", "map", "union"),
+}
+"""Types of DuckDB that Arrow or a kind of file can't hold as they are."""
+
 TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
 ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
 _Output = Annotated[
@@ -50,8 +57,6 @@ _Layout = Annotated[
         "its symbol and label, or short ids."
     ),
 ]
-
-
 Units = Annotated[
     bool,
     Option("--units", help="Amounts as floats in whole units, not exact in the smallest unit."),
@@ -73,67 +78,60 @@ class TableOptions:
         """Return how rows are to be printed or written; see `choose_format`."""
         return choose_format(self.form, self.output, source=source, otherwise="table")
 
-
-@dataclass(frozen=True, kw_only=True)
-class AccountTableOptions(TableOptions):
-    """The options of commands that print a table of accounts, or write it to a file."""
-
-    units: Units = False
-
     def show(
         self,
-        accounts: pd.DataFrame,
+        rows: pd.DataFrame,
         first: Sequence[str],
         form: TableFormat,
         messages: Messages,
-        names: Names,
-        what: str = "account",
+        *,
+        units: bool,
+        each_asset: bool,
     ) -> None:
-        """Write accounts, or print them: see `print_accounts`, or all of their columns."""
+        """Write accounts or holders, or print the first of them: see `print_frame`."""
+        from balance_analysis.names import names_of
+
+        names = names_of(rows)
         # Units that nobody knows are refused, however the accounts are shown.
-        found = ba.to_units(accounts, names.assets) if self.units else accounts
-        if form == "xlsx":
-            found = _with_exact(found, accounts)
+        whole = ba.to_units(rows, names.assets) if units else rows
         if form != "table":
-            write_exact(found, form, self.output, messages, what=what)
-        elif self.wide:
-            shown = first_rows(found, self.limit)
-            columns = {str(name): list(map(cell_text, shown[name])) for name in shown}
-            print_table(columns, left=ba.ACCOUNT_KEY)
-            tell_rest(shown, found, self.limit)
-        else:
-            print_accounts(accounts, first, limit=self.limit, names=names)
+            write_exact(whole, form, self.output, messages)
+            return
+        shown = first_rows(whole if self.wide else rows, self.limit, each_asset=each_asset)
+        print_frame(shown, total=len(rows), first=first, names=names, wide=self.wide)
 
 
 @command()
 def summary(
     messages: Messages,
-    selection: Selection,
-    listing: AccountTableOptions,
+    selection: options.Selection,
+    listing: TableOptions,
+    units: Units = False,
     by: options.By = None,
 ) -> None:
     """Summarise the accounts of a file or an archive, one row per account.
 
-    A printed table has the most active ones, and with --by the largest of each asset. It is 80
-    characters wide, with some of the columns and amounts in whole units of known assets, large ones
-    with four digits (1.234e+22).
+    A printed table has the most active ones first, with --by the largest. It is as wide as the
+    terminal, with amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
-    form, names = listing.chosen(selection.file), selection.names
-    from balance_analysis.analysis.holders import largest
-
-    history = selection.read(messages, into=listing.output)
+    form, bounds = listing.chosen(selection.file), selection.bounds
+    source = selection.open(messages)
     if by is None:
-        found = ba.summarize_accounts(history, **selection.bounds)
+        found = ba.summarize_accounts(source, **bounds)
+        if form == "table":
+            found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
     else:
-        found = ba.summarize_parties(history, by=options.BY[by], **selection.bounds)
+        from balance_analysis.analysis.holders import largest
+
+        found = ba.summarize_parties(source, by=options.BY[by], **bounds)
         found = largest(found, found["closing"], None)
-    listing.show(found, SUMMARY, form, messages, names, what="row" if by else "account")
+    listing.show(found, SUMMARY, form, messages, units=units, each_asset=by is not None)
 
 
 @command()
 def series(
     messages: Messages,
-    selection: Selection,
+    selection: options.Selection,
     output: _Output = None,
     freq: Annotated[
         options.Text, Option(help="Period: 10min, 1h, 1D, MS ...; by default every change.")
@@ -145,10 +143,15 @@ def series(
 ) -> None:
     """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
-    history, how = selection.read(messages, into=output), selection.bounds
-    if units:
-        how = {**how, "units": selection.names.assets}
-    found = ba.balance_series(history, freq=freq, layout=layout, by=options.columns_of(by), **how)
+    bounds = selection.bounds
+    found = ba.balance_series(
+        selection.open(messages),
+        freq=freq,
+        layout=layout,
+        by=options.columns_of(by),
+        units=units or None,
+        **bounds,
+    )
     write_exact(found, chosen, output, messages)
 
 
@@ -160,54 +163,28 @@ def compare(
         list[str], Option(metavar="MOMENT", help="A moment; give it twice, before and after.")
     ],
     filters: options.AccountOptions,
-    listing: AccountTableOptions,
+    listing: TableOptions,
+    units: Units = False,
     by: options.By = None,
     partial: options.Partial = False,
 ) -> None:
     """Compare what a file or an archive tells of two moments, the largest changes first.
 
-    A printed table is 80 characters wide, with amounts in whole units of known assets. Its last
-    line counts what is new, gone, changed, the same and unknown.
+    A printed table is as wide as the terminal, with amounts in whole units of known assets. Its
+    last line counts what is new, gone, changed, the same and unknown.
     """
     if len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
-    selection, form = Selection(file=file, partial=partial, **asdict(filters)), listing.chosen(file)
-    if selection.is_archive:
-        archive = ba.Archive(file).select(**filters.named())
-        archive.scan(end=max(at), partial=partial)  # raises where rows may be missing
-        found = ba.compare(archive, (at[0], at[1]), by=options.columns_of(by))
-    else:
-        history = selection.read(messages, into=listing.output)
-        found = ba.compare(history, (at[0], at[1]), by=options.columns_of(by))
-    listing.show(
-        found, COMPARISON, form, messages, selection.names, what="row" if by else "account"
-    )
+    # Of a file the interval would leave out rows; an archive must be complete up to the end.
+    until = at[1] if options.is_archive(file) else None
+    given = asdict(filters)
+    selection = options.Selection(file=file, until=until, partial=partial, **given)
+    form = listing.chosen(file)
+    found = ba.compare(selection.open(messages), (at[0], at[1]), by=options.columns_of(by))
+    listing.show(found, COMPARISON, form, messages, units=units, each_asset=True)
     if form == "table":
         counts = found["state"].value_counts(sort=False)
         echo(", ".join(f"{count:,} {state}" for state, count in counts.items()))
-
-
-@command()
-def accounts(
-    messages: Messages,
-    archive: options.ArchiveAt,
-    filters: options.AccountOptions,
-    listing: AccountTableOptions,
-    partial: options.Partial = False,
-) -> None:
-    """List the accounts of an archive, the most active first, with what they hold at its end.
-
-    A printed table is 80 characters wide, with amounts in whole units of known assets.
-    """
-    held, form = options.archive_at(archive), listing.chosen(archive)
-    names = filters.with_given(held.names())
-    chosen = held.select(**{**filters.named(), **names.keywords()})
-    chosen.scan(partial=partial)  # raises where rows may be missing
-    columns = ["first_seen", "last_seen", "rows", "closing"]
-    found = ba.summarize_accounts(chosen, columns=columns)[[*ba.ACCOUNT_KEY, *columns]]
-    found = found.rename(columns={"closing": "balance"})
-    found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    listing.show(found, ("balance", "rows", "last seen"), form, messages, names)
 
 
 @command(panel=ARCHIVE)
@@ -223,14 +200,91 @@ def explain(
     The options must name one account.
     """
     held = options.archive_at(archive)
-    ids = held.select(**accounts.named()).read(columns=ba.ACCOUNT_KEY, partial=True)
-    found = ids.drop_duplicates()
+    found = (
+        held.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True).drop_duplicates()
+    )
     if found.empty:
         raise ValueError(f"{archive} has no such account")
     if len(found) > 1:
         said = f"{archive} has {count_text(len(found), 'such account')}: name one"
         raise ValueError(f"{said} by --asset, --account-type, --party and --market")
     print_record(held.explain(found.iloc[0], at=at), form)
+
+
+@command()
+def sql(
+    messages: Messages,
+    archive: options.ArchiveAt,
+    query: Annotated[
+        str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
+    ],
+    listing: TableOptions,
+) -> None:
+    """Query an archive's changes, accounts, assets, coverage and the like with SQL (DuckDB).
+
+    The others are labels and limits. A query reads nothing but the archive, and writes nothing but
+    FILE. In changes, amount is the balance in whole units.
+    """
+    import pandas as pd
+
+    held, limit = options.archive_at(archive), listing.limit
+    form = listing.chosen(archive)
+    rows = _ask(held, query).to_pandas(types_mapper=pd.ArrowDtype)
+    if form != "table":
+        write_exact(rows, form, listing.output, messages)
+        return
+    moments = [name for name in rows if "timestamp" in str(rows[name].dtype)]
+    first = [*dict.fromkeys([*moments, "symbol", "amount", *rows])]
+    shown = first_rows(rows, limit)
+    print_frame(shown, total=len(rows), first=first, missing="NULL", wide=listing.wide)
+
+
+def _ask(archive: ba.Archive, query: str) -> pa.Table:
+    """Return what a query finds.
+
+    Raises
+    ------
+    ValueError
+        If it is no query, or DuckDB is not installed.
+    """
+    from balance_analysis.archive.snapshot import with_snapshot
+    from balance_analysis.archive.sql import views_of
+
+    try:
+        connection = with_snapshot(archive.store, lambda now: views_of(now, is_locked=True))
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+    import duckdb
+
+    try:
+        statements = connection.extract_statements(query)
+        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
+            raise ValueError(
+                "only a single SELECT is allowed: an archive is queried, never changed"
+            )
+        relation = connection.sql(query)
+        names = relation.columns
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
+        found: pa.Table = relation.project(*map(_readable, names, relation.types)).to_arrow_table()
+    except duckdb.Error as error:
+        raise ValueError(str(error).partition("\n\nLINE")[0]) from error
+    return found
+
+
+def _readable(name: str, kind: DuckDBPyType) -> Expression:
+    """Return a column; as DuckDB's text where others couldn't read it."""
+    import duckdb
+
+    column = duckdb.ColumnExpression(name)
+    return column.cast(duckdb.sqltypes.VARCHAR).alias(name) if kind.id in _AS_TEXT else column
+
+
+def first_rows(rows: pd.DataFrame, limit: int, *, each_asset: bool = False) -> pd.DataFrame:
+    """Return the first rows, or those of each asset; all where the limit is 0."""
+    if not limit:
+        return rows
+    return rows.groupby("asset_id", observed=True).head(limit) if each_asset else rows.head(limit)
 
 
 def choose_format(
@@ -272,37 +326,13 @@ def choose_format(
 
 
 def write_exact(
-    rows: pd.DataFrame,
-    form: TableFormat,
-    output: Path | None,
-    messages: Messages,
-    *,
-    what: str = "row",
+    rows: pd.DataFrame, form: TableFormat, output: Path | None, messages: Messages
 ) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
-    from balance_analysis.files.tables import write_as, write_to
+    from balance_analysis.files.tables import write_as
 
-    if output is not None:
-        write_as(rows, form, output)
-        messages.say(f"{count_text(len(rows), what)}: {output}")
-    elif sys.stdout.isatty():
-        held = io.BytesIO()
-        write_to(rows, form, held)
-        echo(held.getvalue().decode(), nl=False)
+    if output is None:
+        write_rows(rows, form)
     else:
-        sys.stdout.flush()
-        write_to(rows, form, sys.stdout.buffer)
-
-
-def _with_exact(whole: pd.DataFrame, exact: pd.DataFrame) -> pd.DataFrame:
-    """Return amounts in whole units, and beside those that lose digits these in the smallest unit.
-
-    Excel keeps 15 digits.
-    """
-    found = whole.copy()
-    for name in exact.columns[exact.dtypes != whole.dtypes]:
-        texts = exact[name].astype("str")
-        if texts.str.strip("-0").str.len().gt(_EXCEL_DIGITS).any():
-            place = [*found.columns].index(name) + 1
-            found.insert(place, f"{name} (smallest unit)", texts.where(exact[name].notna()))
-    return found
+        write_as(rows, form, output)
+        messages.say(f"{count_text(len(rows), 'row')}: {output}")

@@ -6,7 +6,7 @@ import ipaddress
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -120,7 +120,8 @@ def create_app(
     """
     is_private = is_loopback(host)
     origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
-    hosts = ["*"] if not is_private or "*" in origins else [*_LOOPBACK, host, *_hosts_of(origins)]
+    named = [urlsplit(origin).hostname or "" for origin in origins]
+    hosts = ["*"] if not is_private or "*" in origins else [*_LOOPBACK, host, *named]
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
     reader = Reader(archive.store, cache)
@@ -171,10 +172,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost" or host.lower().endswith(".localhost")
-
-
-def _hosts_of(origins: Iterable[str]) -> Iterator[str]:
-    return (urlsplit(origin).hostname or "" for origin in origins)
 
 
 def _sharing(origins: list[str]) -> Iterator[Middleware]:

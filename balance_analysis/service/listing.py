@@ -25,8 +25,13 @@ from starlette.exceptions import HTTPException
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY
 
-_SPECIAL: Final = r"[^ !#-\[\]-~]"
-"""Any character but those that JSON writes as they are in ASCII."""
+_FIELDS: Final = {
+    "party_id": "partyId",
+    "asset_id": "assetId",
+    "market_id": "marketId",
+    "account_type": "accountType",
+}
+"""The columns of an account, as the interface names them and in its order."""
 
 _IN_ID: Final = ("asset_id", "party_id", "market_id", "account_type")
 """What an account's id is the SHA-256 of, written one after the other."""
@@ -37,7 +42,6 @@ _IDS: Final = pa.schema([(name, pa.string()) for name in ACCOUNT_KEY])
 ID_BYTES: Final = 32
 """SHA-256."""
 
-_ID_CHARACTERS: Final = 43
 _CURSOR: Final = re.compile(r"([\w-]{43})(0|-?[1-9][0-9]{0,15})", re.ASCII)
 
 
@@ -165,76 +169,27 @@ def render(rows: ListedRows, *, has_next: bool, has_previous: bool) -> bytes:
         Whether the list is known to go on after, or before, these rows. An empty page knows
         neither; the side that the page was not counted towards is known only with a cursor.
     """
-    edges, first, last = _edges(rows)
-    flags = {"hasNextPage": has_next, "hasPreviousPage": has_previous}
-    info = msgspec.json.encode({**flags, "startCursor": first, "endCursor": last})
-    return b"".join([b'{"balances":{"edges":[', edges, b'],"pageInfo":', info, b"}}"])
-
-
-def _edges(rows: ListedRows) -> tuple[bytes | pa.Buffer, str, str]:
-    """Return the edges, with commas, and the first and the last cursor."""
-    if not len(rows):
-        return b"", "", ""
-    beginnings = pa.array(_encode_accounts(rows.ids))
-    accounts = pa.array(rows.accounts)
-    times = pa.array(rows.times).cast(pa.string())
-    edges = pc.binary_join_element_wise(
-        '{"node":{"timestamp":"',
-        times,
-        '000","balance":"',
-        rows.balances.cast(pa.string()),
-        _nodes(rows, beginnings).take(accounts),
-        times,
-        '"}',
-        "",
-    )
-    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(edges)], edges), ",")
-    cursors = [f"{beginnings[accounts[end].as_py()]}{times[end]}" for end in (0, len(edges) - 1)]
-    return joined[0].as_buffer(), cursors[0], cursors[1]
-
-
-def _nodes(rows: ListedRows, beginnings: pa.StringArray) -> pa.StringArray:
-    """Return for each account what stands between a row's balance and its cursor's number."""
-    ids = {name: _quoted(rows.keys[name]) for name in rows.keys.column_names}
-    return pc.binary_join_element_wise(
-        '","partyId":',
-        ids["party_id"],
-        ',"assetId":',
-        ids["asset_id"],
-        ',"marketId":',
-        ids["market_id"],
-        ',"accountType":',
-        ids["account_type"],
-        '},"cursor":"',
-        beginnings,
-        "",
-    )
-
-
-def _quoted(ids: pa.ChunkedArray) -> pa.StringArray:
-    """Return ids as strings of JSON: they may hold anything."""
-    encoded = ids.combine_chunks().dictionary_encode()
-    texts = encoded.dictionary
-    if pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py():
-        quoted = [msgspec.json.encode(text).decode() for text in texts.to_pylist()]
-        return pa.array(quoted, pa.string()).take(encoded.indices)
-    return pc.binary_join_element_wise('"', texts, '"', "").take(encoded.indices)
-
-
-def _encode_accounts(ids: NDArray[np.uint8]) -> list[str]:
-    """Return the beginnings of the cursors of accounts.
-
-    Parameters
-    ----------
-    ids
-        Account ids, 32 bytes each, a row for each account.
-    """
-    # 33 bytes are 44 characters without a rest, of which the last tells nothing.
-    padded = np.zeros((len(ids), ID_BYTES + 1), np.uint8)
-    padded[:, :ID_BYTES] = ids
-    text = base64.urlsafe_b64encode(padded.tobytes()).decode("ascii")
-    step = _ID_CHARACTERS + 1
-    return [text[begin : begin + _ID_CHARACTERS] for begin in range(0, len(text), step)]
+    accounts = rows.keys.select([*_FIELDS]).rename_columns(list(_FIELDS.values())).to_pylist()
+    beginnings = [base64.urlsafe_b64encode(each).decode().rstrip("=") for each in rows.ids]
+    edges = [
+        {
+            "node": {"timestamp": f"{time}000", "balance": balance, **accounts[account]},
+            "cursor": f"{beginnings[account]}{time}",
+        }
+        for time, balance, account in zip(
+            rows.times.tolist(),
+            rows.balances.cast(pa.string()).to_pylist(),
+            rows.accounts.tolist(),
+            strict=True,
+        )
+    ]
+    info = {
+        "hasNextPage": has_next,
+        "hasPreviousPage": has_previous,
+        "startCursor": edges[0]["cursor"] if edges else "",
+        "endCursor": edges[-1]["cursor"] if edges else "",
+    }
+    return msgspec.json.encode({"balances": {"edges": edges, "pageInfo": info}})
 
 
 def decode_cursor(name: str, cursor: str) -> Place:

@@ -22,23 +22,12 @@ from balance_analysis.text import LONG_ID
 DEFAULT_PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 5000
 
-ASSET: Final = "filter.assetId"
-PARTIES: Final = "filter.partyIds"
-MARKETS: Final = "filter.marketIds"
-TYPES: Final = "filter.accountTypes"
-FIRST: Final = "pagination.first"
-AFTER: Final = "pagination.after"
-LAST: Final = "pagination.last"
-BEFORE: Final = "pagination.before"
-NEWEST_FIRST: Final = "pagination.newestFirst"
-START: Final = "dateRange.startTimestamp"
-END: Final = "dateRange.endTimestamp"
-
 _NAMES: Final = (
-    *(ASSET, PARTIES, MARKETS, TYPES),
-    *(FIRST, AFTER, LAST, BEFORE, NEWEST_FIRST),
-    *(START, END),
+    *(f"filter.{name}" for name in ("assetId", "partyIds", "marketIds", "accountTypes")),
+    *(f"pagination.{name}" for name in ("first", "after", "last", "before", "newestFirst")),
+    *(f"dateRange.{name}Timestamp" for name in ("start", "end")),
 )
+ASSET, PARTIES, MARKETS, TYPES, FIRST, AFTER, LAST, BEFORE, NEWEST_FIRST, START, END = _NAMES
 _GROUP: Final = re.compile(r"(filter|pagination|dateRange|date_range)[.\[]")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _BOOLEANS: Final = {

@@ -58,16 +58,6 @@ class Nearest:
     descending: bool
     block: int
 
-    def among(self, rows: pa.Table) -> pa.Table:
-        """Return these of rows in any order."""
-        times = times_of(rows)
-        others = times[times != self.block]
-        if len(others) <= self.count:
-            return rows
-        place = len(others) - self.count if self.descending else self.count - 1
-        bound = np.partition(others, place)[place]
-        return rows.filter(pa.array(times >= bound if self.descending else times <= bound))
-
     def within(self, rows: pa.Table, span: Span) -> pa.Table:
         """Return these of the rows of a span, of rows in time order."""
         times = times_of(rows)
@@ -141,8 +131,7 @@ class Reader:
 
         def read() -> tuple[pa.Table, int]:
             with opened(self._store, file, self._parse) as data:
-                rows = data.read(use_threads=True).cast(ARROW_SCHEMA).unify_dictionaries()
-            rows = rows.take(pa.array(np.argsort(times_of(rows)))).combine_chunks()
+                rows = _by_time(data.read(use_threads=True).cast(ARROW_SCHEMA))
             return rows, rows.nbytes
 
         key = file.name, file.notes
@@ -151,6 +140,11 @@ class Reader:
             with self._reading:
                 rows = self._kept.get(key, read)
         return rows
+
+
+def _by_time(rows: pa.Table) -> pa.Table:
+    rows = rows.unify_dictionaries().take(pa.array(np.argsort(times_of(rows))))
+    return rows.combine_chunks()
 
 
 def _read_groups(
@@ -164,7 +158,8 @@ def _read_groups(
     found = ARROW_SCHEMA.empty_table()
     for rows in data.rows(predicate, groups=groups, at_once=_AT_ONCE, use_threads=is_large):
         check()
-        found = nearest.among(pa.concat_tables([found, rows]) if found.num_rows else rows)
+        known = pa.concat_tables([found, rows]) if found.num_rows else rows
+        found = nearest.within(_by_time(known), EVER)
     return found
 
 

@@ -60,7 +60,7 @@ def fetch(node: Node, file: Path, workers: int = 1) -> list[str]:
 def export(node: Node, folder: Path) -> list[str]:
     """Return the command `export` of all rows of a node."""
     interval = ("--since", node.since, "--until", node.until)
-    return program("export", node.url, str(folder), "-q", *interval)
+    return program("export", str(folder), node.url, "-q", *interval)
 
 
 def check_rows(node: Node, file: Path) -> None:

@@ -21,7 +21,6 @@ typer.testing._get_command = cache(typer.testing._get_command)
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
 COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands]
-GROUPS = [group.name for group in app.registered_groups]
 
 
 def invoke(arguments, env=None):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import re
 import signal
 import subprocess
@@ -20,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.cli.output import Messages
 from tests.cli.running import COMMANDS, SAMPLE, child, fails, run
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.waits import without_waits
@@ -85,26 +83,6 @@ def test_relative_moments_are_counted_back_from_now(living, tmp_path):
     assert abs(pd.Timestamp.now("UTC") - pd.Timedelta(hours=1) - end) < pd.Timedelta(minutes=5)
 
 
-def test_workers_that_meet_the_same_failure_tell_it_once(node, tmp_path):
-    node.block_timestamp, node.faults = (
-        LATE,
-        lambda index, _: Fault.status(503) if index >= 20 else None,
-    )
-    options = ("--since", "2023-04-01", "--until", "2023-05-01", "--page-size", 5)
-    lines = run("fetch", node.url, "-o", tmp_path / "x", *options, code=4).stderr.splitlines()
-    assert any("trying again" in line for line in lines)
-    assert len(lines) == len({*lines})
-
-
-def test_a_warning_is_told_again_after_a_minute():
-    messages, now = Messages(quiet=False), time.time()
-    told = []
-    for seconds, level in ((0, 30), (1, 30), (2, 20), (3, 20), (61, 30), (62, 30)):
-        record = logging.makeLogRecord({"msg": "down", "levelno": level, "created": now + seconds})
-        told += [seconds] * messages.is_news(record)
-    assert told == [0, 2, 3, 61]
-
-
 def test_nothing_to_load_is_a_success(living, tmp_path):
     run("fetch", living.url, "-o", tmp_path / "x.parquet", "--since", "1h")
     assert ba.read_parquet(tmp_path / "x.parquet").empty
@@ -115,13 +93,13 @@ def test_summary_prints_the_most_active_accounts(tmp_path):
     lines = run("summary", SAMPLE, "--limit", 9).stdout.splitlines()
     assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
     assert len(lines) == 11
-    assert "9 most active of 686" in lines[-1]
+    assert lines[-1] == "... 9 of 686 rows; --limit 0 shows all"
     assert max(map(len, lines)) <= 80
     place = lines[0].index("rows") + len("rows")
     shown = [int(line[:place].split()[-1].replace(",", "")) for line in lines[1:-1]]
     assert shown == [*accounts["rows"].nlargest(9)]
     wide = run("summary", SAMPLE, "--limit", 5, "--wide").stdout.splitlines()
-    assert wide[0].split() == [*accounts]
+    assert {*accounts} <= {*wide[0].split()}
     first = accounts.nlargest(1, "rows").iloc[0]
     assert {first["party_id"], str(first["maximum"])} < {*wide[1].split()}
 
@@ -149,7 +127,7 @@ def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance):
         header, *lines = run("summary", path, "--assets", assets).stdout.splitlines()
     assert max(map(len, [header, *lines])) <= 80
     assert {"asset", "type", "party", "market", "closing"} <= {*header.split()}
-    names = header.replace("last seen", "last-seen").split()
+    names = header.split()
     for line in lines:
         shown = line.split()[names.index("closing") - len(names)]
         assert float(shown.replace(",", "")) == pytest.approx(balance, rel=1e-3)
@@ -232,20 +210,6 @@ def test_a_wrong_option_is_usage_and_sends_nothing(options, says, node, tmp_path
     assert node.requests == []
 
 
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        ("export http://x a --asset tUSD --asset-id=tDAI", "--asset-id"),
-        ("fetch http://x -o x -o y", "--output"),
-        ("series x --freq 1D --freq 1h", "--freq"),
-        ("serve --demo --port=1 --port 2", "--port"),
-    ],
-)
-def test_a_second_value_of_an_option_that_has_one_is_refused(command, option, tmp_path):
-    said = fails(*command.split(), code=2, folder=tmp_path)
-    assert f"{option} is given twice; it takes one value" in said
-
-
 def test_a_file_that_is_no_table_is_usage(tmp_path):
     (tmp_path / "x.parquet").write_text("not parquet")
     for command in (["summary"], ["plot", "-o", tmp_path / "x.png"]):
@@ -268,7 +232,7 @@ def test_the_version_is_the_package_s():
     assert run("--version").stdout == f"{ba.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS, "config show"])
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_every_command_has_help(command):
     assert "Usage" in run(*command.split(), "--help").stdout
 
@@ -300,23 +264,12 @@ def test_summary_of_days_without_rows_is_a_table():
     assert all("unknown" in line for line in lines[1:-1])
 
 
-def test_a_reader_that_leaves_early_is_no_error():
-    with child("summary", SAMPLE, "--format", "csv") as process:
-        process.stdout.readline()
-        process.stdout.close()
-        assert "Traceback" not in process.stderr.read()
-
-
 def test_output_through_a_link_replaces_what_it_points_to(node, tmp_path):
     (tmp_path / "real.parquet").write_text("old")
     (tmp_path / "link.parquet").symlink_to("real.parquet")
     run("fetch", node.url, "-o", tmp_path / "link.parquet", "--since", "2023-04-01")
     assert (tmp_path / "link.parquet").is_symlink()
     assert len(ba.read_parquet(tmp_path / "real.parquet")) == len(ROWS)
-
-
-def test_filters_that_match_no_row_of_a_file_are_told():
-    assert "No row" in run("summary", SAMPLE, "--asset-id", "ab" * 32).stderr
 
 
 STARTING = """

@@ -20,9 +20,7 @@ ROWS = spread_history(7, rows=200, accounts=15)
 
 
 @pytest.fixture(autouse=True)
-def _without_waiting(monkeypatch):
-    for name in ("LAG", "URL", "ARCHIVE"):
-        monkeypatch.delenv(f"BALANCE_ANALYSIS_{name}", raising=False)
+def _without_waiting():
     with without_waits():
         yield
 
@@ -45,40 +43,40 @@ def stalling_after(count):
 
 
 def test_export_makes_an_archive_of_every_row_and_says_so_in_one_line(node, tmp_path):
-    result = run("export", node.url, tmp_path / "a")
+    result = run("export", tmp_path / "a", node.url)
     assert re.fullmatch(
         rf"{len(ROWS)} new rows from \S+ to \S+ in \d+ requests, \d+\.\d s: \S+\n", result.stderr
     )
     assert result.stdout == ""
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
-    assert "Nothing new" in run("export", node.url, tmp_path / "a").stderr
-    assert run("export", node.url, tmp_path / "a", "-q").stderr == ""
+    assert "Nothing new" in run("export", tmp_path / "a", node.url).stderr
+    assert run("export", tmp_path / "a", node.url, "-q").stderr == ""
 
 
 def test_an_export_of_accounts_without_a_row_says_that_none_matches(node, tmp_path):
-    said = run("export", node.url, tmp_path / "a", "--party-id", "f" * 64).stderr
+    said = run("export", tmp_path / "a", node.url, "--party-id", "f" * 64).stderr
     assert said.startswith("No row matches")
 
 
 def test_the_last_block_of_a_stopped_node_is_exported(node, tmp_path):
     node.block_timestamp = ROWS[-1].timestamp_ns
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
-    assert "Nothing new" in run("export", node.url, tmp_path / "a").stderr
+    assert "Nothing new" in run("export", tmp_path / "a", node.url).stderr
 
 
 def test_the_export_of_a_served_archive_ends_where_that_ends(node, tmp_path):
-    run("export", node.url, tmp_path / "one")
+    run("export", tmp_path / "one", node.url)
     with serving(ba.Archive(tmp_path / "one")) as url:
-        run("export", url, tmp_path / "two")
-        assert "Nothing new" in run("export", url, tmp_path / "two").stderr
+        run("export", tmp_path / "two", url)
+        assert "Nothing new" in run("export", tmp_path / "two", url).stderr
     assert len(ba.Archive(tmp_path / "two").read()) == len(ROWS)
 
 
 def test_every_option_reaches_the_node(node, tmp_path):
     row = next(row for row in ROWS if row.market_id and row.party_id != "network")
     run(
-        *("export", node.url, tmp_path / "a", "--since", "2023-04-28", "--until", "2023-05-01"),
+        *("export", tmp_path / "a", node.url, "--since", "2023-04-28", "--until", "2023-05-01"),
         *("--asset-id", row.asset_id, "--party-id", row.party_id, "--market-id", row.market_id),
         *("--account-type", "general", "--page-size", 7, "--partition", "hour"),
         code=3,  # the node begins later
@@ -93,23 +91,27 @@ def test_every_option_reaches_the_node(node, tmp_path):
 
 def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
     rate = ("--max-requests-per-second", 50, "--page-size", 20)
-    for command in (("export", tmp_path / "a"), ("fetch", "-o", tmp_path / "x")):
+    exported, fetched = (
+        ("export", tmp_path / "a", node.url),
+        ("fetch", node.url, "-o", tmp_path / "x"),
+    )
+    for command in (exported, fetched):
         before, began = len(node.requests), time.monotonic()
         with sleeping(time.sleep):
-            run(command[0], node.url, *command[1:], "--since", "2023-05-01", *rate)
+            run(*command, "--since", "2023-05-01", *rate)
         assert time.monotonic() - began >= (len(node.requests) - before - 1) / 50
-    run("export", node.url, tmp_path / "b", "--max-requests-per-second", 0, code=2)
+    run("export", tmp_path / "b", node.url, "--max-requests-per-second", 0, code=2)
 
 
 def test_a_later_run_keeps_the_partition_of_the_first(node, tmp_path):
-    run("export", node.url, tmp_path / "a", "--partition", "month", "--until", "2023-04-30")
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url, "--partition", "month", "--until", "2023-04-30")
+    run("export", tmp_path / "a", node.url)
     assert sorted(state_of(tmp_path / "a").files) == ["2023-04", "2023-05"]
 
 
 def test_a_dry_run_prints_the_intervals_to_ask_for_and_writes_nothing(node, tmp_path):
     metrics = tmp_path / "x.prom"
-    said = run("export", node.url, tmp_path / "a", "--dry-run", "--metrics-file", metrics).stdout
+    said = run("export", tmp_path / "a", node.url, "--dry-run", "--metrics-file", metrics).stdout
     header, line = said.splitlines()
     assert header.split() == ["start", "end"]
     assert line.split() == ["2023-04-28T20:00Z", "2023-05-03T08:00:00.000001Z"]
@@ -117,37 +119,33 @@ def test_a_dry_run_prints_the_intervals_to_ask_for_and_writes_nothing(node, tmp_
     assert len(node.requests) < 10
 
 
-def test_settings_come_from_a_file_and_an_option_wins(node, tmp_path):
-    (tmp_path / "x.toml").write_text(
-        f'[export.main]\nurl = "{node.url}"\narchive = "{tmp_path / "a"}"\nuntil = "2023-05-01"\n'
-    )
-    run("export", "--config", tmp_path / "x.toml", "main")
-    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
-    run("export", "--config", tmp_path / "x.toml", "--until", "2023-05-02")
-    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 3 * DAY + 4 * 3_600_000_000
-
-
 def test_settings_come_from_the_environment(node, tmp_path):
-    env = {"BALANCE_ANALYSIS_URL": node.url, "BALANCE_ANALYSIS_ARCHIVE": str(tmp_path / "a")}
-    run("export", env=env)
-    assert state_of(tmp_path / "a").evidence.complete
+    """Others' variables, such as Kubernetes sets beside a service of that name, are ignored."""
+    env = {"EXPORT_UNTIL": "2023-05-01", "EXPORT_WORKERS": "2", "SERVICE_HOST": "10.0.0.1"}
+    env = {f"BALANCE_ANALYSIS_{name}": value for name, value in env.items()}
+    run("export", tmp_path / "a", node.url, env=env)
+    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
+    run("export", tmp_path / "a", node.url, "--until", "2023-05-02", env=env)
+    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 3 * DAY + 4 * 3_600_000_000
+    wrong = {"BALANCE_ANALYSIS_EXPORT_LAG": "soon"}
+    said = run("export", tmp_path / "a", node.url, env=wrong, code=2).stderr
+    assert "'soon' is not a duration" in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "the setting url is missing"),
+        ([], "Missing argument 'ARCHIVE'"),
+        (["archive"], "Missing argument 'URL...'"),
+        (["http://127.0.0.1:1", "{a}"], "`balance-analysis export archive http://127.0.0.1:1`"),
+        (["{a}", "http://127.0.0.1:1", "--lag", "5"], "'5' is not a duration"),
+        (["{a}", "http://127.0.0.1:1", "--since", "soon"], "ISO 8601"),
+        (["{a}", "http://127.0.0.1:1", "--on-bad-rows", "eat"], "'quarantine', 'raise'"),
+        (["{a}", "http://127.0.0.1:1", "--metrics-file", "{a}/none/x"], "be written to"),
         (
-            ["http://127.0.0.1:1"],
-            "the archive comes last: `balance-analysis export http://127.0.0.1:1 archive`",
+            ["{a}", "http://127.0.0.1:1", "--max-requests-per-second", "0"],
+            "greater than or equal to 0.001",
         ),
-        (["archive"], "URL... ARCHIVE"),
-        (["http://127.0.0.1:1", "{a}", "--lag", "5"], "--lag: '5' is not a duration"),
-        (["http://127.0.0.1:1", "{a}", "--since", "soon"], "ISO 8601"),
-        (["http://127.0.0.1:1", "{a}", "--on-bad-rows", "eat"], "'quarantine', 'raise'"),
-        (["http://127.0.0.1:1", "{a}", "--metrics-file", "{a}/none/x"], "be written to"),
-        (["node.example.org", "{a}"], "https://node.example.org"),
-        (["http://127.0.0.1:1", "{a}", "--config", "{a}.toml"], "NAME alone"),
     ],
 )
 def test_a_wrong_option_is_usage_and_writes_nothing(arguments, says, tmp_path):
@@ -159,7 +157,7 @@ def test_a_wrong_option_is_usage_and_writes_nothing(arguments, says, tmp_path):
 
 def test_a_folder_of_other_files_is_usage_and_stays_as_it_is(node, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    assert "notes.txt" in run("export", node.url, tmp_path, code=2).stderr
+    assert "notes.txt" in run("export", tmp_path, node.url, code=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -167,45 +165,20 @@ def test_a_refused_connection_is_an_unavailable_source(tmp_path):
     with LoopbackNode() as node:
         url = node.url
     metrics = tmp_path / "x.prom"
-    said = run("export", url, tmp_path / "a", "--metrics-file", metrics, code=4).stderr
+    said = run("export", tmp_path / "a", url, "--metrics-file", metrics, code=4).stderr
     told = [line for line in said.splitlines() if "can't be reached" in line]
     assert len([line for line in told if "trying again" not in line]) == 1
     assert re.search(r"exit_code\{.*\} 4\.0$", metrics.read_text(), re.MULTILINE)
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
 
 
-def test_a_failed_run_is_told_as_json_with_all_that_is_known_of_it(node, tmp_path):
-    run("export", node.url, tmp_path / "a", "--until", "2023-05-01")
-    node.stop()
-    said = run("export", node.url, tmp_path / "a", "--log-format", "json", code=4).stderr
-    line = json.loads(said.splitlines()[-1])
-    assert (line["event"], line["outcome"], line["exit_code"]) == ("summary", "failed", 4)
-    assert outcomes(tmp_path / "a")[0] == "failed"
-
-
 def test_metrics_are_written_after_a_success(node, tmp_path):
-    run("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
+    run("export", tmp_path / "a", node.url, "--metrics-file", tmp_path / "x.prom")
     text = (tmp_path / "x.prom").read_text()
     assert re.search(
         rf"_archive_rows\{{archive=\"{tmp_path}/a\"\}} {len(ROWS)}\.0$", text, re.MULTILINE
     )
     assert re.search(r"_exit_code\{.*\} 0\.0$", text, re.MULTILINE)
-
-
-def test_json_lines_tell_everything(tmp_path):
-    with node_of(ROWS, faults=[Fault.status(503)]) as node:
-        result = run("export", node.url, tmp_path / "a", "--log-format", "json", "-v")
-    lines = [json.loads(line) for line in result.stderr.splitlines()]
-    assert {"time", "level", "message"} <= set.intersection(*map(set, lines))
-    assert any(line["level"] == "warning" and "503" in line["message"] for line in lines)
-    assert lines[-1]["event"] == "summary"
-    assert (lines[-1]["rows"], lines[-1]["outcome"]) == (len(ROWS), "complete")
-
-
-def test_an_error_is_a_json_line_as_well(tmp_path):
-    arguments = ("http://127.0.0.1:1", tmp_path, "--lag", "x", "--log-format", "json")
-    line = json.loads(run("export", *arguments, code=2).stderr)
-    assert (line["level"], line["exit_code"]) == ("error", 2)
 
 
 def wait_for(condition):
@@ -219,7 +192,7 @@ def wait_for(condition):
 def test_a_signal_commits_what_is_complete_and_ends_with_130(number, tmp_path):
     with node_of(ROWS, faults=stalling_after(14)) as node:
         process = child(
-            *("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00"),
+            *("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
             *("--page-size", 20, "--workers", 1, "--metrics-file", tmp_path / "x.prom"),
         )
         wait_for(lambda: len(node.requests) > 14)
@@ -233,7 +206,7 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(number, tmp_path):
     assert re.search(r"exit_code\{.*\} 130\.0$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
     node.faults = []
     with node_of(ROWS) as again:
-        run("export", again.url, tmp_path / "a")
+        run("export", tmp_path / "a", again.url)
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
     assert not state_of(tmp_path / "a").evidence.incomplete(START, END)
 
@@ -241,7 +214,7 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(number, tmp_path):
 def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(tmp_path):
     with node_of(ROWS, faults=stalling_after(8)) as node:
         process = child(
-            *("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00"),
+            *("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
             *("--page-size", 20, "--workers", 1, "--partition", "month"),
         )
         wait_for(lambda: len(node.requests) > 8)
@@ -255,14 +228,14 @@ def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(tmp
     assert 0 < kept < len(ROWS)
     assert len(state_of(tmp_path / "a").evidence.complete) == 1
     with node_of(ROWS) as again:
-        run("export", again.url, tmp_path / "a")
+        run("export", tmp_path / "a", again.url)
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
     assert not state_of(tmp_path / "a").evidence.incomplete(START, END)
 
 
 def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path):
     with node_of(ROWS, faults=stalling_after(1)) as node:
-        process = child("export", node.url, tmp_path / "a", "--since", "2023-04-28T20:00")
+        process = child("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00")
         wait_for(lambda: len(node.requests) > 1)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
@@ -274,9 +247,9 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
     metrics = tmp_path / "x.prom"
     metrics.write_text("of the first")
     with node_of(ROWS, faults=stalling_after(0)) as node:
-        first = child("export", node.url, tmp_path / "a")
+        first = child("export", tmp_path / "a", node.url)
         wait_for(lambda: node.requests)
-        second = child("export", node.url, tmp_path / "a", "--metrics-file", tmp_path / "x.prom")
+        second = child("export", tmp_path / "a", node.url, "--metrics-file", tmp_path / "x.prom")
         _, said = second.communicate(timeout=60)
         first.kill()
         first.communicate()
@@ -287,10 +260,10 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
 
 def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
     with node_of(ROWS) as node:
-        run("export", node.url, tmp_path / "a", "--until", "2023-05-01")
+        run("export", tmp_path / "a", node.url, "--until", "2023-05-01")
         before = len(node.requests)
         node.faults = stalling_after(before + 1)
-        killed = child("export", node.url, tmp_path / "a")
+        killed = child("export", tmp_path / "a", node.url)
         wait_for(lambda: len(node.requests) > before + 1)
         assert "under way" in run("status", tmp_path / "a").stdout
         killed.kill()
@@ -298,27 +271,27 @@ def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
         assert outcomes(tmp_path / "a")[0] == "incomplete"
         assert "cut off" in run("status", tmp_path / "a").stdout
         node.faults = []
-        run("export", node.url, tmp_path / "a")
+        run("export", tmp_path / "a", node.url)
     assert outcomes(tmp_path / "a") == ["complete", "incomplete", "complete"]
 
 
 def test_status_tells_what_an_archive_holds(node, tmp_path):
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     assert re.search(r"^gaps +none$", run("status", tmp_path / "a").stdout, re.MULTILINE)
     assert json.loads(run("status", tmp_path / "a", "--format", "json").stdout)["rows"] == len(ROWS)
 
 
 def test_status_of_an_archive_that_is_too_old_ends_with_3(node, tmp_path):
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     assert "more than 2h ago" in run("status", tmp_path / "a", "--max-age", "2h", code=3).stderr
     run("status", tmp_path / "a", "--max-age", "5000w")
 
 
 def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
-    run("export", node.url, tmp_path / "a", "--since", "2023-04-29", "--until", "2023-04-30")
+    run("export", tmp_path / "a", node.url, "--since", "2023-04-29", "--until", "2023-04-30")
     run("status", tmp_path / "a", "--fail-on-gaps")
     before = ("--since", "2023-04-28T21:00", "--until", "2023-04-28T22:00")
-    run("export", node.url, tmp_path / "a", *before)
+    run("export", tmp_path / "a", node.url, *before)
     run("status", tmp_path / "a")
     said = run("status", tmp_path / "a", "--fail-on-gaps", code=3).stderr
     assert "unproven: 2023-04-28T22:00Z to 2023-04-29T00:00Z; " in said
@@ -328,7 +301,7 @@ def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
 
 
 def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tmp_path):
-    asked = (node.url, tmp_path / "a", "--since", "2023-01-01", "--until", "2023-05-01")
+    asked = (tmp_path / "a", node.url, "--since", "2023-01-01", "--until", "2023-05-01")
     said = run("export", *asked, code=3).stderr
     assert "is not complete for 2023-01-01T00:00Z to 2023-04-28T20:00Z" in said
     run("export", *asked)
@@ -340,7 +313,7 @@ def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tm
 
 
 def test_a_quiet_status_prints_nothing_but_what_is_wrong(node, tmp_path):
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     for form in ("table", "json"):
         assert run("status", tmp_path / "a", "-q", "--format", form).output == ""
     found = run("status", tmp_path / "a", "-q", "--max-age", "1h", code=3)
@@ -350,7 +323,7 @@ def test_a_quiet_status_prints_nothing_but_what_is_wrong(node, tmp_path):
 def test_what_mends_an_archive_of_some_accounts_names_them_and_its_folder(node, tmp_path):
     folder, row = tmp_path / "my archive", ROWS[0]
     of_it = ("--asset-id", row.asset_id, "--party-id", row.party_id, "--party-id", "network")
-    run("export", node.url, folder, *of_it, "--account-type", row.account_type)
+    run("export", folder, node.url, *of_it, "--account-type", row.account_type)
     (folder / "_archive.json").write_text("{")
     (repair,) = printed_commands(run("status", folder, code=5).stderr)
     (fill,) = printed_commands(run(*repair).stderr)
@@ -359,10 +332,10 @@ def test_what_mends_an_archive_of_some_accounts_names_them_and_its_folder(node, 
 
 
 def test_a_damaged_manifest_is_made_again_and_proven(node, tmp_path):
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     (tmp_path / "a" / "_archive.json").write_text("{")
     (repair,) = printed_commands(run("status", tmp_path / "a", code=5).stderr)
-    assert repair == ["export", node.url, str(tmp_path / "a"), "--repair"]
+    assert repair == ["export", str(tmp_path / "a"), node.url, "--repair"]
     (fill,) = printed_commands(run(*repair).stderr)
     run("status", tmp_path / "a", "--fail-on-gaps", code=3)
     run(*fill)
@@ -377,17 +350,13 @@ def test_a_fetch_from_a_node_that_may_lack_rows_ends_with_3_and_is_told_when_it_
         assert "x.parquet is incomplete" in run("fetch", node.url, *arguments, code=3).stderr
     for command in ("summary", "series"):
         said = run(command, tmp_path / "x.parquet").stderr
-        assert "has every change only from 2023-04-28T00:00Z to 2023-04-28T20:00Z" in said
-        assert "2023-04-29T20:00Z to " in said
+        assert "lacks changes in 2023-04-28T20:00Z to 2023-04-29T20:00Z" in said
 
 
 def test_the_schedules_interval_is_not_asked_for_again_by_a_repair(node, tmp_path):
-    config = tmp_path / "x.toml"
-    config.write_text(
-        f'[export.x]\nurl = "{node.url}"\narchive = "{tmp_path / "a"}"\nsince = "2023-04-29"\n'
-    )
-    run("export", "--config", config)
-    said = run("export", "--config", config, "--repair").stderr
+    env = {"BALANCE_ANALYSIS_EXPORT_SINCE": "2023-04-29"}
+    run("export", tmp_path / "a", node.url, env=env)
+    said = run("export", tmp_path / "a", node.url, "--repair", env=env).stderr
     assert "Nothing to repair." in said
 
 
@@ -397,19 +366,19 @@ def test_status_and_verify_of_no_archive_are_usage(tmp_path):
 
 
 def test_verify_finds_an_archive_whole(node, tmp_path):
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     assert "no problem" in run("verify", tmp_path / "a").stdout
     run("verify", tmp_path / "a", "--against", node.url)
 
 
 def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
-    run("export", node.url, tmp_path / "a")
+    run("export", tmp_path / "a", node.url)
     damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-9])
     assert damaged.parent.name in run("verify", tmp_path / "a", code=5).stdout
     assert "1 file damaged or gone" in run("status", tmp_path / "a", code=5).stderr
-    tell, mend = printed_commands(run("export", node.url, tmp_path / "a", code=5).stderr)
+    tell, mend = printed_commands(run("export", tmp_path / "a", node.url, code=5).stderr)
     run(*tell, code=5)
     said = run(*mend).stderr
     assert "1 period asked for again, 0 with other rows" in said

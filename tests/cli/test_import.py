@@ -85,8 +85,8 @@ def test_a_damaged_archive_is_told_with_what_mends_it(tmp_path):
     tell, mend = printed_commands(said)
     assert tell == ["verify", str(tmp_path / "a")]
     # No node was asked so far: segments are no address.
-    assert mend == ["export", "URL", str(tmp_path / "a"), "--repair"]
-    assert "balance-analysis export URL " in run(*tell, code=5).stdout
+    assert mend == ["export", str(tmp_path / "a"), "URL", "--repair"]
+    assert f"balance-analysis export {tmp_path / 'a'} URL " in run(*tell, code=5).stdout
 
 
 def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
@@ -110,7 +110,7 @@ def test_segments_of_old_nodes_are_named_by_every_command(tmp_path):
     for path in (old_segment(tmp_path / "old"), tmp_path / "old"):
         for arguments in (
             ("import", tmp_path / "other", path),
-            ("verify", tmp_path / "archive", "--segments", path),
+            ("verify", tmp_path / "archive", "--against", path),
             ("import", tmp_path / "other", path, "--dry-run"),
         ):
             said = fails(*arguments, code=5, folder=tmp_path)

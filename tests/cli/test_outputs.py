@@ -24,13 +24,13 @@ import pytest
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
-from tests.cli.running import SAMPLE, SAMPLE_DATA, app, run
+from tests.cli.running import SAMPLE, app, run
 from tests.loopback import Fault, LoopbackNode
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.waits import without_waits
 
 ROWS = spread_history(7, rows=120, accounts=8)
-INPUTS = {"config", "assets", "labels", "previous"}
+INPUTS = {"assets", "labels", "previous"}
 """The options that name a file to read."""
 
 WRITERS = {
@@ -45,8 +45,7 @@ WRITERS = {
     ),
     "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
     "report --output": (["report", "{source}", "--largest", "0"], ".html"),
-    "export --metrics-file": (["export", "main", "--config", "{source}"], ".prom"),
-    "accounts --output": (["accounts", "{archive}"], ".csv"),
+    "export --metrics-file": (["export", "{archive}", "{url}"], ".prom"),
     "sql --output": (["sql", "{archive}", "select 1 as one"], ".xlsx"),
     "demo --out": (["demo"], ""),
 }
@@ -87,11 +86,7 @@ class World:
         self.around.symlink_to(folder)
         self.held = self.archive / f"kept{suffix}"
         self.held.write_bytes(b"kept")
-        if suffix == ".prom":
-            names = json.dumps([node.url]), json.dumps(str(self.archive))
-            self.source.write_text("[export.main]\nurl = {}\narchive = {}\n".format(*names))
-        else:
-            shutil.copy(SAMPLE, self.source)
+        shutil.copy(SAMPLE, self.source)
 
     @property
     def requests(self):
@@ -155,7 +150,7 @@ def test_no_command_that_writes_is_forgotten_here():
             if Path in (hint, *typing.get_args(hint)) and name not in INPUTS:
                 found.add(f"{command.callback.__name__} --{name.replace('_', '-')}")
     assert found == set(WRITERS)
-    assert {group.name for group in app.registered_groups} == {"config"}  # which writes nothing
+    assert app.registered_groups == []
 
 
 @pytest.mark.parametrize(
@@ -174,8 +169,7 @@ def test_an_output_that_is_the_input_is_refused(name, place, world):
     ],
 )
 def test_an_output_in_an_archive_is_refused(name, place, world):
-    source = world.source if world.suffix == ".prom" else world.archive
-    is_refused(name, world, ARCHIVE_PLACES[place](world), source=source)
+    is_refused(name, world, ARCHIVE_PLACES[place](world), source=world.archive)
 
 
 @pytest.mark.parametrize("name", ["export --metrics-file"])
@@ -183,7 +177,7 @@ def test_metrics_in_an_archive_that_is_to_be_are_refused(name, world):
     (world.folder / "new").mkdir()
     before = world.content()
     metrics = ("--metrics-file", world.folder / "new" / "x.prom")
-    assert "lies in" in run("export", world.node.url, world.folder / "new", *metrics, code=2).stderr
+    assert "lies in" in run("export", world.folder / "new", world.node.url, *metrics, code=2).stderr
     assert world.content() == before
 
 
@@ -309,7 +303,7 @@ def test_a_node_of_another_network_ends_an_export_with_76_and_the_archive_as_it_
     rows = spread_history(99, start=START, end=later - 10, rows=400)
     rows = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in rows]
     with node_of(rows, head=later) as other:
-        said = run("export", other.url, folder, code=76).stderr
+        said = run("export", folder, other.url, code=76).stderr
     assert "another network" in said
     assert lines_of_table(ba.Archive(folder).read()) == before == lines_of_rows(ROWS)
 
@@ -372,7 +366,7 @@ def test_limits_doctor_status_and_verify_are_escaped(tmp_path):
         for words in (
             ("limits", node.url),
             ("doctor", node.url),
-            ("export", node.url, tmp_path / "a", "-vv"),
+            ("export", tmp_path / "a", node.url, "-vv"),
             ("status", tmp_path / "a"),
             ("verify", tmp_path / "a", "--against", node.url),
         ):
@@ -419,24 +413,6 @@ def test_a_wide_series_has_a_short_name_in_ascii_for_each_account(ending, tmp_pa
     assert len(names) == len({*names}) == len(accounts)
     assert all(name.isascii() and len(name) < 60 for name in names)
     assert names[-1] == "ef4a2c..b3fd/settlement/network/687120..3413 [smallest]"
-
-
-def test_whole_units_in_excel_have_the_exact_amounts_beside_them(tmp_path):
-    found, assets = {}, SAMPLE_DATA / "assets.toml"
-    for name, options in {"exact.csv": [], "units.xlsx": ["--units"]}.items():
-        run("summary", SAMPLE, "--assets", assets, *options, "-o", tmp_path / name)
-        read = pd.read_csv if name.endswith("csv") else pd.read_excel
-        found[name] = read(tmp_path / name, dtype=str, keep_default_na=False)
-    exact, units = found.values()
-    decimals = exact["asset_id"].map(lambda asset: ba.read_assets(assets)[asset].decimals)
-    for name in ("minimum", "closing"):
-        assert units[f"{name} (smallest unit)"].tolist() == exact[name].tolist()
-        rows = zip(units[name], exact[name], decimals, strict=True)
-        assert all(
-            float(whole) == pytest.approx(int(amount) / 10**places, rel=1e-14)
-            for whole, amount, places in rows
-            if amount
-        )
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

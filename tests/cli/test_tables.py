@@ -201,17 +201,14 @@ def test_filters_that_leave_nothing_do_not_replace_a_file(command, tmp_path):
     (tmp_path / "x.csv").write_text("old")
     arguments = (command, SAMPLE, "--asset-id", "id:tUSD", "-o", tmp_path / "x.csv")
     said = fails(*arguments, code=2, folder=tmp_path)
-    assert "no row of" in said
-    assert USD in said  # the assets that there are
+    assert "tUSD" in said
 
 
 def test_a_filter_that_leaves_nothing_beside_others_is_told(tmp_path):
     party = ba.read_parquet(SAMPLE)["party_id"].iloc[0]
     other = "ab" * 32
     arguments = ("series", SAMPLE, "--party", party, "--party", other, "-o", tmp_path / "x.csv")
-    said = run(*arguments).stderr
-    assert other in said
-    assert (tmp_path / "x.csv").exists()
+    assert other[:4] in fails(*arguments, code=2, folder=tmp_path)
 
 
 @pytest.mark.parametrize("command", ["series", "summary"])
@@ -239,12 +236,12 @@ def short(tmp_path_factory):
     return file
 
 
-def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_knows(short):
-    known = " to ".join(f"{moment(BEGIN + days * DAY):%Y-%m-%dT%H:%MZ}" for days in (1, 2))
+def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_lacks(short):
+    lacks = " to ".join(f"{moment(BEGIN + days * DAY):%Y-%m-%dT%H:%MZ}" for days in (0, 1))
     for bounds in ((), ("--until", moment(BEGIN + 3 * DAY))):
         for command in ("series", "summary"):
             said = run(command, short, *bounds, "--format", "csv").stderr
-            assert (said.count("\n"), known in said) == (1, True)
+            assert (said.count("\n"), lacks in said) == (1, True)
     inside = (
         "--since",
         moment(BEGIN + DAY),
@@ -277,6 +274,7 @@ def test_what_an_archive_does_not_know_before_the_interval_is_empty(archive):
     said = read_back(run("summary", archive, *options, "--format", "csv").stdout)
     expected = as_text(ba.summarize_accounts(table, **bounds))
     assert only_amounts(said) == only_amounts(expected)
+    table = ba.Archive(archive).read(partial=True)
     said = read_back(run("series", archive, *options, "--freq", "6h").stdout)
     expected = ba.balance_series(table, freq="6h", layout="long", **bounds)
     assert said == as_text(expected)

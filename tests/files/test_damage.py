@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.analysis.tables import table_of
-from tests.cli.running import invoke
 from tests.damage import damaged
 
 MOMENT = pd.Timestamp("2023-04-01", tz="UTC")
@@ -33,15 +32,6 @@ TABLE.attrs["balance_analysis"] = {
     "source": "http://node",
     "known": [["2023-04-01T00:00:00Z", "2023-04-02T00:00:00Z"]],
 }
-CONFIG = b"""[export.main]
-url = ["http://127.0.0.1:3008"]
-archive = "somewhere"
-since = 2023-04-01T00:00:00Z
-lag = "1m"
-page_size = 5000
-max_requests_per_second = 2.5
-fill_gaps = true
-"""
 
 
 def written(write, value):
@@ -67,21 +57,14 @@ def read_limits(path):
         ba.read_network_limits(path)
 
 
-def read_config(path):
-    result = invoke(["config", "show", "--config", str(path)])
-    assert result.exit_code in {0, 2}, result.exception
-    assert result.exit_code == 0 or result.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("read", "contents"),
     [
         (read_table, damaged(PARQUET)),
         (read_table, damaged(PARQUET[-1500:]).map(lambda end: PARQUET[:-1500] + end)),
         (read_limits, damaged(JSON)),
-        (read_config, damaged(CONFIG)),
     ],
-    ids=["table", "footer", "limits", "config"],
+    ids=["table", "footer", "limits"],
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -97,10 +80,6 @@ def test_a_damaged_file_is_read_or_told(tmp_path, read, contents, data):
         *((read_table, PARQUET.replace(b"known", b"k\xffown")),),
         *((read_limits, x) for x in (b"", b"[]", b"{}", b'"text"', b"\xff", b"[" * 100_000)),
         *((read_limits, JSON.replace(DATE, x)) for x in (b"9" * 30, b"1e999", b"[]", b'{"a": 1}')),
-        *((read_config, CONFIG.replace(b'"1m"', b"[" * 100_000)),),
-        *((read_config, CONFIG.replace(b"5000", x)) for x in (b"9" * 5000, b'"' + b"9" * 5000)),
-        *((read_config, CONFIG.replace(b"2.5", b"9" * 400)),),
-        *((read_config, CONFIG.replace(b"2023-04-01", b"2023-99-99")),),
     ],
 )
 def test_damage_that_once_was_an_unexpected_error_is_told(tmp_path, read, content):

@@ -171,7 +171,7 @@ class Surface:
         return ba.import_segments(ba.Archive(folder), where, **options)
 
     def _command(self, _, folder, where, options):
-        begin = ("import", folder, where) if self.imports else ("export", where, folder)
+        begin = ("import", folder, where) if self.imports else ("export", folder, where)
         before = reports(folder)
         result = invoke([*begin, *arguments(options)])
         told = [report for name, report in reports(folder).items() if name not in before]

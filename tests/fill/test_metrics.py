@@ -31,7 +31,7 @@ def metrics(path):
 def exported(node, folder, *options, code=0):
     """Export by the command, and return the figures that it wrote."""
     path = folder.parent / "x.prom"
-    run("export", node.url, folder, "--metrics-file", path, *options, code=code)
+    run("export", folder, node.url, "--metrics-file", path, *options, code=code)
     return metrics(path)
 
 

@@ -21,7 +21,6 @@ from tests.archive.exporting import (
     state_of,
 )
 from tests.cli.running import fails, run
-from tests.moments import moment_text
 from tests.segments.writer import write_segments
 
 ROWS = spread_history(13, rows=200)
@@ -50,7 +49,7 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
         run_export(node, tmp_path / "a", start=START, end=END)
         before = ba.Archive(tmp_path / "a").read()
         confirm = ("verify", tmp_path / "a", "--against", second.url, "--confirm")
-        told, _ = run(*confirm, code=5), run(*confirm, code=5)
+        _ = run(*confirm, code=5), run(*confirm, code=5)
     assert ba.Archive(tmp_path / "a").read().equals(before)
     (kept,) = (tmp_path / "a" / "_disputes").iterdir()
     content = json.loads(kept.read_text())
@@ -61,7 +60,6 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
         str(int(row.balance) + 1),
     )
     assert wrong["party_id"] == row.party_id
-    assert f"has the rows of {node.url} (127.0.0.1:" in told.stderr
     covered = ba.Archive(tmp_path / "a").coverage()
     assert covered["state"].tolist() == ["confirmed", "complete", "confirmed"]
     assert covered["end"][1] - covered["start"][1] == pd.Timedelta("1us")
@@ -69,38 +67,6 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
     assert ba.Archive(tmp_path / "a").status().confirmed_by == (second.url,)
     assert f" by {second.url}" in run("status", tmp_path / "a").stdout
     run("verify", tmp_path / "a")
-
-
-def test_an_export_confirms_what_it_brought_and_a_later_one_the_rest(tmp_path):
-    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
-        command = ("export", node.url, second.url, tmp_path / "a", "--confirm", "2")
-        middle = (START + END) // 2
-        run(*command, "--since", moment_text(START), "--until", moment_text(middle))
-        assert confirmed(tmp_path / "a") == [(START, middle)]
-        run(*command, "--until", moment_text(END))
-        status = ba.Archive(tmp_path / "a").status()
-    assert status.confirmed == status.complete
-    assert not list((tmp_path / "a").glob("_disputes/*"))
-
-
-def test_a_later_export_confirms_what_one_could_not_and_tells_what_it_confirmed(tmp_path):
-    middle = TIMES[len(TIMES) // 2]
-    lagging = [row for row in ROWS if time_of(row) < middle]
-    with node_of(ROWS, head=END) as node, node_of(lagging, head=middle) as behind:
-        command = ("export", node.url, tmp_path / "a", "--confirm", "2")
-        given = ("--since", moment_text(START), "--until", moment_text(END))
-        run(command[0], node.url, behind.url, *command[2:], *given)
-        (first,) = confirmed(tmp_path / "a")
-        assert first[1] < middle + 10**6
-        with node_of(ROWS, head=END) as second:
-            told = run(command[0], node.url, second.url, *command[2:], *given).stderr
-            shown = f"Confirmed: {moment_text(first[1])} to {moment_text(END)}"
-            again = run(command[0], node.url, second.url, *command[2:], *given).stderr
-    status = ba.Archive(tmp_path / "a").status()
-    assert status.confirmed == status.complete
-    assert "Nothing new" in told
-    assert shown in told
-    assert "Comparing" not in again
 
 
 def test_segments_confirm_and_the_same_node_or_a_copy_is_no_second_source(tmp_path):
@@ -116,9 +82,9 @@ def test_segments_confirm_and_the_same_node_or_a_copy_is_no_second_source(tmp_pa
         told = run("verify", tmp_path / "a", "--against", local, "--confirm", code=3).stderr
         assert "Confirmed: nothing" in told
         assert "of two origins" in told
-        told = run("verify", tmp_path / "a", "--segments", tmp_path / "segments", "--confirm")
+        told = run("verify", tmp_path / "a", "--against", tmp_path / "segments", "--confirm")
         ba.confirm(tmp_path / "a", node.url)  # takes nothing back
-    assert "(segments:" in told.stderr
+    assert "Confirmed: 20" in told.stderr
     assert ba.Archive(tmp_path / "a").status().confirmed_by[0].startswith("segments ")
 
 
@@ -130,7 +96,7 @@ def test_a_source_of_some_accounts_confirms_nothing(tmp_path):
         run_export(node, tmp_path / "c", start=START, end=END, party_ids=[party])
     command = ("verify", tmp_path / "a", "--confirm", "--against")
     said = run(*command, tmp_path / "b", code=3).stderr
-    assert "doesn't hold all accounts of the archive" in said
+    assert "Confirmed: nothing" in said
     assert not confirmed(tmp_path / "a")
     # All accounts are more than those that the archive is bound to.
     assert ba.confirm(tmp_path / "c", tmp_path / "b").is_same
@@ -150,7 +116,7 @@ def test_confirm_wants_one_other_source(tmp_path):
     with node_of(ROWS, head=END) as node:
         run_export(node, tmp_path / "a", start=START, end=END)
     said = fails("verify", tmp_path / "a", "--confirm", code=2, folder=tmp_path)
-    assert "--against or with --segments" in said
+    assert "--against SOURCE" in said
     with pytest.raises(ba.ArchiveError, match="is no archive"):
         ba.confirm(tmp_path / "none", tmp_path / "a")
 

@@ -277,4 +277,4 @@ def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
 
 
 def test_the_command_says_that_there_is_nothing_to_repair(node, folder):
-    assert "Nothing to repair." in run("export", node.url, folder, "--repair").stderr
+    assert "Nothing to repair." in run("export", folder, node.url, "--repair").stderr

@@ -129,7 +129,7 @@ def test_a_wrong_file_is_named_and_mended(*, node, undisturbed, folder, damage, 
     damage(folder)
     (problem,) = (p for p in verify(folder).problems if p.kind != "checkpoint")
     assert (problem.kind, problem.where) == ("rows", name)
-    assert problem.mend.endswith(f"{folder} --repair")
+    assert problem.mend.endswith(" --repair")
     assert re.search(said, problem.what)
     done = mend(node, folder)
     assert done.left.is_whole
@@ -238,7 +238,7 @@ def test_a_report_is_told_as_text_and_as_json(folder):
     lines = str(report).splitlines()
     assert lines[0].startswith(f"{folder}: 1 problem (")
     assert lines[1].startswith(name_of(SECOND))
-    assert re.fullmatch(rf"balance-analysis export http://\S+ {folder} --repair", lines[2].strip())
+    assert re.fullmatch(rf"balance-analysis export {folder} http://\S+ --repair", lines[2].strip())
     content = json.loads(report.to_json())
     assert content["is_whole"] is False
     assert content["problems"][0]["periods"] == [SECOND]

@@ -11,8 +11,7 @@ import pytest
 
 import balance_analysis as ba
 from tests.archive.exporting import DAY, END, HOUR, START, node_of, run_export, state_of
-from tests.cli.running import run
-from tests.moments import from_microseconds, moment_text
+from tests.moments import from_microseconds
 from tests.proof.damages import (
     ROWS,
     SECOND,
@@ -129,14 +128,3 @@ def test_a_file_that_is_neither_the_old_nor_the_announced_one_is_a_problem(folde
     truncate(folder)
     kinds = {problem.kind: problem.where for problem in verify(folder).problems}
     assert kinds["rows"] == name_of(SECOND)
-
-
-def test_an_export_whose_second_address_is_no_second_source_ends_with_3(node, tmp_path):
-    local = node.url.replace("127.0.0.1", "localhost")
-    said = run(
-        *("export", node.url, local, tmp_path / "a", "--confirm", "2"),
-        *("--since", moment_text(START), "--until", moment_text(END)),
-        code=3,
-    ).stderr
-    assert "Confirmed: nothing" in said
-    assert f"{local} confirms nothing" in said

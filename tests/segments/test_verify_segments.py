@@ -168,12 +168,12 @@ def test_an_archive_of_some_accounts_is_compared_as_such(tmp_path, segments):
 
 
 def test_the_command_tells_it_and_ends_with_5(tmp_path, whole, segments):
-    said = run("verify", whole, "--segments", segments).stdout
+    said = run("verify", whole, "--against", segments).stdout
     assert "no problem" in said
     assert "compared with the ledger" in said
     folder = shutil.copytree(segments, tmp_path / "segments")
     parts = make_segments([ROWS[0], *ROWS[2:]], quiet=[ROWS[1].timestamp_ns])
     for part in parts:
         part.write(folder)
-    said = run("verify", whole, "--segments", folder, code=5).stdout
+    said = run("verify", whole, "--against", folder, code=5).stdout
     assert re.search(r"segments \S+ \S+ no row", said)

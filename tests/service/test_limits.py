@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from balance_analysis import Archive, Client, NetworkLimits, load_network_limits
 from tests.archive.writing import writer_of
-from tests.service.archives import END, HEIGHT
 from tests.service.conftest import read_error
 
 PATH = "/api/v2/network/limits"
@@ -64,32 +63,29 @@ def served(node):
     return keep
 
 
-def test_the_limits_have_the_interface_s_form(served):
+def test_the_limits_have_the_interface_s_form_and_a_snapshot_that_comes_back_is_the_newest(served):
+    other = replace(SNAPSHOT, genesis_loaded=False)
     assert served(SNAPSHOT) == LIMITS
+    assert served(other, SNAPSHOT) == LIMITS
+    assert served(other) == LIMITS | {"genesisLoaded": False}
 
 
 def test_without_a_snapshot_the_limits_are_not_found(node):
     node.hold([])
     response = node.get(path=PATH)
-    assert (response.status_code, response.json()["code"]) == (404, 5)
-    assert response.json()["details"][0]["inner"]
-
-
-def test_a_snapshot_that_comes_back_is_the_newest(served):
-    other = replace(SNAPSHOT, genesis_loaded=False)
-    assert served(SNAPSHOT, other, SNAPSHOT) == LIMITS
-    assert served(other) == LIMITS | {"genesisLoaded": False}
+    assert (response.status_code, read_error(response.json())[0]) == (404, 5)
 
 
 @pytest.mark.parametrize(
     ("moment", "nanoseconds"),
     [
-        ("1970-01-01T00:00:00.000000001Z", "1"),
         ("1969-12-31T23:59:59.999999999Z", "-1"),
         ("2262-01-01T00:00:00.987654321Z", "9214646400987654321"),
     ],
 )
-def test_a_date_keeps_its_nanoseconds(served, moment, nanoseconds):
+def test_a_date_keeps_its_nanoseconds_and_no_extra_field_hides_a_known_one(
+    served, moment, nanoseconds
+):
     dates = {
         "propose_asset_enabled_from": pd.Timestamp(moment),
         "propose_market_enabled_from": None,
@@ -97,7 +93,7 @@ def test_a_date_keeps_its_nanoseconds(served, moment, nanoseconds):
     found = served(replace(SNAPSHOT, **dates, extra={"genesisLoaded": False}))
     assert found["proposeAssetEnabledFrom"] == nanoseconds
     assert found["proposeMarketEnabledFrom"] == "0"
-    assert found["genesisLoaded"]  # which no extra field hides
+    assert found["genesisLoaded"]
 
 
 @given(flags=st.fixed_dictionaries(dict.fromkeys(FLAGS, st.booleans())))
@@ -113,21 +109,8 @@ def test_our_own_client_reads_the_limits_that_were_kept(node, served):
     served(SNAPSHOT)
     with Client(node.url) as client:
         found = load_network_limits(client)
-    assert (
-        replace(
-            found,
-            fetched_at=SNAPSHOT.fetched_at,
-            source=SNAPSHOT.source,
-            block_height=SNAPSHOT.block_height,
-        )
-        == SNAPSHOT
-    )
-
-
-def test_the_last_block_is_told_with_the_limits_whatever_the_parameters(node, served):
-    served(SNAPSHOT)
-    headers = node.get({"pagination.first": 0}, path=PATH).headers
-    assert (headers["X-Block-Height"], headers["X-Block-Timestamp"]) == (f"{HEIGHT}", f"{END}000")
+    whence = {x: getattr(SNAPSHOT, x) for x in ("fetched_at", "source", "block_height")}
+    assert replace(found, **whence) == SNAPSHOT
 
 
 @pytest.mark.parametrize("content", [b"", b"not Parquet"])

@@ -55,7 +55,7 @@ def export(folder, *urls, code=0, **options):
     """Export from the first row on; return the model of the archive."""
     options = {"since": moment_text(FIRST), "until": moment_text(LATER), **options}
     given = [part for name, value in options.items() for part in (f"--{name}", value)]
-    ended, said = run_command("export", *urls, folder, *[x for x in given if x is not True])
+    ended, said = run_command("export", folder, *urls, *[x for x in given if x is not True])
     assert code in {None, ended}, said
     return Held(folder, {})
 
@@ -301,7 +301,7 @@ def test_gaps_are_filled_by_whichever_address_remembers(node, tmp_path, order):
 @pytest.mark.parametrize("headers", [True, False])
 def test_a_node_that_lags_behind_an_archive_is_not_of_another_network(held, headers):
     with LoopbackNode(until(time_of(MIDDLE)), block_headers=headers) as behind:
-        ended, said = run_command("export", behind.url, held.path, "--until", moment_text(LATER))
+        ended, said = run_command("export", held.path, behind.url, "--until", moment_text(LATER))
     assert ended == 3
     assert said
     assert_true(held)
@@ -320,7 +320,7 @@ def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
     with LoopbackNode(since(time_of(MIDDLE))) as forgetful:
         held = export(tmp_path / "a", forgetful.url, code=3)
         complete = held.complete()
-        ended, _ = run_command("export", forgetful.url, held.path, "--fill-gaps")
+        ended, _ = run_command("export", held.path, forgetful.url, "--fill-gaps")
     assert ended == 3
     assert held.complete() == complete
 

@@ -355,7 +355,7 @@ class World(RuleBasedStateMachine):
         self.touched.append(held)
         with self._answering(held.answers):
             given = (*arguments[len(urls) :], *held.options)
-            return run_command("export", *urls, held.path, *given)
+            return run_command("export", held.path, *urls, *given)
 
     def _repair(self, held, urls, start, end):
         self.touched.append(held)
