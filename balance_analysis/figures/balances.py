@@ -50,7 +50,8 @@ def plot_balances(
     Parameters
     ----------
     source
-        A table of balance changes of one asset, its rows in any order.
+        A table of balance changes of one asset, its rows in any order, or an
+        `Archive`.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     assets
@@ -61,7 +62,7 @@ def plot_balances(
         Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
-        timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
+        row's to the end of what is known, else to that of the last row, which is still drawn.
     by
         The columns that make a holder, such as "party_id" for a line a party: see `holders`.
     limits
@@ -111,11 +112,11 @@ def plot_balances(
     own = styles.group_styles(steps.accounts.iloc[numbers])
     wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
     lines: list[Artist] = []
-    for number, label, look, told in wanted:
+    for number, label, look, given in wanted:
         times, words, is_known = chart.levels(number)
         places = axes.thinned(times, is_known, words)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
-        edges, how = np.append(times[places], interval.end), {**look.line, "label": label, **told}
+        edges, how = np.append(times[places], interval.end), {**look.line, "label": label, **given}
         lines.append(draw_line(ax, edges, amounts, interval, **how))
     axes.format_amounts(ax, chart.unit)
     known_from = np.where(pieces.is_known, interval.start, pieces.ends[pieces.starts])
@@ -156,7 +157,8 @@ def plot_drawdown(
     Parameters
     ----------
     source
-        A table of balance changes of one account, its rows in any order.
+        A table of balance changes of one account, its rows in any order, or an
+        `Archive`.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     assets
@@ -167,7 +169,7 @@ def plot_drawdown(
         Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
-        timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
+        row's to the end of what is known, else to that of the last row, which is still drawn.
         What the account held when it began may be its peak; earlier peaks are none.
     by
         The columns that make a holder, such as "party_id", instead of an account: see `holders`.
@@ -222,8 +224,8 @@ def plot_drawdown(
     peaks, depths = _falls(times, words, has_peak)
     places = axes.thinned(times, is_known, words, peaks, depths)
     levels = [
-        chart.unit.scale(int128.to_balances(int128.take(each, places), is_told[places]))
-        for each, is_told in ((words, is_known), (peaks, has_peak), (depths, has_peak))
+        chart.unit.scale(int128.to_balances(int128.take(each, places), has_it[places]))
+        for each, has_it in ((words, is_known), (peaks, has_peak), (depths, has_peak))
     ]
     colour = styles.group_styles(steps.accounts)[0].colour
     look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}

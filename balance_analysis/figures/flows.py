@@ -67,7 +67,8 @@ def plot_flows(
     Parameters
     ----------
     source
-        A table of balance changes of one asset, its rows in any order.
+        A table of balance changes of one asset, its rows in any order, or an
+        `Archive`.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     freq
@@ -147,9 +148,9 @@ def _draw_bars(chart: axes.Chart, found: pd.DataFrame, style: dict[str, Any]) ->
     inflow, outflow, net = (values[places] for values in amounts)
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
-    for (height, colour, label), told in zip(sides, looks(style, 2, PolyCollection), strict=True):
+    for (height, colour, label), given in zip(sides, looks(style, 2, PolyCollection), strict=True):
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": _NARROWEST, "label": label}
-        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **told}))
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **given}))
     look: Any = {"color": ink(ax), "capstyle": "projecting", "linewidth": 1.2, "label": "net"}
     drawn.append(ax.hlines(net, left, right, **look))
     ax.axhline(0, color=ink(ax), linewidth=0.8)

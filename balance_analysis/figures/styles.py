@@ -157,11 +157,11 @@ def _hues(count: int) -> list[Style]:
 
 def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:
     """Return what to call groups of accounts, by ids and by other columns."""
-    told = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
-    told = told.fillna({name: f"no {name}" for name in told})
-    if told.shape[1] + 1 < groups.shape[1] or told.empty:
-        told.insert(0, "", account_labels(groups, labels=labels))
-    return [" · ".join(map(drawable, map(str, texts))) for texts in told.itertuples(index=False)]
+    own = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
+    own = own.fillna({name: f"no {name}" for name in own})
+    if own.shape[1] + 1 < groups.shape[1] or own.empty:
+        own.insert(0, "", account_labels(groups, labels=labels))
+    return [" · ".join(map(drawable, map(str, texts))) for texts in own.itertuples(index=False)]
 
 
 def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
@@ -196,7 +196,7 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
 def looks(
     style: Mapping[str, Any], count: int, kind: type[Artist] = Line2D
 ) -> list[dict[str, Any]]:
-    """Return what a caller wants of each of some artists: a `color` may be one for each.
+    """Return the arguments of each artist that a caller gave: a `color` may be one for each.
 
     Parameters
     ----------

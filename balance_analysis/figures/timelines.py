@@ -1,4 +1,4 @@
-"""What an archive tells of time: the network's limits, and which stretches are complete."""
+"""An archive over time: the network's limits, and which stretches are complete."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def plot_limits(
     first, last = seen[0][0], seen[-1][1]
     stop = max(last, to_microseconds(end) if end is not None else 0)
     earlier = {f"propose_{kind}_enabled": times.proposal_spans(frame, kind) for kind in times.KINDS}
-    # What is told of before takes no more than half of the timeline.
+    # The time before the first snapshot takes no more than half of the timeline.
     earliest = min((span[0] for spans in earlier.values() for span in spans), default=first)
     begin = min(first, max(earliest, first - max(stop - first, _DAY)))
     begin = begin if start is None else to_microseconds(start)
@@ -105,13 +105,13 @@ def plot_limits(
     looks, drawn = _looks(ax, styles.looks(style, 1, Patch)[0]), {}
     for lane, flag in enumerate(LIMIT_FLAGS):
         yes = [*compress(seen, frame[flag])]
-        told = [rest for span in earlier.get(flag, []) for rest in between(yes, *span)]
-        states = {"yes": yes, "told": told, "no": [*compress(seen, ~frame[flag].astype(bool))]}
-        states["unknown"] = between(seen + told, first, stop)
+        stated = [rest for span in earlier.get(flag, []) for rest in between(yes, *span)]
+        states = {"yes": yes, "stated": stated, "no": [*compress(seen, ~frame[flag].astype(bool))]}
+        states["unknown"] = between(seen + stated, first, stop)
         for state, spans in states.items():
             if spans:
                 drawn[state] = _draw(ax, lane, spans, looks[state], least=least)
-        for since in [span[0] for span in told if span[0] < begin < span[1]]:
+        for since in [span[0] for span in stated if span[0] < begin < span[1]]:
             words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
             ax.text(0, lane, words, transform=place, va="center", fontsize="x-small", clip_on=True)
     _format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
@@ -125,7 +125,7 @@ def _looks(ax: Axes, style: dict[str, Any]) -> dict[str, dict[str, Any]]:
     pale = tuple(np.average([to_rgb(blue), paper], axis=0, weights=(0.4, 0.6)))
     return {
         "yes": {"facecolor": blue, "edgecolor": blue, "zorder": 2, "label": "yes", **style},
-        "told": {"facecolor": pale, "edgecolor": pale, "label": "yes, by a later snapshot"},
+        "stated": {"facecolor": pale, "edgecolor": pale, "label": "yes, by a later snapshot"},
         "no": {"facecolor": paper, "edgecolor": styles.VERMILION, "zorder": 2, "label": "no"},
         "unknown": times.unknown_style(ax),
     }
@@ -207,10 +207,10 @@ def plot_coverage(
         return axes.explain(ax, "nothing is covered yet", title)
     labels: list[str] = []
     wanted = styles.looks(style, len(_COVERAGE), Patch)
-    for (state, colour), told in zip(_COVERAGE.items(), wanted, strict=True):
+    for (state, colour), given in zip(_COVERAGE.items(), wanted, strict=True):
         spans = coverage[coverage["state"] == state]
         if not spans.empty:
-            look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **told}
+            look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **given}
             _draw(ax, len(labels), times.to_spans(spans, "start", "end"), look)
             length = pd.Timedelta((spans["end"] - spans["start"]).sum())
             labels.append(f"{state}\n{duration_text(length)}")

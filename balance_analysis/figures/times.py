@@ -41,7 +41,7 @@ _SHORTEST: Final = 10_000
 """Microseconds: of a shorter axis, matplotlib's floats of days no longer tell the ticks apart."""
 
 _SLIVERS: Final = 300
-"""Of so many an axis consists: about two points each."""
+"""Parts of an axis, about two points each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
     Returns
     -------
     list
-        What a legend shows for it.
+        Handles for a legend.
     """
     format_times(ax, interval.start, interval.end)
     rest = [span for stretch in unknown for span in between(interval.gaps, *stretch)]
@@ -112,7 +112,7 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
     Returns
     -------
     list
-        What a legend shows for it: nothing where nothing is shaded.
+        Handles for a legend; none where nothing is shaded.
     """
     handles: list[Artist] = []
     if limits is None:
@@ -129,8 +129,8 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
 def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
     """Return when proposals of a kind are known to have been enabled, ascending, microseconds.
 
-    A snapshot that says since when they are tells of the time before it was first seen as well, but
-    not of that before an earlier snapshot was last seen.
+    A snapshot that says since when they are counts for the time before it was first seen as well,
+    but not for that before an earlier snapshot was last seen.
 
     Parameters
     ----------
@@ -144,8 +144,8 @@ def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
     firsts, lasts = frame["first_seen"], frame["last_seen"]
     since = frame.get(f"propose_{kind}_enabled_from", firsts).fillna(firsts)
     begins = since.where(~(since < lasts.shift()), lasts.shift())
-    is_told = frame[f"propose_{kind}_enabled"] & (begins <= lasts)
-    return joined(to_spans(frame.assign(begins=begins)[is_told], "begins", "last_seen"))
+    is_enabled = frame[f"propose_{kind}_enabled"] & (begins <= lasts)
+    return joined(to_spans(frame.assign(begins=begins)[is_enabled], "begins", "last_seen"))
 
 
 def to_spans(frame: pd.DataFrame, start: str, end: str) -> list[Span]:

@@ -56,7 +56,8 @@ def plot_totals(
     Parameters
     ----------
     source
-        A table of balance changes of one asset, its rows in any order.
+        A table of balance changes of one asset, its rows in any order, or an
+        `Archive`.
     ax
         The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
     by
@@ -65,9 +66,10 @@ def plot_totals(
         The distance of the points, see `totals`; `None` for every change.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first
-        timestamp of `data` to the end of what is known, else to its last, whose row is still drawn.
+        row's to the end of what is known, else to that of the last row, which is still drawn.
     share
-        Whether to draw parts of the known total instead of amounts.
+        Whether to draw parts of the known total instead of amounts, as in `totals`; where that is
+        not above 0, there are none.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
         table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
@@ -134,8 +136,8 @@ def plot_totals(
     spans = compress(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), is_known)
     hatches = chart.show(interval, unknown=between(joined(spans), interval.start, interval.end))
     says = ["shares at the end" if share else "amounts at the end", *_lacks(chart)]
-    told = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
-    words = ("shares" if share else "total") + f" by {' and '.join(told)}" * bool(told)
+    groups = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
+    words = ("shares" if share else "total") + f" by {' and '.join(groups)}" * bool(groups)
     return chart.finish(words, [*drawn[::-1], *hatches], says=says)
 
 
