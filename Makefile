@@ -1,5 +1,6 @@
 PYTHON ?= python3
 RUN := .venv/bin
+PRETTIER := prettier@3.6.2
 
 .PHONY: demo test fuzz lint size mutants reference pictures bench
 
@@ -18,6 +19,9 @@ lint: .venv/installed-dev ## style, types and the import contract
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -m tests.size --check
+	@if command -v npx >/dev/null; then \
+	  npx --yes $(PRETTIER) --check --print-width 100 'balance_analysis/explorer/static/*.js'; \
+	else echo "no npx: the style of the page's scripts is not checked"; fi
 
 size: .venv/installed ## how many lines, modules and import circles, room by room
 	$(RUN)/python -m tests.size

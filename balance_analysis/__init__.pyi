@@ -27,6 +27,7 @@ from .errors import (
     SnapshotGoneError,
     TooLargeError,
 )
+from .explorer.report import write_report
 from .figures.balances import plot_balances, plot_drawdown
 from .figures.flows import plot_activity, plot_flows
 from .figures.styles import DARK_STYLE
@@ -56,7 +57,6 @@ from .node.limits import load_network_limits
 from .proof.compare import Difference, confirm, diff
 from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
-from .report.report import write_report
 from .scale.over import over_accounts
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 from .segments.rows import read_segments

@@ -152,7 +152,7 @@ class BalancesAccessor:
         """Show the table in a notebook as a page to explore: `write_report`, with its options."""
         with TemporaryDirectory() as folder:
             page = Path(folder, "report.html")
-            _module("report.report").write_report(self._table, page, **options)
+            _module("explorer.report").write_report(self._table, page, **options)
             return Frame(page.read_text(encoding="utf-8"))
 
     def __repr__(self) -> str:

@@ -115,6 +115,26 @@ def decimal_text(number: Decimal) -> str:
     return f"{whole}.{decimals}".rstrip("0").rstrip(".") if decimals else whole
 
 
+def printable(text: str) -> str:
+    r"""Return a text with each character that a screen obeys or hides as its code.
+
+    Texts and ids come from nodes. JSON means the same after it.
+
+    Examples
+    --------
+    >>> print(printable("a\u001bb"))
+    a\u001bb
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _code(each) for each in text)
+
+
+def _code(character: str) -> str:
+    number = ord(character)
+    return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
+
+
 def clipped(text: str, most: int) -> str:
     """Return a text, or of a longer one its beginning."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -28,6 +28,7 @@ from balance_analysis.text import (
     short_ids,
     without_credentials,
 )
+from balance_analysis.text import printable as with_codes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,15 +93,10 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    escaped = "".join(each if each.isprintable() else _code(each) for each in text)
+    escaped = with_codes(text)
     if not encoding.lower().startswith("utf"):
         escaped = escaped.replace("…", "..")
     return escaped.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _code(character: str) -> str:
-    number = ord(character)
-    return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
 
 
 def print_table(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> None:

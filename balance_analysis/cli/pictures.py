@@ -146,8 +146,8 @@ def report(
     since: options.Since = None,
     until: options.UntilLast = None,
     largest: Annotated[
-        int | None, Option(min=0, help="Most accounts per asset; by default as many as fit 5 MB.")
-    ] = None,
+        int, Option(min=0, help="Accounts per asset whose history the page has.")
+    ] = 20,
     party_id: Annotated[
         options.Texts, options.id_option("party", "Show this party first; repeatable.")
     ] = None,

@@ -1,4 +1,4 @@
-"""What an explorer looks at: a state of an archive, of which little is read at once, or a table."""
+"""The data behind the explorer: a state of an archive, read in small parts, or a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archive.snapshot import File, LruCache, opened
 from balance_analysis.archives import Archive
-from balance_analysis.explorer.wire import Key, keys_of
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of, to_arrow
 from balance_analysis.known import Known, note_evidence
@@ -31,10 +30,10 @@ from balance_analysis.spans import Span, between
 from balance_analysis.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
-"""Rows that are in memory for one view: some 200 MB."""
+"""Maximum rows in memory for one view: some 200 MB."""
 
 KEPT_BYTES: Final = 200_000_000
-"""Of what was read or answered last, so much is kept for the next question."""
+"""Size of the cache of files and answers."""
 
 _BYTES_A_COUNT: Final = 200
 
@@ -44,10 +43,10 @@ _PART_ROWS: Final = 2_000_000
 """Rows of all assets in the files of a part of a view."""
 
 _FILES: Final = 16
-"""So many files are read before it is looked at how many rows there are."""
+"""Files that are read before their rows are counted."""
 
 _GROUPS: Final = 8
-"""So many row groups of a file are read at once: more don't stay in a processor's cache."""
+"""Row groups of a file that are read at once: more don't stay in a processor's cache."""
 
 Edges = NDArray[np.int64] | None
 
@@ -61,104 +60,100 @@ class UnknownAssetError(Exception):
 
 
 class ViewTooLargeError(Exception):
-    """A view needs more rows than fit; the message says what to ask for instead."""
+    """A view needs more rows or digits than fit; the message says which."""
 
 
 def go_on() -> None:
-    """Check nothing: what is asked for is wanted, however long it takes."""
+    """Check nothing: someone waits for the answer, however long it takes."""
 
 
 class TableState:
-    """A history in memory: the one state of a table. It tells what `ArchiveState` does."""
+    """A history in memory, with the same attributes and methods as `ArchiveState`."""
+
+    version = "0"
 
     def __init__(
         self,
         history: History,
         *,
         bounds: Span,
-        name: str = "a table of balance changes",
+        names: Names,
+        name: str = "Balances of a table of balance changes",
         notes: dict[str, pd.DataFrame] | None = None,
     ) -> None:
         self.history: History = history
         self.name: str = name
-        self.version: str = "0"
         self.start: int = bounds[0]
         self.end: int = bounds[1]
         self.known: Known | None = history.known
-        self.assets: Assets = history.names.assets
-        self.labels: Labels = history.names.labels
-        self.kept: LruCache = LruCache(KEPT_BYTES)
+        self.assets: Assets = names.assets
+        self.labels: Labels = names.labels
         self._notes = notes or {}
+        self._selected: dict[bytes, History] = {}
 
     def rows(
         self, filters: Filters, span: Span, *, edges: Edges, also: Also, check: Check
     ) -> History:
-        """Return rows: see `ArchiveState`. Of accounts that are there before the end, all are."""
+        """Return every row of the accounts that exist before the end: see `ArchiveState`."""
         del edges, also
         check()
         accounts, steps = self.history.accounts, self.history.steps
         begins = steps.times[steps.heads]
         is_there = (begins < span[1]) | (begins == NEVER)
-        return self.of(keys_of(filters.select(accounts[is_there])))
-
-    @property
-    def left_out(self) -> list[str]:
-        """What to say of accounts that sums leave out."""
-        return self.history.left_out
-
-    def of(self, accounts: Iterable[Key]) -> History:
-        """Return all that is told of some accounts."""
-        keys, every = {*accounts}, keys_of(self.history.accounts)
-        if len(keys) == len(every):
-            return self.history
-        return self.history.select(np.array([key in keys for key in every], bool))
+        is_wanted = np.zeros(len(accounts), bool)
+        is_wanted[filters.select(accounts[is_there]).index] = True
+        key = is_wanted.tobytes()
+        if key not in self._selected:
+            self._selected[key] = self.history.select(is_wanted)
+        return self._selected[key]
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return all edges together: the rows are there anyway."""
+        """Return all edges as one part: the rows are in memory anyway."""
         return [edges]
 
     def asset_ids(self) -> list[str]:
-        """Return the assets of which there is an account, those that have most rows first."""
+        """Return the assets that have an account, those with most rows first."""
         ranked = rank_assets(_count_assets(self.history.rows["asset_id"]))
         return [*ranked, *sorted({*self.history.accounts["asset_id"]} - {*ranked})]
 
+    @property
+    def left_out(self) -> list[str]:
+        """Sentences on accounts that sums leave out."""
+        return self.history.left_out
+
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Return the coverage and the network limits of the archive that it is of, if any."""
+        """Return the coverage and the network limits of the archive it was read from, if any."""
         return self._notes
 
 
 class ArchiveState:
-    """An archive in one state: balance changes at one moment, which never change.
+    """One state of an archive: its balance changes at one moment, which never change.
 
-    Balances need of a file only where each account's rows of a day begin and end. That much of the
-    files that were read last is kept, so that they are read once for any number of views.
+    Balances need only the rows with which each account begins and ends a day. These rows of the
+    files read last are kept, so that further views don't read the files again.
 
     Attributes
     ----------
     name
-        What it is called.
+        The title of the page.
     version
-        Another one as soon as there is something else.
+        The identity of the state.
     start, end
-        Its interval, half-open, microseconds; the same where it holds nothing.
+        Its interval, half-open, microseconds; equal where it holds nothing.
     known
-        The stretches of it in which every change is known; of a table `None` where nothing says.
+        The stretches in which every change is known; of a table `None` where nothing says.
     assets, labels
-        What assets, and parties, markets and accounts, are called.
-    kept
-        What was read or answered last.
+        Names of assets, and of parties, markets and accounts.
     """
 
     def __init__(self, archive: Archive, kept: LruCache, given: Names) -> None:
         snapshot = archive.snapshot()
         self.archive: Archive = archive
-        self._snapshot = snapshot
-        self.kept: LruCache = kept
+        self._snapshot, self._kept = snapshot, kept
         self.name: str = title_of(archive)
         self.version: str = snapshot.version
-        self.start: int
-        self.end: int
-        self.start, self.end = snapshot.evidence.bounds
+        self.start: int = snapshot.evidence.bounds[0]
+        self.end: int = snapshot.evidence.bounds[1]
         self.known: Known | None = snapshot.known
         names = read_archive_names(snapshot.store).updated(given)
         self.assets: Assets = names.assets
@@ -169,10 +164,10 @@ class ArchiveState:
     ) -> History:
         """Return the balance changes of some accounts in a span, microseconds.
 
-        Of each account the last one before it is among them; there may be others. With `edges`,
-        ascending, there may be only those that tell the balances at these and just before the end,
-        and what they moved by in between. The rows `also` are there in any case. `check` is
-        called between files and parts; what it raises ends the reading.
+        The last row of each account before the span is among them; there may be others. With
+        `edges`, ascending, only those rows need be there that make the balances at these and just
+        before the end, and the changes between them. The rows `also` are there in any case.
+        `check` is called between files and parts; an error that it raises ends the reading.
         """
         files = self._snapshot.files_since(*span)
 
@@ -191,16 +186,16 @@ class ArchiveState:
                     f"this view needs more than {MOST_ROWS:,} rows: choose a shorter range"
                 )
         parts += [] if also is None else [to_arrow(also)]
-        # An account's rows stand in time order, in each file and from file to file.
+        # An account's rows are in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts), is_by_time=True))
         note_evidence(table, self._snapshot.evidence.narrow(filters))
         return open_history(table)
 
     def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:
-        """Return rows of a file; where the ends of its days are enough, maybe only these."""
-        kept, asked = self.kept.peek(file), Predicate(filters.allowed(), file.bounds)
+        """Return rows of a file; with `ends`, those at the ends of its days are enough."""
+        kept, asked = self._kept.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
-            # All of the file has to be read, so that its ends cost little more.
+            # The whole file has to be read, so that its ends cost little more.
             days, found, rows = np.arange(file.begin, file.stop, _DAY), [], []
             for part in self._iter_rows(file, Predicate(spans=file.bounds)):
                 check()
@@ -208,7 +203,7 @@ class ArchiveState:
                 if not ends:
                     rows.append(asked.select(part))
             kept = _joined(found)
-            self.kept.put(file, kept, kept.nbytes)
+            self._kept.put(file, kept, kept.nbytes)
             if not ends:
                 return _joined(rows)
         if kept is not None and ends:
@@ -222,7 +217,7 @@ class ArchiveState:
             yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return edges of periods cut into parts, which have not too many rows each."""
+        """Return the edges of periods in parts that each need a limited number of rows."""
         files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
@@ -230,7 +225,7 @@ class ArchiveState:
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
-        """Return the assets of which there is an account, those that have most rows first."""
+        """Return the assets that have an account, those with most rows first."""
 
         def count(file: File) -> Counter[str]:
             def read() -> tuple[Counter[str], int]:
@@ -238,14 +233,14 @@ class ArchiveState:
                 found = sum((_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter())
                 return found, _BYTES_A_COUNT * (1 + len(found))
 
-            counts: Counter[str] = self.kept.get(("assets", file), read)
+            counts: Counter[str] = self._kept.get(("assets", file), read)
             return counts
 
         return rank_assets(sum(map_parallel(count, self._snapshot.files()), Counter[str]()))
 
     @property
     def left_out(self) -> list[str]:
-        """What to say of accounts that sums leave out."""
+        """Sentences on accounts that sums leave out."""
         return open_history(replace(self._snapshot.scan(), files=()).read()).left_out
 
     def notes(self) -> dict[str, pd.DataFrame]:
@@ -253,8 +248,12 @@ class ArchiveState:
         return notes_of(self.archive)
 
 
+State: TypeAlias = ArchiveState | TableState
+"""The data that a view is computed from."""
+
+
 def completeness(state: State) -> str:
-    """Say whether every change is there: it is "confirmed" where another source has the same."""
+    """Return how complete a state is; "confirmed" where another source has the same rows."""
     if state.known is None or state.start >= state.end:
         return "not known to be complete"
     if between(state.known, state.start, state.end):
@@ -265,10 +264,6 @@ def completeness(state: State) -> str:
     start, end = from_microseconds(state.start), from_microseconds(state.end)
     stretches = coverage[(coverage["start"] < end) & (coverage["end"] > start)]
     return "confirmed" if (stretches["state"] == "confirmed").all() else "complete"
-
-
-State: TypeAlias = ArchiveState | TableState
-"""What an explorer looks at."""
 
 
 def title_of(archive: Archive) -> str:
@@ -283,22 +278,22 @@ def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
-    """Return rows of several parts, as they stand, with no id that none of them has."""
+    """Return the rows of several parts in their order, without unused ids."""
     found = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
     return canonical(pa.concat_tables(found), sort=False)
 
 
 def _has_days(file: File, edges: NDArray[np.int64]) -> bool:
-    """Whether edges that lie within a file are midnights."""
+    """Whether the edges within a file are midnights."""
     return not np.any(edges[(edges > file.begin) & (edges < file.stop)] % _DAY)
 
 
 def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
-    """Return the first and the last row of each account between edges; in a file's order."""
+    """Return the first and the last row of each account between edges, in a file's order."""
     rows = rows.unify_dictionaries()
     return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
 
 
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:
-    """Return how many rows each asset has."""
+    """Return the number of rows of each asset."""
     return Counter({str(asset): n for asset, n in ids.value_counts().items() if n})

@@ -1,138 +1,223 @@
-"""What the explorer shows, view by view, as JSON has it; every number is one of `analysis`."""
+"""The views of the explorer; every number is one of `analysis`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.downsampling import downsample_steps
-from balance_analysis.analysis.flows import sum_flows
-from balance_analysis.analysis.grid import Grid, fitting_grid
+from balance_analysis.analysis.flows import AMOUNTS, deltas, flows_of, sum_flows
+from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.holders import by_size, holders, largest
-from balance_analysis.analysis.periods import summarize_accounts
-from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.totals import totals
-from balance_analysis.explorer.frames import (
-    BARS,
-    ROW_COLUMNS,
-    SUMMARY,
-    account_names,
-    find_rows,
-    has_text,
-    steps_of,
-    sum_up,
-    tell_accounts,
-    tell_level,
-    tell_origin,
-    tell_parties,
-    with_keys,
+from balance_analysis.analysis.holders import by_size, compare, holders, largest
+from balance_analysis.analysis.periods import (
+    summarize_accounts,
+    summarize_parties,
+    time_weighted_average,
 )
+from balance_analysis.analysis.totals import totals
+from balance_analysis.archive.snapshot import LruCache, Snapshot, read_snapshot, with_snapshot
+from balance_analysis.archives import Archive
+from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.source import (
+    KEPT_BYTES,
     Also,
     ArchiveState,
     Check,
-    Edges,
     State,
     UnknownAssetError,
+    ViewTooLargeError,
     completeness,
     go_on,
 )
 from balance_analysis.explorer.wire import (
+    VIEWS,
     Key,
     Query,
+    Records,
     amounts,
     keys_of,
-    records_by,
     to_records,
     write_key,
 )
 from balance_analysis.filters import Filters
-from balance_analysis.names import Asset, find_ids, one_of
+from balance_analysis.frame import BALANCE_DTYPE
+from balance_analysis.names import Asset, Labels, Names, find_ids, one_of
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, between
+from balance_analysis.text import duration_text, printable, type_label
 
-MOST_LISTED: Final = 5000
-"""Rows of a table that an answer has at most; the page says where there are more."""
+MOST_LISTED: Final = 2000
+"""Maximum rows of a table in an answer; the page says where there are more."""
+
+MOST_FOUND: Final = 30
+"""Maximum accounts that a search finds."""
 
 PAGE: Final = 200
 """Rows of an account on one page."""
 
-_POINTS = 300
+_POINTS: Final = 300
+"""Maximum points of the totals over a range."""
 
-OF_ASSETS: Final = ("headline", "accounts", "holders", "totals", "flows", "movers")
-"""The views of an asset."""
+_BARS: Final = 100
+"""Maximum periods of a range."""
 
-_STEP_BYTES: Final = 40
-_STEPS_BYTES: Final = 4000
+_STATES: Final = 8
+"""States that can be asked about: the last ones that were."""
+
+_EXPLANATION: Final = (
+    *("at", "balance", "why", "carried", "state", "source", "confirmed_by"),
+    *("block_height", "first_block_height", "asked_at", "first_asked_at"),
+)
+_CITED: Final = ("which", "timestamp", "balance", "file")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One question to one state.
+class ViewRequest:
+    """A query to a state.
 
     Attributes
     ----------
     state, query
-        What is looked at, and what is asked.
+        The data, and the query.
     check
-        What ends the answer where nobody waits for it any more: see `ArchiveState`.
-    most
-        Rows of a table of accounts that an answer has at most.
+        Called between files and parts; an error that it raises ends the work.
     """
 
     state: State
     query: Query
     check: Check = go_on
-    most: int = MOST_LISTED
 
-    def rows(self, span: Span, *, edges: Edges = None, also: Also = None) -> History:
-        """Return what is told of all accounts of the asset, or of all: see `ArchiveState`."""
-        filters, check = Filters(self.query.asset or None), self.check
-        return self.state.rows(filters, span, edges=edges, also=also, check=check)
+    def rows(self, filters: Filters | None = None, span: Span | None = None, **how: Any) -> History:  # noqa: ANN401
+        """Return accounts, by default those of the asset, in a span, by default the range.
 
-    def of(self, accounts: Sequence[Key], start: int) -> History:
-        """Return what is told from a moment on of some accounts; others may be there."""
-        assets, kinds, parties, markets = zip(*accounts, strict=True)
-        asset = assets[0] if len({*assets}) == 1 else None
-        filters = Filters(asset, *(tuple(set(ids)) for ids in (parties, markets, kinds)))
-        span = start, self.query.end
-        return self.state.rows(filters, span, edges=None, also=None, check=self.check)
+        See `ArchiveState.rows`, which takes `how`.
+        """
+        filters = filters or Filters(self.query.asset or None)
+        span = span or (self.query.start, self.query.end)
+        how = {"edges": None, "also": None, **how}
+        return self.state.rows(filters, span, check=self.check, **how)
 
     def at(self, moment: int) -> History:
-        """Return what tells what every account of the asset, or of all, held at a moment."""
-        return self.rows((moment, moment + 1), edges=np.array([moment + 1]))
+        """Return the rows for the balances of the asset at a moment."""
+        return self.rows(span=(moment, moment + 1), edges=np.array([moment + 1]))
+
+    def of_account(self) -> History:
+        """Return the first account of the query."""
+        asset, kind, party, market = self.query.accounts[0]
+        return self.rows(Filters(asset, (party,), (market,), (kind,)))
 
     @property
-    def last(self) -> int:
-        """The last moment that there is."""
-        return max(self.state.end - 1, 0)
+    def moment(self) -> int:
+        """The moment of the query, by default the last one."""
+        return max(self.state.end - 1, 0) if self.query.at is None else self.query.at
 
 
-def answer(view: str, look: Look) -> dict[str, Any]:
-    """Return one view; of those of an asset that of the one asked for, or else of the first.
+class Explorer:
+    """The views of an archive, for any number of threads, including what exports add meanwhile.
+
+    Parameters
+    ----------
+    archive
+        The archive.
+    cache
+        A cache for files and answers, in bytes; by default a new one.
+    names
+        Names of assets, parties, markets and accounts, besides those that the archive keeps.
+    """
+
+    def __init__(
+        self, archive: Archive, *, cache: LruCache | None = None, names: Names | None = None
+    ) -> None:
+        self._archive, self._names = archive, names or Names()
+        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
+        self._seen = LruCache(_STATES)
+
+    def encode(self, view: str, query: Query, *, check: Check = go_on) -> bytes:
+        """Return a view of one state as JSON; the last answers are kept.
+
+        Parameters
+        ----------
+        view, query
+            The view, and its parameters.
+        check
+            Called between files and parts; an error that it raises ends the work, and nothing is
+            kept.
+
+        Raises
+        ------
+        UnknownAssetError, ViewTooLargeError
+            As `answer`.
+        SnapshotGoneError
+            If the state that the query names is gone.
+        """
+
+        def read(state: State) -> bytes:
+            def make() -> tuple[bytes, int]:
+                content = msgspec.json.encode(answer(view, ViewRequest(state, query, check)))
+                return content, len(content)
+
+            key = state.version, view, replace(query, version="")
+            content: bytes = self._kept.get(key, make)
+            return content
+
+        version, store = query.version, self._archive.store
+        if not version:
+            return with_snapshot(store, lambda now: read(self._state(now)))
+        found = self._seen.peek(version)
+        if found is None and (found := self._state(read_snapshot(store))).version != version:
+            raise SnapshotGoneError(store.uri, version)
+        return read(found)
+
+    def _state(self, snapshot: Snapshot) -> ArchiveState:
+        def make() -> tuple[ArchiveState, int]:
+            return ArchiveState(self._archive.at(snapshot), self._kept, self._names), 1
+
+        state: ArchiveState = self._seen.get(snapshot.version, make)
+        return state
+
+
+def answer(view: str, request: ViewRequest) -> dict[str, Any]:
+    """Return a view.
 
     Raises
     ------
     UnknownAssetError
         If there is no account of the asset.
+    ViewTooLargeError
+        If it needs too many rows, or a sum has more than 38 digits.
     """
-    if view not in OF_ASSETS:
-        return _TELL[view](_cut(look))
-    asset = _asset_of(look)
-    return answers(view, replace(look, query=replace(look.query, asset=asset)), [asset])[asset]
+    state, query = request.state, request.query
+    start, end = max(state.start, query.start), min(state.end, query.end)
+    if start >= end:  # all of the range is outside of the data
+        start, end = query.start, max(query.end, query.start + 1)
+    asset = _asset_of(state, query.asset) if "asset" in VIEWS[view][1] else query.asset
+    try:
+        query = replace(query, start=start, end=end, asset=asset)
+        return _VIEWS[view](replace(request, query=query))
+    except OverflowError as error:
+        raise ViewTooLargeError(_refusal(error)) from error
 
 
-def _asset_of(look: Look) -> str:
-    ids, asked = look.state.asset_ids(), look.query.asset
+def _refusal(error: OverflowError) -> str:
+    said = re.sub(r"\b\w+=(?=')", "", str(error)).partition(", which")[0]
+    return f"This can't be shown: {said}."
+
+
+def _asset_of(state: State, asked: str) -> str:
+    """Return the id of the asset that is asked for, or of the first one."""
+    ids = state.asset_ids()
     if asked in ids or not (ids and asked):
         return asked or next(iter(ids), "")
-    symbols = look.state.assets.symbols()
+    symbols = state.assets.symbols()
     called = {one: symbols.get(one, "") for one in ids}
     try:
         return one_of(find_ids(asked, "asset", called), asked, "asset", called)
@@ -142,27 +227,13 @@ def _asset_of(look: Look) -> str:
         ) from error
 
 
-def answers(view: str, look: Look, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return one of the views of an asset, for each of some: all of them are told together."""
-    found = _TELL[view](_cut(look))
-    frames = {name: part for name, part in found.items() if isinstance(part, pd.DataFrame)}
-    records = records_by(frames, "asset_id", ids)
-    counts = {name: part for name, part in found.items() if isinstance(part, pd.Series)}
-    rest = {name: part for name, part in found.items() if isinstance(part, str)}
-    return {
-        asset: {**records[asset], **rest}
-        | {name: int(part.get(asset, 0)) for name, part in counts.items()}
-        for asset in ids
-    }
-
-
-def _about(look: Look) -> dict[str, Any]:
-    state, assets = look.state, look.state.assets
+def _about(request: ViewRequest) -> dict[str, Any]:
+    state, assets = request.state, request.state.assets
     ids = state.asset_ids()
     labels = assets.labels(ids)
-    told = {one: assets.get(one) or Asset(one, 0) for one in ids}
+    named = {one: assets.get(one) or Asset(one, 0) for one in ids}
     before = max(state.start - 1, 0)
-    opened = _are_known(Look(state, Query()).at(before), before)
+    held = held_at(replace(request, query=Query()).at(before), from_microseconds(before))
     return {
         "name": state.name,
         "version": state.version,
@@ -171,183 +242,266 @@ def _about(look: Look) -> dict[str, Any]:
         "gaps": [] if state.known is None else between(state.known, state.start, state.end),
         "completeness": completeness(state),
         "left_out": state.left_out,
-        "opened": opened,
+        "opened": bool(held["balance"].notna().any()),
         "labels": {
             **state.labels.shown(state.labels.ids()),
-            **{write_key(one): label for one, label in account_names(state.labels)},
+            **{write_key(one): label for one, label in _account_labels(state.labels)},
         },
         "assets": [
             {
                 "id": one,
                 "label": labels[one],
-                "name": told[one].name,
-                "decimals": told[one].decimals if one in assets else None,
+                "name": named[one].name,
+                "decimals": named[one].decimals if one in assets else None,
             }
             for one in ids
         ],
     }
 
 
-def _version(look: Look) -> dict[str, Any]:
-    return {"version": look.state.version}
+def _version(request: ViewRequest) -> dict[str, Any]:
+    return {"version": request.state.version}
 
 
-def _headline(look: Look) -> dict[str, Any]:
-    start, end = look.query.start, look.query.end
-    history = look.rows((start, end), edges=np.array([start, end]))
-    ends = [each for each in (max(start - 1, 0), end - 1) if _are_known(history, each)]
-    parts = []
-    for at in ends or [end - 1]:
-        parties = holders(history, from_microseconds(at), by="party_id")
-        parts.append(tell_level(history, at, parties))
-    names = {"holders": "parties", "unknown_holders": "unknown_parties"}
-    return {"headline": pd.concat(parts).rename(columns=names)}
+def _headline(request: ViewRequest) -> dict[str, Any]:
+    edges = np.array([request.query.start, request.query.end])
+    history, ends = request.rows(edges=edges), [from_microseconds(int(edge) - 1) for edge in edges]
+    level = _level(history, int(edges[1]) - 1, holders(history, ends[1], by="party_id"))
+    moved = compare(history, at=(ends[0], ends[1]), by="asset_id")
+    return {"level": to_records(level), "change": to_records(moved)}
 
 
-def _are_known(history: History, at: int) -> bool:
-    return bool(held_at(history, from_microseconds(at))["balance"].notna().any())
+def _level(history: History, at: int, held: pd.DataFrame) -> pd.DataFrame:
+    """Return the total of the asset at a moment, and the number of its holders."""
+    found = totals(history, by="asset_id", freq=grid_at(np.array([at])))[["total", "unknown"]]
+    known, lacking = held["balance"].dropna(), int((held["unknown"] > 0).sum())
+    count = int((known > 0).sum()) if len(known) else None
+    counts = {"holders": count, "unknown_holders": lacking}
+    return found.assign(**{n: pd.Series(x, found.index, "Int64") for n, x in counts.items()})
 
 
-def _accounts(look: Look) -> dict[str, Any]:
-    held = held_at(look.at(look.last), from_microseconds(look.last))
-    rows = held[has_text(held, look.query.text, look.state.labels)]
-    listed = largest(rows, rows["balance"], look.most)
-    return {"count": rows["asset_id"].value_counts(), "accounts": with_keys(listed, ["balance"])}
+def _accounts(request: ViewRequest) -> dict[str, Any]:
+    last = max(request.state.end - 1, 0)
+    held = held_at(request.at(last), from_microseconds(last))
+    rows = held[_has_words(held, request.query.text, request.state.labels)]
+    listed = largest(rows, rows["balance"], None).head(MOST_FOUND)
+    return {"count": len(rows), "accounts": _with_keys(listed, ["balance"])}
 
 
-def _holders(look: Look) -> dict[str, Any]:
-    at = look.last if look.query.at is None else look.query.at
-    history, moment = look.at(at), from_microseconds(at)
-    found = holders(history, moment, by="party_id" if look.query.by else ACCOUNT_KEY)
-    level = tell_level(history, at, found)[["asset_id", "total", "holders", "unknown"]]
-    listed = found.drop(columns="cumulative_share")
-    if not look.query.by:
-        held = held_at(history, moment)
-        since = held["since"].array[by_size(held["asset_id"], held["balance"])]
-        listed = with_keys(listed.assign(since=since), ("balance", "share", "since"))
-    listed = listed.groupby("asset_id", observed=True).head(look.most)
-    return {"accounts": found["asset_id"].value_counts(), "holders": listed, "level": level}
-
-
-def _series(look: Look) -> dict[str, Any]:
-    query, steps = look.query, _steps(look)
-    lines = {one: draw_line(steps[one], look) for one in query.accounts}
-    return {"series": [{"key": write_key(one), **lines[one]} for one in query.accounts]}
-
-
-def _steps(look: Look) -> dict[Key, Steps]:
-    """Return accounts as steps in the range; files are read once for those of an asset."""
-    query, version, cache = look.query, look.state.version, look.state.kept
-    found: dict[Key, Steps] = {}
-    for account in query.accounts:
-        kept = cache.peek((version, account))
-        if kept is not None and kept[0] <= query.start and query.end <= kept[1]:
-            found[account] = kept[2]
-    missing = [account for account in query.accounts if account not in found]
-    for asset in {account[0] for account in missing}:
-        own = [account for account in missing if account[0] == asset]
-        for account, steps in steps_of(look.of(own, query.start), query, own).items():
-            found[account] = steps
-            kept = query.start, query.end, steps
-            cache.put((version, account), kept, len(steps.times) * _STEP_BYTES + _STEPS_BYTES)
+def _has_words(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.bool_]:
+    """Return which accounts have each word of a text in an id, its short form, a name or a type."""
+    named = dict(_account_labels(labels))
+    own = [named.get(key, "").casefold() for key in keys_of(accounts)] if named else []
+    found = np.ones(len(accounts), bool)
+    for word in {*text.casefold().split()} - {"·"}:
+        has_word = np.array([word in label for label in own] or [False] * len(accounts), bool)
+        for name in ACCOUNT_KEY[1:]:
+            ids = accounts[name].cat
+            texts = [_searched(name, one, labels) for one in ids.categories]
+            has_word |= np.array([word in one for one in texts], bool)[ids.codes]
+        found &= has_word
     return found
 
 
-def _summary(look: Look) -> dict[str, Any]:
-    query = look.query
-    if not query.accounts:
-        return {}
-    assets = {account[0] for account in query.accounts}
-    whole = replace(look, query=replace(query, asset=assets.pop() if len(assets) == 1 else ""))
-    found = sum_up(look.of(query.accounts, query.start), shares_at(whole, query.end - 1), query)
-    own = found[np.array([key in query.accounts for key in keys_of(found)], bool)]
-    return {"summary": to_records(with_keys(own, SUMMARY).drop(columns="asset_id"))}
+def _searched(column: str, text: str, labels: Labels) -> str:
+    """Return everything that the page shows of an id."""
+    shown = [text, printable(text), labels.get(text, "")]
+    if column == "account_type":
+        shown.append(type_label(text))
+    if column == "market_id" and text:
+        shown.append("market")
+    if len(text) > 11:  # noqa: PLR2004 - as the page's `called`
+        shown.append(printable(f"{text[:6]}…{text[-4:]}"))
+    return "\n".join(shown).casefold()
 
 
-def _totals(look: Look) -> dict[str, Any]:
-    query = look.query
-    _, grid = fitting_grid(query.start, query.end, _POINTS)
-    found = totals(look.rows((query.start, query.end), edges=grid.edges), freq=grid)
-    names = ["asset_id", "account_type", "timestamp", "total", "known", "unknown"]
-    return {"totals": found[names]}
+def _account_labels(labels: Labels) -> Iterator[tuple[Key, str]]:
+    """Yield the accounts that have a label of their own, with it."""
+    for named, label in labels.items():
+        if not isinstance(named, str):
+            asset, kind, party, market = named
+            yield (asset, kind, party, market), label
 
 
-def _flows(look: Look) -> dict[str, Any]:
-    query, found = look.query, []
-    name, grid = fitting_grid(query.start, query.end, BARS)
+def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Records:
+    """Return columns of a frame behind the account of each row."""
+    keys = [write_key(account) for account in keys_of(frame)]
+    own = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
+    return to_records(own, ["account", *names])
+
+
+def _holders(request: ViewRequest) -> dict[str, Any]:
+    at, by_party = request.moment, bool(request.query.by)
+    history, moment = request.at(at), from_microseconds(at)
+    found = holders(history, moment, by="party_id" if by_party else ACCOUNT_KEY)
+    level = to_records(_level(history, at, found))
+    if by_party:
+        names = ("party_id", "balance", "share", "accounts", "unknown")
+        listed = to_records(found.head(MOST_LISTED), names)
+    else:
+        held = held_at(history, moment)
+        since = held["since"].array[by_size(held["asset_id"], held["balance"])]
+        shown = found.assign(since=since).head(MOST_LISTED)
+        listed = _with_keys(shown, ("balance", "share", "since"))
+    return {"count": len(found), "holders": listed, "level": level}
+
+
+def _series(request: ViewRequest) -> dict[str, Any]:
+    query, state = request.query, request.state
+    assets, kinds, parties, markets = (sorted({*ids}) for ids in zip(*query.accounts, strict=True))
+    asset = assets[0] if len(assets) == 1 else None
+    filters = Filters(asset, tuple(parties), tuple(markets), tuple(kinds))
+    steps, _ = request.rows(filters).over(**query.bounds)
+    numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
+
+    def line(account: Key) -> dict[str, Any]:
+        at = numbers.get(account, len(steps))
+        own = steps.part(at, min(at + 1, len(steps)))
+        how: dict[str, int] = {"since": state.start, "columns": query.width}
+        found = downsample_steps(own, query.start, query.end, **how)
+        return {
+            "key": write_key(account),
+            "times": found.times.tolist(),
+            "balances": amounts(found.balances),
+            "opening": found.is_opening,
+            "rows": found.count,
+        }
+
+    return {"series": [line(account) for account in query.accounts]}
+
+
+def _totals(request: ViewRequest) -> dict[str, Any]:
+    _, grid = fitting_grid(request.query.start, request.query.end, _POINTS)
+    found = totals(request.rows(edges=grid.edges), freq=grid)
+    names = ("account_type", "timestamp", "total", "known", "unknown")
+    return {"totals": to_records(found, names)}
+
+
+def _flows(request: ViewRequest) -> dict[str, Any]:
+    query, is_known = request.query, True
+    name, grid = fitting_grid(query.start, query.end, _BARS)
+    periods: list[pd.DataFrame] = []
     also: Also = None
     # A row of the last part, so that the asset is there in the parts before its first row.
-    for edges in reversed(look.state.parts(grid.edges)):
-        history = look.rows((int(edges[0]), int(edges[-1])), also=also)
+    for edges in reversed(request.state.parts(grid.edges)):
+        history = request.rows(span=(int(edges[0]), int(edges[-1])), also=also)
         also = history.rows.iloc[:1]
-        part = Grid(edges, edges[:-1], grid.zone)
-        found.append(sum_flows(history, part, "asset_id", full=True))
-    return {"freq": name, "flows": pd.concat(found[::-1]) if found[1:] else found[0]}
-
-
-def _movers(look: Look) -> dict[str, Any]:
-    bounds = look.query.start, look.query.end
-    history = look.rows(bounds, edges=np.array(bounds))
-    columns = ["opening", "closing", "net"]
-    found = summarize_accounts(history, **look.query.bounds, columns=columns)
-    found = found[(found["net"] != 0).fillna(value=False)]
-    found = largest(found, found["net"].abs(), None)
-    moved = found["asset_id"].value_counts()
-    found = found.groupby("asset_id", observed=True).head(look.most).copy()
-    moves = zip(found["opening"].fillna(0), found["net"], strict=True)
-    found["relative"] = [int(net) / int(was) if was else np.nan for was, net in moves]
+        part, whole = (Grid(each, each[:-1], grid.zone) for each in (edges, edges[[0, -1]]))
+        own = flows_of(part, "asset_id", False, history)
+        periods.append(own.frame(history, part, full=True))
+        cells = np.zeros((2, len(own.ids)), np.int64)
+        is_known &= bool(len(own.ids) and own.known(history, whole, *cells).all())
+    found = pd.concat(periods[::-1]) if periods[1:] else periods[0]
     return {
-        "accounts": moved,
-        "movers": with_keys(found, ("opening", "closing", "net", "relative")),
+        "freq": name,
+        "flows": to_records(found.drop(columns="asset_id")),
+        "sum": _sum(found, is_known=is_known),
     }
 
 
-def _account(look: Look) -> dict[str, Any]:
-    query = look.query
-    if not query.accounts:
+def _sum(found: pd.DataFrame, *, is_known: bool) -> dict[str, Any]:
+    """Return the flows of all periods together, unknown where a part of the range is not known."""
+    changes, unknown = (int(found[name].fillna(0).sum()) for name in ("changes", "unknown"))
+    is_known &= changes > 0 or unknown == 0
+    sums = {name: str(sum(map(int, found[name].dropna()))) for name in AMOUNTS}
+    return {name: sums[name] if is_known else None for name in sums} | {"unknown": unknown}
+
+
+def _movers(request: ViewRequest) -> dict[str, Any]:
+    history = request.rows(edges=np.array([request.query.start, request.query.end]))
+    names = ["opening", "closing", "net"]
+    found = summarize_accounts(history, **request.query.bounds, columns=names)
+    unknown = int(found["net"].isna().sum())
+    found = found[(found["net"] != 0).fillna(value=False)]
+    listed = largest(found, found["net"].abs(), None).head(MOST_LISTED)
+    moves = zip(listed["opening"].fillna(0), listed["net"], strict=True)
+    relative = [int(net) / int(was) if was else np.nan for was, net in moves]
+    shown = listed.assign(relative=np.array(relative, np.float64))
+    movers = _with_keys(shown, (*names, "relative"))
+    return {"count": len(found), "unknown": unknown, "movers": movers}
+
+
+def _account(request: ViewRequest) -> dict[str, Any]:
+    query, history = request.query, request.of_account()
+    _, grid = fitting_grid(query.start, query.end, _BARS)
+    average = time_weighted_average(history, freq=grid, partial=True)
+    is_known = average.pop("known_share") == 1
+    average["average"] = average["average"].where(is_known)
+    flowed = sum_flows(history, grid, ACCOUNT_KEY, full=True)
+    flowed = flowed.drop(columns=["active", *average.columns], errors="ignore")
+    periods = pd.concat([average, flowed], axis=1).drop(columns=[*ACCOUNT_KEY])
+    summary = summarize_accounts(history, **query.bounds).drop(columns=[*ACCOUNT_KEY])
+    return {"summary": to_records(summary), "periods": to_records(periods)}
+
+
+def _party(request: ViewRequest) -> dict[str, Any]:
+    """Return each asset of a party; what moves between its accounts is in `internal`."""
+    history = request.rows(Filters(party_ids=(request.query.party,)))
+    assets: list[dict[str, Any]] = []
+    for asset in dict.fromkeys(history.accounts["asset_id"].tolist()):
+        own = history.select((history.accounts["asset_id"] == asset).to_numpy())
+        try:
+            assets.append({"id": asset, **_party_asset(own, request.query)})
+        except OverflowError as error:
+            assets.append({"id": asset, "refused": _refusal(error)})
+    return {"assets": assets}
+
+
+def _party_asset(history: History, query: Query) -> dict[str, Records]:
+    _, grid = fitting_grid(query.start, query.end, _BARS)
+    names = ("opening", "closing", "net", "inflow", "outflow")
+    found = summarize_parties(history, **query.bounds)
+    flowed = sum_flows(history, grid, ["asset_id", "party_id"], full=True, internal=True)
+    return {
+        "totals": to_records(found, ("accounts", *names, "internal")),
+        "accounts": _with_keys(summarize_accounts(history, **query.bounds), names),
+        "flows": to_records(flowed.drop(columns=["asset_id", "party_id"])),
+    }
+
+
+def _rows(request: ViewRequest) -> dict[str, Any]:
+    """Return a page of an account's rows; the last one in place of one that isn't there."""
+    start, end = request.query.bounds.values()
+    found = deltas(request.of_account())
+    found = found[(found["timestamp"] >= start) & (found["timestamp"] < end)].iloc[::-1]
+    pages = -(-len(found) // PAGE)
+    page = max(min(request.query.page, pages - 1), 0)
+    shown = found.iloc[page * PAGE :].head(PAGE)
+    listed = to_records(shown, ("timestamp", "balance", "delta"))
+    return {"count": len(found), "pages": pages, "page": page, "rows": listed}
+
+
+def _explain(request: ViewRequest) -> dict[str, Any]:
+    """Return where a balance comes from, and the rows around the moment."""
+    if not isinstance(request.state, ArchiveState):
         return {}
-    account = query.accounts[0]
-    told = tell_accounts(look.of([account], query.start), query)
-    return records_by(told, list(ACCOUNT_KEY), [account])[account]
+    at = from_microseconds(request.moment)
+    found = request.state.archive.explain(request.query.accounts[0], at=at)
+    cited = {"before": found.before, "its own": found.row, "after": found.after}
+    rows = [{"which": name, **asdict(row)} for name, row in cited.items() if row]
+    carried = None if found.carried is None else duration_text(found.carried)
+    facts = {**asdict(found), "carried": carried}
+    for name, ends in (("asked_at", found.asked), ("block_height", found.heights)):
+        facts[f"first_{name}"], facts[name] = ends or (None, None)
+    frames = {
+        "explanation": pd.DataFrame([facts], columns=_EXPLANATION),
+        "cited": pd.DataFrame(rows, columns=_CITED),
+    }
+    exact = {"balance": BALANCE_DTYPE}
+    return {name: to_records(frame.astype(exact)) for name, frame in frames.items()}
 
 
-def _party(look: Look) -> dict[str, Any]:
-    query = look.query
-    filters, span = Filters(party_ids=(query.party,)), (query.start, query.end)
-    history = look.state.rows(filters, span, edges=None, also=None, check=look.check)
-    return tell_parties(history, query, [query.party])[query.party]
+def _notes(request: ViewRequest) -> dict[str, Any]:
+    return {name: to_records(frame) for name, frame in request.state.notes().items()}
 
 
-def _rows(look: Look) -> dict[str, Any]:
-    query = look.query
-    if not query.accounts:
-        return {}
-    # How deep it fell is told from its beginning on.
-    rows = find_rows(look.of(query.accounts[:1], look.state.start), query)
-    shown = to_records(rows.iloc[::-1].iloc[query.page * PAGE :].head(PAGE), ROW_COLUMNS)
-    return {"count": len(rows), "pages": -(-len(rows) // PAGE), "rows": shown}
-
-
-def _explain(look: Look) -> dict[str, Any]:
-    state, query = look.state, look.query
-    if not query.accounts or not isinstance(state, ArchiveState):
-        return {}
-    at = look.last if query.at is None else query.at
-    return tell_origin(state.archive, query.accounts[0], at)
-
-
-def _notes(look: Look) -> dict[str, Any]:
-    return {name: to_records(frame) for name, frame in look.state.notes().items()}
-
-
-_TELL: Final[dict[str, Callable[[Look], dict[str, Any]]]] = {
+_VIEWS: Final[dict[str, Callable[[ViewRequest], dict[str, Any]]]] = {
     "about": _about,
     "version": _version,
     "headline": _headline,
     "accounts": _accounts,
     "holders": _holders,
     "series": _series,
-    "summary": _summary,
     "totals": _totals,
     "flows": _flows,
     "movers": _movers,
@@ -357,31 +511,3 @@ _TELL: Final[dict[str, Callable[[Look], dict[str, Any]]]] = {
     "explain": _explain,
     "notes": _notes,
 }
-"""What tells each of `VIEWS`. Those of an asset tell frames, or series by it, of all assets."""
-
-
-def _cut(look: Look) -> Look:
-    """Return a question whose range is within what there is."""
-    query = look.query
-    start, end = max(look.state.start, query.start), min(look.state.end, query.end)
-    if start >= end:  # nothing of it is there, which is told of the range as it is
-        start, end = query.start, max(query.end, query.start + 1)
-    return replace(look, query=replace(query, start=start, end=end))
-
-
-def draw_line(steps: Steps, look: Look) -> dict[str, Any]:
-    """Return the steps of one account that a chart needs, and the last one before them."""
-    query, since = look.query, look.state.start
-    line = downsample_steps(steps, query.start, query.end, since=since, columns=query.width)
-    return {
-        "times": line.times.tolist(),
-        "balances": amounts(line.balances),
-        "opening": line.is_opening,
-        "rows": line.count,
-    }
-
-
-def shares_at(look: Look, moment: int) -> dict[Key, float]:
-    """Return which part of its asset each account of the asset, or of all, holds at a moment."""
-    found = holders(look.at(moment), from_microseconds(moment))
-    return dict(zip(keys_of(found), found["share"], strict=True))

@@ -1,37 +1,72 @@
-"""How a page asks for views, as addresses, and how these are told, as JSON."""
+"""Views of the explorer on the wire: their addresses, queries and answers."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds, to_microseconds
-
-K = TypeVar("K", bound=str | tuple[str, ...])
+from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 
 Key = tuple[str, str, str, str]
 """An account: the values of `ACCOUNT_KEY`."""
 
+Records = dict[str, Any]
+"""Columns, each with its kind, and rows."""
 
 MOST_ACCOUNTS: Final = 8
+"""Maximum accounts of one query."""
+
 WIDEST: Final = 4000
+"""Maximum width of a chart, in points."""
+
 EARLIEST, LATEST = 0, 253_402_214_400_000_000
 """1970 and the last day of the year 9999: moments that a date can be."""
+
+NUMBERS: Final[dict[str, tuple[int, int]]] = {
+    "start": (EARLIEST, LATEST - 1),
+    "end": (EARLIEST + 1, LATEST),
+    "at": (EARLIEST, LATEST),
+    "width": (1, WIDEST),
+    "page": (0, 1_000_000),
+}
+"""Parameters that are whole numbers, with their bounds."""
+
+_ASKED: Final = {
+    "about": ("The assets, the interval, and the gaps in it.", ""),
+    "version": ("The version of the data: another one after each change.", ""),
+    "headline": ("The total of an asset, its change and its holders.", "asset start end"),
+    "accounts": ("The largest accounts with each word of a text in an id or name.", "asset text"),
+    "holders": ("The holders of an asset at a moment, the largest first.", "asset by at"),
+    "series": ("The balances of accounts, thinned to a chart.", "account start end width"),
+    "totals": ("The totals of an asset by account type, over time.", "asset start end"),
+    "flows": ("What came in and went out, in each period and in all.", "asset start end"),
+    "movers": ("The accounts whose balance changed most.", "asset start end"),
+    "account": ("The summary of an account, and its periods.", "account start end"),
+    "party": ("What a party holds, and its flows with others.", "party start end"),
+    "rows": ("The rows of an account, newest first.", "account start end page"),
+    "explain": ("Where a balance comes from: its row, file and node.", "account at"),
+    "notes": ("The coverage and the network limits of the archive.", ""),
+}
+
+VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    name: (about, (*asked.split(), "version")) for name, (about, asked) in _ASKED.items()
+}
+"""The views: what each shows, and its parameters."""
 
 _KEY: Final = re.compile(r"[^|]*\|[^|]*\|[^|]*\|[^|]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a view is asked for.
+    """The parameters of a view.
 
     Attributes
     ----------
@@ -40,13 +75,13 @@ class Query:
     accounts
         The accounts.
     start, end
-        The range, microseconds; it is cut to what there is.
+        The range, microseconds; it is clipped to the data.
     at
         A moment, microseconds; the last one where it is `None`.
     party
         The party.
     by
-        Whose balances are told: of each party, or, where it is empty, of each account.
+        Whose balances: "party" for parties, empty for accounts.
     text
         What to search for.
     width
@@ -54,7 +89,7 @@ class Query:
     page
         Which page of rows, from 0.
     version
-        The state to answer from, as `about` and `version` tell it; the current one where it is "".
+        The state to answer from, as `about` and `version` name it; empty for the current one.
     """
 
     asset: str = ""
@@ -87,32 +122,32 @@ def write_key(account: Key) -> str:
 
 
 def write_view(view: str, *values: object) -> str:
-    """Return a view and the values of its parameters as one text: under that a page has it."""
+    """Return a view and the values of its parameters as one text, its key in a frozen page."""
     return json.dumps([view, *map(str, values)], ensure_ascii=False, separators=(",", ":"))
 
 
 def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
-    """Return what the parameters of an address ask of a view.
+    """Return the query that the parameters of an address make.
 
     Raises
     ------
     ValueError
-        If the view has no such parameter, a value is none, or the range is empty.
+        If the view has no such parameter, or one is missing or malformed.
     """
     found: dict[str, Any] = {"accounts": ()}
     for name, text in items:
         if name not in VIEWS[view][1]:
             raise ValueError(f"{view} has no parameter {name[:30]!r}")
+        value = _read_value(name, text)
         if name == "account":
-            if not _KEY.fullmatch(text):
-                raise ValueError("an account is what the list of accounts gives as its key")
-            found["accounts"] += (tuple(map(unquote, text.split("|"))),)
+            found["accounts"] += (value,)
         elif name in found:
             raise ValueError(f"{name} is there twice: send it once")
-        elif name == "by" and text != "party":
-            raise ValueError(f"by must be party, or not be there, not {text[:30]!r}")
         else:
-            found[name] = _read_number(name, text) if name in NUMBERS else text
+            found[name] = value
+    for name, key in (("account", "accounts"), ("party", "party")):
+        if name in VIEWS[view][1] and not found.get(key):
+            raise ValueError(f"{view} needs the parameter {name}")
     if len(found["accounts"]) > MOST_ACCOUNTS:
         raise ValueError(f"at most {MOST_ACCOUNTS} accounts go together")
     query = Query(**found)
@@ -121,100 +156,34 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
     return query
 
 
-NUMBERS: Final[dict[str, tuple[int, int]]] = {
-    "start": (EARLIEST, LATEST - 1),
-    "end": (EARLIEST + 1, LATEST),
-    "at": (EARLIEST, LATEST),
-    "width": (1, WIDEST),
-    "page": (0, 1_000_000),
-}
-
-
-def _read_number(name: str, text: str) -> int:
+def _read_value(name: str, text: str) -> Any:  # noqa: ANN401 - of any field of a query
+    if name == "account":
+        if not _KEY.fullmatch(text):
+            raise ValueError("an account is what the list of accounts gives as its key")
+        return tuple(map(unquote, text.split("|")))
+    if name == "by" and text != "party":
+        raise ValueError(f"by must be party, or not be there, not {text[:30]!r}")
+    if name not in NUMBERS:
+        return text
     least, most = NUMBERS[name]
     if not re.fullmatch(r"[0-9]{1,18}", text) or not least <= int(text) <= most:
         raise ValueError(f"{name} must be a whole number from {least} to {most}, not {text[:30]!r}")
     return int(text)
 
 
-_ASKED: Final = {
-    "about": ("What there is: the assets, the interval, and what of it is not known.", ""),
-    "version": ("What the data is called as it stands; another one once it has changed.", ""),
-    "headline": ("What is held of an asset before a range and at its end.", "asset start end"),
-    "accounts": ("The accounts that have a text in an id or name, largest first.", "asset text"),
-    "holders": ("Who holds what of an asset at a moment, and how unevenly.", "asset by at"),
-    "series": ("The balances of accounts, thinned to a chart.", "account start end width"),
-    "summary": ("What accounts held at a range's ends, and in it.", "account start end"),
-    "totals": ("What the accounts of each type hold together, over time.", "asset start end"),
-    "flows": ("What came in and went out of accounts in each period.", "asset start end"),
-    "movers": ("Whose balance moved most.", "asset start end"),
-    "account": ("What an account did in a range, and in each period of it.", "account start end"),
-    "party": ("What a party holds, and moved with others and within.", "party start end"),
-    "rows": ("The rows of an account, newest first.", "account start end page"),
-    "explain": ("Where a balance comes from: its row, file and node.", "account at"),
-    "notes": ("The coverage and the network limits of the archive.", ""),
-}
-
-VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    name: (about, (*asked.split(), "version")) for name, (about, asked) in _ASKED.items()
-}
-"""The views: what each is, and which parameters it has."""
-
-Records = dict[str, Any]
-"""Columns, each with its kind, and rows."""
-
-
 def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Records:
-    """Return columns of a frame, each with what kind it is, and the rows.
+    """Return columns of a frame, each with its kind, and the rows.
 
     Kinds are `amount`, whole numbers of the asset's smallest unit as text; `moment`, microseconds
     since 1970-01-01 UTC; `count`, `ratio`, `flag` and `text`.
     """
-    told = {str(name): to_cells(frame[name]) for name in names or frame.columns}
-    rows = zip(*(cells for _, cells in told.values()), strict=True)
-    kinds = {name: kind for name, (kind, _) in told.items()}
-    return {"columns": to_columns(kinds), "rows": list(map(list, rows))}
+    cells = {str(name): _to_cells(frame[name]) for name in names or frame.columns}
+    columns = [{"name": name, "kind": kind} for name, (kind, _) in cells.items()]
+    rows = zip(*(column for _, column in cells.values()), strict=True)
+    return {"columns": columns, "rows": [*map(list, rows)]}
 
 
-def from_rows(kinds: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> Records:
-    """Return records of columns of some kinds, of rows that have their values by name."""
-    write: dict[str, Callable[[Any], Any]] = {"moment": to_microseconds, "amount": str}
-    cells = [
-        [
-            row[name] if row[name] is None or kind not in write else write[kind](row[name])
-            for name, kind in kinds.items()
-        ]
-        for row in rows
-    ]
-    return {"columns": to_columns(kinds), "rows": cells}
-
-
-def to_columns(kinds: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return columns as records have them, of their names with their kinds."""
-    return [{"name": name, "kind": kind} for name, kind in kinds.items()]
-
-
-def records_by(
-    frames: Mapping[str, pd.DataFrame],
-    by: str | list[str],
-    keys: Iterable[K],
-    *,
-    keep: str = "",
-) -> dict[K, dict[str, Records]]:
-    """Return frames as the records of each key: of the rows that have its values in `by`.
-
-    Of these columns they have the one to `keep`; where a key has no row, they are empty.
-    """
-    found: dict[K, dict[str, Records]] = {key: {} for key in keys}
-    for part, frame in frames.items():
-        whole = to_records(frame, [str(name) for name in frame if name not in by or name == keep])
-        places: dict[Any, Any] = frame.groupby(by, observed=True, sort=False).indices
-        for key, told in found.items():
-            told[part] = {**whole, "rows": [whole["rows"][n] for n in places.get(key, ())]}
-    return found
-
-
-def to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
+def _to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
     """Return the kind of a column, and its cells."""
     dtype = column.dtype
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):

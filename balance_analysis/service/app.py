@@ -31,9 +31,9 @@ from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.sidecars import read_limits
 from balance_analysis.archive.snapshot import LruCache
 from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError, logger
-from balance_analysis.explorer.live import Explorer
 from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
+from balance_analysis.explorer.views import Explorer
 from balance_analysis.explorer.wire import VIEWS, read_query
 from balance_analysis.names import read_names
 from balance_analysis.service.changes import answer_changes, evidence_headers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from balance_analysis import demo as samples
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.archive.writing import answered, begin
+from tests.explorer.truth import Truth
 from tests.moments import to_microseconds
+from tests.service.archives import Stretch, write_archive
+from tests.service.rows import Row
 from tests.serving import serving
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +55,46 @@ def demo():
     """The address of the explorer over the sample data."""
     with samples.sample_archive() as archive, serving(archive) as url:
         yield url
+
+
+LONG = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" * 2 + "ABCDEFGHIJ"
+HIDDEN = "p\nq\x01\u202ez"
+GAP = BEGIN + 6 * DAY + 5 * HOUR, BEGIN + 7 * DAY + 11 * HOUR
+UNPROVEN = BEGIN + 12 * DAY, BEGIN + 12 * DAY + 6 * HOUR
+STOP = BEGIN + 20 * DAY
+
+
+@pytest.fixture(scope="session")
+def gapped(tmp_path_factory):
+    """An archive with gaps, 38 digits and a symbol of 62 letters: address, truth, archive."""
+    rng, asset, general = random.Random(7), "aa" * 32, "ACCOUNT_TYPE_GENERAL"
+    keys = [(asset, general, party(n), "") for n in range(1, 6)]
+    keys += [(asset, "ACCOUNT_TYPE_MARGIN", party(n), MARKET) for n in (1, 2)]
+    times = {key: rng.sample(range(BEGIN + n * DAY // 3, STOP), 30) for n, key in enumerate(keys)}
+    held = [(key, time, rng.randrange(10**37)) for key in keys for time in times[key]]
+    held += [((asset, general, "network", ""), BEGIN + HOUR, 10**36 + 1)]  # quiet since
+    held += [((asset, general, party(9), ""), BEGIN + 9 * DAY, 7)]  # its first row behind the gap
+    held += [((asset, general, HIDDEN, ""), BEGIN + 8 * DAY, 5)]
+    held += [(("BIG", general, party(n), ""), BEGIN, LARGEST) for n in (1, 2)]
+    held = [row for row in held if not GAP[0] <= row[1] < GAP[1]]
+    edges = (
+        (BEGIN, GAP[0], True),
+        (GAP[1], UNPROVEN[0], True),
+        (*UNPROVEN, False),
+        (UNPROVEN[1], STOP, True),
+    )
+    archive = write_archive(
+        tmp_path_factory.mktemp("gapped") / "archive",
+        [Row(*key, time, balance) for key, time, balance in held],
+        stretches=[Stretch(*one) for one in edges],
+    )
+    names = {
+        "assets": {asset: {"symbol": LONG, "decimals": 18}},
+        "labels": {party(1): "Alice & co"},
+    }
+    truth = Truth(held, [(start, end) for start, end, proven in edges if proven])
+    with serving(archive, **names) as url:
+        yield f"{url}/", truth, archive
 
 
 @pytest.fixture
@@ -110,7 +154,7 @@ def open_page(chromium, seen):
     """Open a page in a window of some width and theme, and wait until it shows all."""
     contexts = []
 
-    def open_it(address, *, width=1440, theme="light", **options):
+    def open_it(address, *, width=1280, theme="light", is_frame=False, **options):
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme, **options
         )
@@ -122,7 +166,7 @@ def open_page(chromium, seen):
         page.on("request", lambda request: seen.asked.append(request.url))
         page.on("requestfinished", lambda request: seen.sent.append(request.url))
         page.goto(address)
-        if options.get("java_script_enabled", True):
+        if options.get("java_script_enabled", True) and not is_frame:
             settle(page)
         return page
 

@@ -48,7 +48,12 @@ class Page:
         return about["start"], about["end"]
 
     def histories(self):
-        return [key for key in self.frozen["views"] if key.startswith('["series",')]
+        """The accounts that have a line, in order."""
+        return [json.loads(key)[1] for key in self.frozen["views"] if key.startswith('["series",')]
+
+    def line(self, account):
+        (line,) = self.view("series", write_key(account), *self.bounds(), 4000)["series"]
+        return line
 
     def summary(self, account):
         told = self.view("account", write_key(account), *self.bounds())["summary"]

@@ -6,6 +6,7 @@ import base64
 import doctest
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -15,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.report import report
+from balance_analysis.explorer import report
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
+from tests.archive.exporting import node_of, run_export, spread_history
 from tests.columns import note_known
-from tests.moments import from_microseconds, range_text
+from tests.moments import from_microseconds, range_text, to_microseconds
 from tests.report.reading import as_dicts, read_page, write_key, write_view
 
 SCRIPT = "<script>alert(1)</script>"
@@ -68,30 +70,6 @@ def test_the_examples_in_docstrings_run():
     assert (failed, attempted > 0) == (0, True)
 
 
-def test_every_account_has_every_row_and_fact_to_the_last_digit(table, page):
-    summary = ba.summarize_accounts(table, end=from_microseconds(END))
-    for place, account in enumerate(sorted(ACCOUNTS)):
-        expected = summary.iloc[place]
-        told = page.summary(account)
-        for name in ("opening", "closing", "maximum", "inflow", "net", "average", "drawdown"):
-            shown = None if pd.isna(expected[name]) else str(expected[name])
-            assert told[name] == shown, name
-        rows = page.view("rows", write_key(account), *page.bounds(), 0)["rows"]
-        own = [(time, str(balance)) for *key, time, balance in ROWS if tuple(key) == account]
-        assert [(one["timestamp"], one["balance"]) for one in as_dicts(rows)] == own[::-1]
-        (line,) = page.view("series", write_key(account))["series"]
-        assert list(zip(line["times"], line["balances"], strict=True)) == own
-
-
-def test_every_range_of_a_button_has_its_tables(page):
-    start, end = page.bounds()
-    for days in (1, 7, 30, 91):
-        begin = max(start, end - days * DAY)
-        for view in ("totals", "flows", "movers"):
-            assert page.view(view, "VOTE", begin, end)[view]["columns"]
-        assert page.view("holders", "VOTE", begin)["holders"]["rows"]
-
-
 def test_assets_are_called_as_the_caller_says(table, tmp_path):
     names = {"VOTE": {"symbol": "VOTE", "decimals": 18}}
     told = read_page(write(table, tmp_path, assets=names)).view("about")["assets"]
@@ -105,33 +83,26 @@ def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_
     assert [page.summary(one)["closing"] for one in (GENERAL, MARGIN)] == [str(BIG), "40"]
     assert [page.summary(one)["net"] for one in (GENERAL, MARGIN)] == [str(BIG - 5), "0"]
     assert page.summary(MARGIN)["last_seen"] is None
-    (line,) = page.view("series", write_key(MARGIN))["series"]
+    line = page.line(MARGIN)
     assert (line["opening"], line["times"]) == (True, [START + DAY])
 
 
-def test_of_more_accounts_than_fit_the_largest_are_there_and_it_says_so(tmp_path, monkeypatch):
+def test_the_largest_accounts_of_each_asset_have_histories_and_those_it_begins_with(tmp_path):
+    accounts = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"{party:064x}", "") for party in range(300)]
     rows = [
-        ("VOTE", "ACCOUNT_TYPE_GENERAL", f"{party:064x}", "", START + n * HOUR, party * 10**20 + n)
-        for party in range(300)
-        for n in range(20)
+        (*key, START + n * HOUR, 10**20 * m + n) for m, key in enumerate(accounts) for n in (0, 1)
     ]
-    monkeypatch.setattr(report, "_ROOM", 100_000)
-    page = read_page(write(table_of(rows), tmp_path))
-    count = len(page.histories())
-    assert 0 < count < 300
-    largest = [
-        write_key((*rows[0][:2], f"{party:064x}", "")) for party in range(299, 299 - count, -1)
-    ]
-    assert page.histories() == [write_view("series", key) for key in largest]
-    assert f"those of {300 - count} others are left out" in page.frozen["said"]
-    few = read_page(write(table_of(rows), tmp_path, largest=2))
-    assert len(few.histories()) == 2
+    for options, expected in (({}, 20), ({"largest": 2}, 2), ({"largest": 0}, 0)):
+        page = read_page(write(table_of(rows), tmp_path, accounts=accounts[5:7], **options))
+        largest = [*accounts[: -expected - 1 : -1], *accounts[6:4:-1]]
+        assert page.histories() == [*map(write_key, largest)]
+        assert page.frozen["first"] == [*map(write_key, accounts[5:7])]
+        assert len(page.view("holders", "VOTE")["holders"]["rows"]) == 300
 
 
 def test_the_page_begins_with_the_chosen_accounts(table, tmp_path):
     page = read_page(write(table, tmp_path, accounts=[MARGIN, GENERAL], largest=0))
     assert page.frozen["first"] == [write_key(MARGIN), write_key(GENERAL)]
-    assert len(page.histories()) == 2
     frame = pd.DataFrame([MARGIN, GENERAL], columns=ba.ACCOUNT_KEY)
     assert read_page(write(table, tmp_path, accounts=frame, largest=0)).frozen == page.frozen
 
@@ -192,15 +163,11 @@ def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(t
     told = {key: view for key, view in page.frozen["views"].items() if key not in refused}
     assert "38 digits" in page.view("totals", "BIG", START, end)["refused"]
     flapping = write_key(("FLAPS", general, "p", ""))
-    assert "38 digits" in page.view("account", flapping, START, end)["refused"]
+    assert "can't be shown" in page.view("account", flapping, START, end)["refused"]
     assert page.summary(("FLAPS", general, "calm", ""))["closing"] == "7"
-    of_party = page.view("party", "p", START, end)
-    assert "38 digits" in of_party["untold"].pop("FLAPS")
-    assert of_party["untold"] == {}
-    assert [one["asset_id"] for one in as_dicts(of_party["totals"])] == ["VOTE"]
     assert all('"BIG"' in key or '"FLAPS"' in key or flapping in key for key in refused)
     for account in {tuple(row[:4]) for row in rows}:
-        assert page.view("series", write_key(account))["series"][0]["rows"] > 0
+        assert page.line(account)["rows"] > 0
     assert told[write_view("holders", "VOTE")]["holders"]["rows"]
     assert told[write_view("totals", "VOTE", START, end)]["totals"]["rows"]
 
@@ -272,7 +239,7 @@ def test_what_a_table_tells_of_its_load_is_told(table, tmp_path):
     page = read_page(write(loaded, tmp_path))
     assert "https://***@node.example.org" in page.text("dd")
     assert "secret" not in page.text()
-    assert "the load put aside 1 bad row" in page.text("li")
+    assert "the load put aside 1 bad row" in page.text("p")
     assert "checks failed" in page.text("p")
     assert from_microseconds(page.bounds()[1]).isoformat() == "2023-05-01T00:00:00+00:00"
     part = read_page(write(loaded.iloc[1:], tmp_path, name="part.html"))
@@ -282,7 +249,7 @@ def test_what_a_table_tells_of_its_load_is_told(table, tmp_path):
 def test_a_negative_balance_stands_at_the_top(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, -5)]), tmp_path))
     assert "checks failed" in page.text("p")
-    assert "it is never negative" in page.text("li")
+    assert "it is never negative" in page.text("p")
 
 
 def test_a_table_that_knows_all_of_its_interval_is_complete(tmp_path):
@@ -299,7 +266,7 @@ def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
     note_known(table, [(START, START + 2 * DAY)])
     page = read_page(write(table, tmp_path, end=from_microseconds(START + 4 * DAY)))
     assert "not complete" in page.text("p")
-    assert range_text(START + 2 * DAY, START + 4 * DAY) in page.text("li")
+    assert range_text(START + 2 * DAY, START + 4 * DAY) in page.text("p")
     assert page.view("about")["gaps"] == [[START + 2 * DAY, START + 4 * DAY]]
     assert page.summary(GENERAL)["closing"] is None
     holders = as_dicts(page.view("holders", "VOTE")["holders"])
@@ -309,3 +276,63 @@ def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
 def test_a_table_that_states_nothing_is_not_known_to_be_complete(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, 5)]), tmp_path))
     assert "not known to be complete" in page.text("p")
+
+
+RISING = to_microseconds("2023-04-03")
+STOP = RISING + 5 * DAY
+SPREAD = spread_history(3, start=RISING, end=STOP)
+OF_ONE = [row for row in SPREAD if row.asset_id == SPREAD[0].asset_id]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An archive with a gap of a day in it."""
+    folder = tmp_path_factory.mktemp("archive") / "mainnet"
+    with node_of(OF_ONE, head=STOP) as node:
+        run_export(node, folder, start=RISING + 2 * DAY, end=STOP)
+        run_export(node, folder, start=RISING, end=RISING + DAY)
+    return folder
+
+
+def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_there(
+    folder, tmp_path
+):
+    page = read_page(write(ba.Archive(folder), tmp_path))
+    assert page.bounds() == (RISING, STOP)
+    assert "not complete" in page.text("p")
+    gap = range_text(RISING + DAY, RISING + 2 * DAY)
+    assert f"Not known to be complete: {gap}. Rows may be missing." in page.text("p")
+    notes = page.view("notes")
+    states = [row["state"] for row in as_dicts(notes["coverage"])]
+    assert states == list(ba.Archive(folder).coverage()["state"])
+    assert states[:2] == ["complete", "missing"]
+    assert len(notes["limits"]["rows"]) == len(ba.Archive(folder).limits())
+    assert f"{len(ba.Archive(folder).read(partial=True)):,}" in page.text("dd")
+
+
+def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, tmp_path):
+    start, end = (from_microseconds(moment) for moment in (RISING + 3 * DAY, STOP))
+    page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=end))
+    assert "complete" in [text for tag, text in page.texts if tag == "p"]
+    assert "Not known" not in page.text("p")
+    beyond = from_microseconds(STOP + HOUR)
+    page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=beyond))
+    assert f"Not known to be complete: {range_text(STOP, STOP + HOUR)}" in page.text("p")
+
+
+def test_a_damaged_archive_says_so_at_the_top(folder, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    (copy / "stranger.txt").write_text("who?", encoding="utf-8")
+    page = read_page(write(ba.Archive(copy), tmp_path))
+    assert "checks failed" in page.text("p")
+    assert "stranger.txt" in page.text("p")
+
+
+def test_two_archives_of_the_same_content_give_the_same_bytes(folder, tmp_path, monkeypatch):
+    pages = []
+    for place in ("one", "two"):
+        shutil.copytree(folder, tmp_path / place / "mainnet")
+        monkeypatch.chdir(tmp_path / place)
+        pages.append(write(ba.Archive("mainnet"), tmp_path / place).read_bytes())
+    assert pages[0] == pages[1]

@@ -200,7 +200,7 @@ class Slow:
     def __init__(self, monkeypatch):
         self.begun, self.ended = threading.Semaphore(0), threading.Semaphore(0)
         self.go = threading.Event()
-        monkeypatch.setattr("balance_analysis.explorer.live.answer", self._answer)
+        monkeypatch.setattr("balance_analysis.explorer.views.answer", self._answer)
 
     def _answer(self, view, look):
         if view == "version":
@@ -272,7 +272,7 @@ def test_an_unexpected_error_tells_nothing_of_the_inside(archive, monkeypatch, c
     def fail(*_):
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr("balance_analysis.explorer.live.answer", fail)
+    monkeypatch.setattr("balance_analysis.explorer.views.answer", fail)
     with serving(archive) as url:
         response = ask(url, "/explore/accounts")
         assert ask(url).status_code == 200

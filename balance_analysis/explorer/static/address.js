@@ -1,84 +1,147 @@
-// What is shown is told by the address, and every change of it goes there first.
+// What the page shows stands in its address, and every change of it goes there first.
 import { DAY, account, amount, idOf, isKey, moment, places, rounded } from "./text.js";
 
 export const MOST = 8;
 export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY, ALL: Infinity };
-export const STACKS = ["stacked", "shares", "log"];
-const TABS = ["holders", "totals", "flows", "movers", "account", "party", "explain", "notes"];
+const OF_REPORTS = ["holders", "totals", "flows", "movers", "account", "notes"];
+const TABS = [...OF_REPORTS, "party", "explain"];
 
 export let about, isFrozen, state;
-let onchange, kept = []; // what shows what the address tells; parts of it that couldn't be used, and are gone from it
-let address = location.hash; // a page in a notebook can't have one of its own, and a browser takes only so many a second
+let onchange;
+let address = location.hash; // a page in a notebook can't have one of its own
 
-const read = () => {
-  const given = new URLSearchParams(address.slice(1)), understood = new Set(), whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
-  const all = (name, fits = () => true, most = MOST) => {
-    const found = given.getAll(name).filter(fits).slice(0, most);
-    for (const each of found) understood.add(`${name}=${each}`);
-    return found;
-  };
-  const first = (name, fits) => all(name, fits, 1)[0], one = (name, allowed, otherwise = "") => first(name, (text) => allowed.includes(text)) ?? otherwise;
-  const assetOf = (text) => about.assets.find(({ id }) => id === text) ?? about.assets.find(({ label }) => label.toLowerCase() === text?.toLowerCase());
-  const asset = assetOf(first("asset", assetOf)) ?? about.assets[0];
-  const isOurs = (text) => isKey(idOf(text)) && account(idOf(text)).asset === asset?.id, accounts = all("account", isOurs).map(idOf), ends = (text) => text.split("..").map(whole);
-  const range = first("range", (text) => Object.hasOwn(RANGES, text) || (([from, to]) => from < to && to > about.start - DAY && from < about.end + DAY)(ends(text))) ?? firstRange();
-  const found = {
-    asset, accounts, chosen: all("none").length + accounts.length > 0, range: Object.hasOwn(RANGES, range) ? range : ends(range),
-    log: all("log").length > 0, as: one("as", ["index", "difference"]), units: one("units", ["smallest"]), digits: one("digits", ["all"]), theme: one("theme", ["light", "dark"]),
-    tab: one("tab", TABS, given.has("party") ? "party" : "holders"), party: idOf(first("party")), by: one("by", ["party"]), when: Number(first("at", (text) => whole(text) > 0) ?? 0) || null,
-    focus: idOf(first("focus", isOurs)), page: Math.min(Number(first("page", (text) => whole(text) >= 0) ?? 0), 1e6), hidden: all("hide", undefined, Infinity), stack: one("totals", STACKS),
-  };
-  return { ...found, left: [...kept, ...given].filter((pair) => !understood.has(pair.join("="))) };
+const whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
+const ends = (text) => text.split("..").map(whole);
+const isRange = (text) => {
+  const [from, to] = ends(text);
+  const isNear = to > about.start - DAY && from < about.end + DAY;
+  return Object.hasOwn(RANGES, text) || (from < to && isNear);
 };
 
-/** Begin with what there is; `run` shows what the address tells, whenever it changes. */
-export const enter = (given, frozen, run) => { [about, isFrozen, onchange] = [given, frozen, run]; };
-export const reread = () => { state = read(); };
-export const goBack = () => { [address, kept] = [location.hash, []]; onchange(); };
+const read = () => {
+  const given = new URLSearchParams(address.slice(1));
+  const all = (name, fits = () => true) => given.getAll(name).filter(fits);
+  const one = (name, fits, otherwise = "") => all(name, fits)[0] ?? otherwise;
+  const from = (allowed) => (text) => allowed.includes(text);
+  const assetOf = (text) =>
+    about.assets.find(
+      ({ id, label }) => id === text || label.toLowerCase() === text?.toLowerCase(),
+    );
+  const asset = assetOf(one("asset", assetOf)) ?? about.assets[0];
+  const isOurs = (text) => isKey(idOf(text)) && account(idOf(text)).asset === asset?.id;
+  const accounts = all("account", isOurs).slice(0, MOST).map(idOf);
+  const range = one("range", isRange, firstRange());
+  return {
+    asset,
+    accounts,
+    chosen: all("none").length + accounts.length > 0,
+    range: Object.hasOwn(RANGES, range) ? range : ends(range),
+    digits: one("digits", from(["all"])),
+    tab: one(
+      "tab",
+      from(isFrozen ? OF_REPORTS : TABS),
+      given.has("party") && !isFrozen ? "party" : "holders",
+    ),
+    party: idOf(one("party")) || null,
+    by: one("by", from(["party"])),
+    when: Number(one("at", (text) => whole(text) > 0)) || null,
+    focus: idOf(one("focus", isOurs)) || null,
+    page: Math.min(Number(one("page", (text) => whole(text) >= 0, 0)), 1e6),
+    hidden: all("hide"),
+  };
+};
 
-/** Change what is shown: the address has it, so that it can be sent and gone back to. What can't be used of it goes; `keeps` says that it is still told of. */
-export const go = (change, replace = false, keeps = false) => {
-  const left = state.left.map(String), given = new URLSearchParams([...new URLSearchParams(address.slice(1))].filter((pair) => !left.includes(String(pair))));
-  kept = keeps ? state.left : [];
-  for (const [name, values] of Object.entries({ ...("range" in change && { page: null }), ...change })) {
+/** Begin with the data that there is; `run` shows what the address says, after each change. */
+export const enter = (given, frozen, run) => {
+  [about, isFrozen, onchange] = [given, frozen, run];
+};
+export const reread = () => {
+  state = read();
+};
+export const goBack = () => {
+  address = location.hash;
+  onchange();
+};
+
+/** Change what is shown; the address can be sent and gone back to. */
+export const go = (change, replace = false) => {
+  const given = new URLSearchParams(address.slice(1));
+  for (const [name, values] of Object.entries({
+    ...("range" in change && { page: null }),
+    ...change,
+  })) {
     given.delete(name);
     for (const each of [values].flat()) if (each) given.append(name, each);
   }
   address = `#${given}`;
   try {
     history[replace ? "replaceState" : "pushState"](null, "", address);
-  } catch { /* what is shown counts */ }
+  } catch {
+    // what is shown counts
+  }
   onchange();
 };
-export const choose = ({ id }) => go({ asset: id, account: null, none: null, focus: null, hide: null, page: null });
-export const add = (key) => ({ account: [...new Set([...state.accounts, key])].slice(-MOST), none: null });
-/** Return the range that the page opens with: the longest one at whose beginning balances are known. */
-export const firstRange = () => (about.opened ? "ALL" : Object.keys(RANGES).findLast((name) => span(name)[0] > about.start) ?? "ALL");
+export const again = () => go({}, true);
+export const choose = ({ id }) =>
+  go({ asset: id, account: null, none: null, focus: null, hide: null, page: null });
+export const add = (key) => ({
+  account: [...new Set([...state.accounts, key])].slice(-MOST),
+  none: null,
+});
+
 export const span = (range = state.range) => {
   if (Array.isArray(range)) return range;
-  return [range === "ALL" ? about.start : Math.max(about.start, about.end - RANGES[range]), about.end];
+  return [
+    range === "ALL" ? about.start : Math.max(about.start, about.end - RANGES[range]),
+    about.end,
+  ];
 };
-// Frozen tables are of a range that has a button: of the smallest one around what the chart shows.
+/** Return the range that the page opens with: the longest one at whose start balances are known. */
+export const firstRange = () => {
+  const later = Object.keys(RANGES).findLast((name) => span(name)[0] > about.start);
+  return about.opened ? "ALL" : (later ?? "ALL");
+};
+/** Return the range of a table: in a report, the smallest one with a button around the chart's. */
 export const preset = (range = state.range) => {
   if (!isFrozen || !Array.isArray(range)) return range;
   return Object.keys(RANGES).find((name) => span(name)[0] <= range[0]) ?? "ALL";
 };
-export const bounds = (range) => [["start", span(range)[0]], ["end", Math.max(...span(range))]].map(([name, value]) => [name, String(Math.round(value))]);
-export const between = (ends) => ends.map((time) => when(time, ends).replace(/ 00:00:00$/, "")).join(" to ");
-export const decimals = () => (state.units ? 0 : state.asset.decimals ?? 0);
-/** Write an amount of the asset, with its unit's decimals: as many as matter, or all if they are asked for. */
-export const written = (text, own = decimals()) => (state.digits ? amount(text, own) : rounded(text, own, places([text], own)));
-/** Write a moment: to the second, unless every digit is asked for or the chart shows less than a minute. */
-export const when = (time, [start, end] = span()) => moment(Math.round(time)).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
-export const unit = () => (state.asset.decimals === null || state.units ? `${state.asset.label}, smallest units` : state.asset.label);
-/** Return what colours something of its place among others: of more than there are colours, further ones are dashed. */
+export const bounds = (range = preset()) => {
+  const [start, end] = span(range).map(Math.round);
+  return Object.entries({ start: String(start), end: String(Math.max(end, start + 1)) });
+};
+/** Return the parts of a range in which rows may be missing, in words. */
+export const gapsIn = ([start, end]) => {
+  const hit = about.gaps.filter(([from, to]) => from < end && to > start);
+  const more = hit.length > 3 ? `; ${hit.length - 3} more` : "";
+  return hit.slice(0, 3).map(between).join("; ") + more;
+};
+
+export const between = (ends) =>
+  ends.map((time) => when(time, ends).replace(/ 00:00:00$/, "")).join(" to ");
+export const decimals = () => state.asset.decimals ?? 0;
+/** Write an amount of the asset: as many decimals as matter, or all if they are asked for. */
+export const written = (text, own = decimals()) =>
+  state.digits ? amount(text, own) : rounded(text, own, places([text], own));
+/** Write a moment: to the second, unless all digits are asked for or the chart shows less than a minute. */
+export const when = (time, [start, end] = span()) =>
+  moment(Math.round(time)).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
+export const unitOf = ({ decimals: own, label }) =>
+  own === null ? `${label}, smallest units` : label;
+export const unit = () => unitOf(state.asset);
+/** Return the class that colours one of several; beyond the colours there are, further ones are dashed. */
 export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;
 export const value = (text) => (text === null ? null : Number(text) / 10 ** decimals());
+
 export const zoom = (from, to) => {
-  const grain = to - from > 3600e6 ? 1e6 : 1, length = Math.min(Math.max(to - from, 1000), about.end - about.start + DAY);
-  const start = Math.round(Math.min(Math.max(from, about.start - DAY / 2), about.end) / grain) * grain;
+  const grain = to - from > 3600e6 ? 1e6 : 1;
+  const length = Math.min(Math.max(to - from, 1000), about.end - about.start + DAY);
+  const first = Math.min(Math.max(from, about.start - DAY / 2), about.end);
+  const start = Math.round(first / grain) * grain;
   if (start <= about.start && start + length >= about.end) return go({ range: "ALL" }, true);
   go({ range: `${Math.max(0, start)}..${start + Math.round(length / grain) * grain}` }, true);
 };
-export const panBy = (part, [start, end] = span()) => zoom(start + part * (end - start), end + part * (end - start));
-export const zoomBy = (by, centre = (span()[0] + span()[1]) / 2) => zoom(centre - (centre - span()[0]) * by, centre + (span()[1] - centre) * by);
+export const panBy = (part, [start, end] = span()) =>
+  zoom(start + part * (end - start), end + part * (end - start));
+export const zoomBy = (by, centre = (span()[0] + span()[1]) / 2) =>
+  zoom(centre - (centre - span()[0]) * by, centre + (span()[1] - centre) * by);

@@ -1,8 +1,9 @@
-// Where views come from: the service, or what is frozen into this file.
+// Where views come from: the service, or the data that is frozen into this file.
+import { printable } from "./text.js";
 
 let frozen = null;
 
-/** Open what is frozen into the page, if anything is. */
+/** Open the frozen data, if there is any. */
 export const thaw = async () => {
   const held = document.getElementById("frozen");
   if (!held) return false;
@@ -12,33 +13,64 @@ export const thaw = async () => {
   return true;
 };
 
-/** Return what is said of the frozen data, and which accounts it begins with. */
-export const told = () => frozen ?? { said: "", first: [] };
+/** Return the accounts that a report begins with. */
+export const firstOf = () => frozen?.first ?? [];
 
-const asked = new Map();
+/** Return the accounts of which a report has the history, with their last balances. */
+export const histories = () =>
+  Object.entries(frozen.views)
+    .filter(([name]) => name.startsWith('["series"'))
+    .map(
+      ([
+        ,
+        {
+          series: [line],
+        },
+      ]) => [line.key, line.balances.at(-1) ?? null],
+    );
+
+const turns = new Map();
 let version = null; // of the data that the page shows: all of it is of one state
 
-/** Return where the data of a view is. */
+/** Return the address of a view. */
 export const addressOf = (view, parameters) => `explore/${view}?${new URLSearchParams(parameters)}`;
 
-/** Return a view; parameters are names and values, in the order that the view tells them. The last one asked for as something counts. */
-export const get = async (view, parameters = [], as = view) => {
-  if (frozen) {
-    const found = frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => value)])];
-    if (found?.refused) throw new Error(found.refused);
-    if (!found) throw new Error("This page is frozen, and this part of the data is not in it.");
-    return found;
+const ABSENT = "This report doesn't have that part of the data.";
+const failure = (message, isFinal) => Object.assign(new Error(printable(message)), { isFinal });
+
+const thawed = (view, parameters) => {
+  const found = frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => value)])];
+  if (!found) throw failure(ABSENT, true);
+  if (found.refused) throw failure(found.refused, true);
+  return found;
+};
+
+/** Return whether a report has a view. */
+export const has = (view, parameters) => {
+  try {
+    return Boolean(thawed(view, parameters));
+  } catch (error) {
+    return error.message !== ABSENT;
   }
-  asked.get(as)?.abort();
+};
+
+/** Return a view; parameters are names and values, in the view's order. A newer question under the same `as` ends an older one. */
+export const get = async (view, parameters = [], as = view) => {
+  if (frozen) return thawed(view, parameters);
+  turns.get(as)?.abort();
   const turn = new AbortController();
-  asked.set(as, turn);
-  const state = version && !["about", "version"].includes(view) ? [["version", version]] : [];
-  const answer = await fetch(addressOf(view, [...parameters, ...state]), { signal: turn.signal }).catch((error) => {
-    throw error.name === "AbortError" ? error : new Error("The service doesn't answer.");
+  turns.set(as, turn);
+  const isOfState = version && !["about", "version"].includes(view);
+  const all = [...parameters, ...(isOfState ? [["version", version]] : [])];
+  const answer = await fetch(addressOf(view, all), { signal: turn.signal }).catch((error) => {
+    throw error.name === "AbortError" ? error : failure("The service doesn't answer.", false);
   });
   const body = await answer.json().catch(() => null);
   if (answer.status === 409) return new Promise(() => location.reload()); // that state is gone
-  if (!answer.ok) throw new Error(body?.details?.[0]?.inner ?? `The service answered ${answer.status}.`);
+  if (!answer.ok) {
+    const said = body?.details?.[0]?.inner ?? `The service answered ${answer.status}.`;
+    throw failure(said, answer.status < 500);
+  }
   if (view === "about") ({ version } = body);
   return body;
 };

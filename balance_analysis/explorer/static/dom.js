@@ -1,6 +1,8 @@
-// What is done with the document's elements, whatever they show.
+// Work with the document's elements, whatever they show.
 
-/** Make an element; what is put into it is text or other elements, never markup. */
+export const at = (id) => document.getElementById(id);
+
+/** Make an element; its content is text or other elements, never markup. */
 export const make = (tag, attributes = {}, ...content) => {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -12,6 +14,17 @@ export const make = (tag, attributes = {}, ...content) => {
   return made;
 };
 
+export const button = (text, onclick, attributes = {}) =>
+  make("button", { type: "button", onclick, ...attributes }, text);
+
+/** Make a select; its options are pairs of value and text. */
+export const select = (options, chosen, onchange) => {
+  const made = options.map(([value, text]) =>
+    make("option", { value, selected: value === chosen }, text),
+  );
+  return make("select", { onchange: ({ target }) => onchange(target.value) }, ...made);
+};
+
 /** Give a file to whoever reads the page. */
 export const save = (name, content, type) => {
   const url = URL.createObjectURL(new Blob([content], { type }));
@@ -19,36 +32,50 @@ export const save = (name, content, type) => {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 };
 
-/** Return a button that copies what `tell` returns; where a page may not copy, it is not there. */
+/** Return a button that copies what `tell` returns; hidden where a page may not copy. */
 export const copier = (label, tell) => {
-  const button = make("button", { type: "button", class: "copy", hidden: !navigator.clipboard, "aria-label": `Copy ${label}`, title: `Copy ${label}`, onclick: async () => {
-    await navigator.clipboard.writeText(tell()).then(() => { button.textContent = "Copied"; }, () => { button.textContent = "Not allowed"; });
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  } }, "Copy");
-  return button;
+  const copy = async ({ target }) => {
+    const said = await navigator.clipboard.writeText(tell()).then(
+      () => "Copied",
+      () => "Not allowed",
+    );
+    target.textContent = said;
+    setTimeout(() => {
+      target.textContent = "Copy";
+    }, 1500);
+  };
+  const name = `Copy ${label}`;
+  const hidden = !navigator.clipboard;
+  return button("Copy", copy, { class: "copy", hidden, "aria-label": name, title: name });
 };
 
-/** Return an amount that tells by a click where it comes from, where something tells that. */
-export const linked = (text, run) => (run ? make("button", { type: "button", class: "origin", title: "Where it comes from", onclick: run }, text) : text);
+/** Return an amount; with `run`, a button that shows where it comes from. */
+export const linked = (text, run) =>
+  run ? button(text, run, { class: "origin", title: "Where it comes from" }) : text;
 
-export const at = (id) => document.getElementById(id);
+export const note = (...content) => make("p", { class: "note" }, ...content);
+
+/** Return what went wrong; where it may be over, with a button that tries again. */
+export const refusal = (error, again) => {
+  const more = error.isFinal ? [] : [" ", button("Try again", again)];
+  return make("p", { class: "note", role: "alert" }, error.message, ...more);
+};
 
 export const settled = (run, wait) => {
   let timer;
-  return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), wait); };
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => run(...given), wait);
+  };
 };
 
-/** Say above the chart that something failed. */
-export const fail = (error) => {
-  if (error.name === "AbortError") return;
-  at("failed").textContent = error.message;
-  at("failed").hidden = false;
-};
-
-/** Put new parts into a box, and leave the focus on what it was on, where that is still there. */
+/** Put new parts into a box; the focus stays on what it was on, where that is still there. */
 export const refill = (box, parts) => {
-  const name = (one) => one.ariaLabel ?? one.textContent, held = document.activeElement;
-  const wanted = box.contains(held) && name(held);
+  const name = (one) => one.ariaLabel ?? one.textContent;
+  const held = document.activeElement;
+  const wanted = box.contains(held) ? name(held) : null;
   box.replaceChildren(...parts);
-  if (wanted !== false) ([...box.querySelectorAll("button, input, select")].find((one) => name(one) === wanted) ?? box).focus({ preventScroll: true });
+  if (wanted === null) return;
+  const again = [...box.querySelectorAll("button, input, select")];
+  (again.find((one) => name(one) === wanted) ?? box).focus({ preventScroll: true });
 };

@@ -1,59 +1,137 @@
-// Charts of what panels list: totals by type, and flows. They have scales of their own.
-import { STACKS, about, between, go, inkOf, span, state, unit, value, written } from "./address.js";
+// The charts of panels: totals by type, flows and limits.
+import { about, go, inkOf, span, state, value } from "./address.js";
 import { draw } from "./chart.js";
-import { make } from "./dom.js";
-import { pictures } from "./picture.js";
+import { make, note } from "./dom.js";
+import { column, shown } from "./table.js";
 import { kindOf, moment, words } from "./text.js";
 
-const STACKED = { "": "lines", stacked: "stacked", shares: "shares", log: "lines, log scale" };
-
-export const column = (content, name) => content.rows.map((row) => row[content.columns.findIndex((one) => one.name === name)]);
-
-/** Return a box for a chart, what saves it, and what draws it. */
-const plot = (series, { title, ...options }) => {
-  const box = make("div", { class: "chart" }), [{ times, ends } = { times: [] }] = series, placeOf = (time) => times.findLastIndex((one) => one <= time);
-  const begin = () => (options.bars && !options.stacked ? times.findLast((time, n) => time <= span()[0] && ends?.[n] > span()[0]) : null) ?? span()[0]; // a bar is drawn whole
-  const headed = (time) => (!times[placeOf(time)] ? moment(time) : options.bars && !options.stacked ? between([times, ends].map((all) => all[placeOf(time)])) : moment(times[placeOf(time)]));
-  const told = series.map((one) => ({ ...one, tell: (time) => written(one.texts[placeOf(time)] ?? null) }));
-  const tell = () => ({ title: `${state.asset.label}: ${title}`, note: `${between(span())} UTC, ${options.style ?? `in ${unit()}`}`, legend: series.map(({ ink, name }) => [ink, name]) });
-  const run = () => draw(box, { series: told, start: begin(), end: span()[1], gaps: about.gaps, until: about.end, label: title, headed, ...options });
-  return [box, run, make("div", { class: "joined saved", role: "group", "aria-label": "Save the chart" }, ...pictures(box, tell))];
+/** Return a box for a chart, and what draws it. */
+const plot = (series, label, options = {}) => {
+  const box = make("div", { class: "chart" });
+  const run = () => {
+    const [start, end] = span();
+    draw(box, { series, start, end, gaps: about.gaps, until: about.end, label, ...options });
+  };
+  return [box, run];
 };
-const legend = (label, n) => [make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" }), label];
+
+const legend = (label, n) => [
+  make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" }),
+  label,
+];
 
 /** Return flows as bars: what came in above, what went out below. */
 export const flowParts = (title, content) => {
-  const series = ["inflow", "outflow"].map((name, n) => ({ name: words(name), ink: inkOf(n), times: column(content, "start"), ends: column(content, "end"), texts: column(content, name),
-    values: column(content, name).map((text) => (text === null ? null : (n ? -1 : 1) * value(text))) }));
-  return [make("p", { class: "tools note" }, ...series.map(({ name }, n) => make("span", {}, ...legend(name, n)))),
-    ...plot(series, { title, label: `${title}: what came in above, what went out below`, bars: true })];
+  const [times, ends] = ["start", "end"].map((name) => column(content, name));
+  const series = ["inflow", "outflow"].map((name, n) => {
+    const sign = n ? -1 : 1;
+    const values = column(content, name).map((text) => (text === null ? null : sign * value(text)));
+    return { name: words(name), ink: inkOf(n), times, ends, values };
+  });
+  const first = times.findLast((time, n) => time <= span()[0] && ends[n] > span()[0]); // drawn whole
+  const label = `${title}: what came in above, what went out below`;
+  const names = series.map(({ name }, n) => make("span", {}, ...legend(name, n)));
+  const start = first ?? span()[0];
+  return [
+    make("p", { class: "tools note" }, ...names),
+    ...plot(series, label, { bars: true, start }),
+  ];
 };
 
-/** Return totals as lines, or one on the other: where one of them isn't known, neither is what they make up. */
-export const totalParts = ({ rows }) => {
-  const times = [...new Set(rows.map((row) => row[1]))], held = new Map(), peaks = new Map();
-  for (const [type, time, total] of rows) {
-    held.set(`${type} ${time}`, total);
-    peaks.set(type, Math.max(peaks.get(type) ?? 0, value(total) ?? 0));
-  }
-  const types = [...peaks.keys()].sort((one, two) => peaks.get(two) - peaks.get(one)); // the largest first: those that show have a colour of their own
-  const toggles = types.map((type, n) => make("button", { type: "button", "aria-pressed": String(!state.hidden.includes(type)),
-    onclick: () => go({ hide: state.hidden.includes(type) ? state.hidden.filter((one) => one !== type) : [...state.hidden, type] }, true) }, ...legend(kindOf(type), n)));
-  const choice = make("select", { "aria-label": "Show as", onchange: ({ target }) => go({ totals: target.value }, true) },
-    ...["", ...STACKS].map((name) => make("option", { value: name, selected: name === state.stack }, STACKED[name])));
-  const sums = (of) => times.map((time) => of.reduce((sum, type) => {
-    const total = held.get(`${type} ${time}`) ?? null;
-    return sum === null || total === null ? null : sum + value(total);
-  }, 0));
-  const all = sums(types), shown = types.filter((type) => !state.hidden.includes(type)), stacked = ["stacked", "shares"].includes(state.stack), known = sums(shown);
-  const ends = times.map((_, n) => times[n + 1] ?? Math.min(span()[1], about.end));
-  const part = (sum, n) => (state.stack !== "shares" ? sum : sum === null || all[n] === null ? null : sum / (all[n] || 1));
-  const series = shown.map((type, n) => {
-    const texts = times.map((time) => held.get(`${type} ${time}`) ?? null), [floors, tops] = [n, n + 1].map((to) => sums(shown.slice(0, to)).map((sum, at) => part(known[at] === null ? null : sum, at)));
-    return { name: kindOf(type), ink: inkOf(types.indexOf(type)), times, ends, texts, ...(stacked ? { floors, values: tops } : { values: texts.map(value) }) };
+/** Return totals as lines, each with a button that hides it. */
+export const totalParts = (content) => {
+  const [types, times, totals] = ["account_type", "timestamp", "total"].map((name) =>
+    column(content, name),
+  );
+  const lines = new Map();
+  types.forEach((type, n) => {
+    if (!lines.has(type)) lines.set(type, { times: [], values: [] });
+    lines.get(type).times.push(times[n]);
+    lines.get(type).values.push(value(totals[n]));
   });
-  const title = state.stack === "shares" ? "shares by account type" : "totals by account type";
-  return [make("div", { class: "tools", role: "group", "aria-label": "Account types; press one to hide it" }, ...toggles, make("label", {}, "Show as ", choice),
-    make("span", { class: "note" }, `Click a type to hide it.${stacked ? " Where one of those shown isn't known, the stack is left out." : ""}`)),
-  ...plot(series, { title, bars: stacked, stacked, log: state.stack === "log", style: state.stack === "shares" ? "percent" : undefined })];
+  const peak = (type) => Math.max(...lines.get(type).values);
+  const ranked = [...lines.keys()].sort((one, two) => peak(two) - peak(one));
+  const isHidden = (type) => state.hidden.includes(type);
+  const toggles = ranked.map((type, n) => {
+    const others = state.hidden.filter((one) => one !== type);
+    const hide = () => go({ hide: isHidden(type) ? others : [...others, type] }, true);
+    const pressed = { "aria-pressed": String(!isHidden(type)) };
+    return make(
+      "button",
+      { type: "button", onclick: hide, ...pressed },
+      ...legend(kindOf(type), n),
+    );
+  });
+  const series = ranked
+    .map((type, n) => ({ name: kindOf(type), ink: inkOf(n), ...lines.get(type) }))
+    .filter((_, n) => !isHidden(ranked[n]));
+  const group = {
+    class: "tools",
+    role: "group",
+    "aria-label": "Account types; press one to hide it",
+  };
+  return [make("div", group, ...toggles), ...plot(series, "Totals by account type")];
+};
+
+const limitText = (value) => {
+  if (typeof value === "boolean") return shown(value, "flag");
+  return typeof value === "string" ? value : JSON.stringify(value);
+};
+const spaced = (name) => name.replaceAll(/(?<=[a-z\d])(?=[A-Z])/g, " ").toLowerCase();
+
+/** Return network limits, each with its name and its texts over time. */
+const limitsOf = (seen) => {
+  const own = seen.columns.slice(4, -1).map(({ name, kind }) => {
+    const text = (held) => (held === null ? "not set" : shown(held, kind));
+    return [words(name), column(seen, name).map(text)];
+  });
+  const more = column(seen, "extra").map((text) => JSON.parse(text ?? "{}"));
+  const extra = [...new Set(more.flatMap(Object.keys))].map((name) => {
+    const text = (each) => (Object.hasOwn(each, name) ? limitText(each[name]) : "not sent");
+    return [spaced(name), more.map(text)];
+  });
+  return [...own, ...extra];
+};
+
+const limitPlot = ([label, texts], froms, tos) => {
+  const levels = [...new Set(texts)].sort();
+  const places = texts.map((text) => levels.indexOf(text));
+  const times = froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1);
+  // Where two states differ, nothing says when the change came.
+  const values = places.flatMap((at, n) => [at, at === places[n + 1] ? at : null]).slice(0, -1);
+  const parts = texts.map((text, n) => `${text} from ${moment(froms[n])} to ${moment(tos[n])}`);
+  const options = { levels, start: froms[0], end: tos.at(-1), until: undefined, gaps: [] };
+  const [box, run] = plot(
+    [{ ink: inkOf(0), times, values }],
+    `${label}: ${parts.join("; ")}`,
+    options,
+  );
+  return [make("div", {}, make("h4", {}, label), box), run];
+};
+
+/** Return network limits: charts of those that changed, and tables, which `sheet` makes. */
+export const limitParts = (seen, sheet) => {
+  const [froms, tos] = ["first_seen", "last_seen"].map((name) => column(seen, name));
+  const limits = limitsOf(seen);
+  const isKept = ([, texts]) => new Set(texts).size === 1;
+  const charts = limits
+    .filter((one) => one[1].length && !isKept(one))
+    .map((one) => limitPlot(one, froms, tos));
+  const text = (name) => ({ name, kind: "text" });
+  const kept = {
+    columns: ["limit", "value"].map(text),
+    rows: limits.filter(isKept).map(([name, [first]]) => [name, first]),
+  };
+  const every = {
+    columns: [...seen.columns.slice(0, 4), ...limits.map(([name]) => text(name))],
+    rows: seen.rows.map((row, n) => [...row.slice(0, 4), ...limits.map(([, texts]) => texts[n])]),
+  };
+  const why = "Where a line breaks, the change came between two looks at the network.";
+  return [
+    ...(charts.length ? [make("h3", {}, "Limits that changed"), note(why)] : []),
+    make("div", { class: "many" }, ...charts.map(([part]) => part)),
+    ...charts.map(([, run]) => run),
+    sheet(charts.length ? "Limits that did not change" : "Network limits", kept),
+    sheet("Every state of the limits", every),
+  ];
 };

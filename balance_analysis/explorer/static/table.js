@@ -1,79 +1,197 @@
-// Tables that sort, filter and download; what they hold is told by the columns' kinds.
-import { copier, linked, make, save } from "./dom.js";
-import { account, amount, briefly, called, count, instant, kindOf, meaning, moment, places, ratio, rounded, words } from "./text.js";
+// Tables that sort, filter and download; the kinds of their columns say how values are written.
+import { button, copier, linked, make, note, save } from "./dom.js";
+import {
+  account,
+  amount,
+  briefly,
+  called,
+  count,
+  hasWords,
+  instant,
+  kindOf,
+  many,
+  meaning,
+  moment,
+  places,
+  printable,
+  ratio,
+  rounded,
+  searched,
+  words,
+} from "./text.js";
 
 const PRINTED = 250; // rows on paper
-
-const SHOWN = { moment, ratio, count, flag: (value) => (value ? "yes" : "no"), text: (value) => value ?? "" };
+const IDS = ["asset_id", "account_type", "party_id", "market_id"];
+const SHOWN = {
+  moment,
+  ratio,
+  count,
+  flag: (value) => (value ? "yes" : "no"),
+  text: (value) => printable(value ?? ""),
+};
 
 /** Write a value as its kind is written. */
-export const shown = (value, kind, decimals) => (kind === "amount" ? amount(value, decimals) : SHOWN[kind](value));
+export const shown = (value, kind, decimals) =>
+  kind === "amount" ? amount(value, decimals) : SHOWN[kind](value);
+
+/** Return the cells of a column by its name. */
+export const column = ({ columns, rows }, name) => {
+  const place = columns.findIndex((one) => one.name === name);
+  return rows.map((row) => row[place]);
+};
+
+/** Return the first row as an object; without a row, every value is null. */
+export const firstRow = ({ columns, rows: [row = []] }) =>
+  Object.fromEntries(columns.map(({ name }, n) => [name, row[n] ?? null]));
 
 /** Sort rows by a column; what is not known comes last either way. */
-const sorted = (rows, place, kind, down) => rows.toSorted(([one], [other]) => {
-  const [a, b] = [one[place], other[place]].map((value) => (kind === "amount" && value !== null ? BigInt(value) : value));
-  if (a === null || b === null) return (a === null) - (b === null);
-  return (down ? -1 : 1) * (a < b ? -1 : Number(a > b));
-});
+const sorted = (rows, place, kind, down) => {
+  const valueOf = (row) =>
+    kind === "amount" && row[place] !== null ? BigInt(row[place]) : row[place];
+  return rows.toSorted((one, other) => {
+    const [a, b] = [valueOf(one), valueOf(other)];
+    if (a === null || b === null) return (a === null) - (b === null);
+    return (down ? -1 : 1) * (a < b ? -1 : Number(a > b));
+  });
+};
 
 /** Write text as a cell: with an apostrophe before what a spreadsheet would run, as `write_table` does. */
-const cell = (text) => {
+const cellText = (text) => {
   const safe = text.replace(/^[=+\-@\t\r\n]/, "'$&");
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 };
 
-const FILED = { amount: (value, decimals) => amount(value, decimals, true), moment: instant, text: cell };
+const FILED = {
+  amount: (value, decimals) => amount(value, decimals, true),
+  moment: instant,
+  text: cellText,
+};
 
-/** Return what writes the cells of a column: short, as they are all read together, unless every digit is asked for. */
-const writer = ({ name, kind }, cells, decimals, isExact) => {
-  if (isExact || !["amount", "moment"].includes(kind)) return (value) => shown(value, kind, decimals);
-  if (kind === "moment") return briefly(cells, name === "timestamp");
+/** Return a table as text: each value whole, amounts in the unit of the last column. */
+const filed = ({ columns }, rows, { decimals, unit }, by) => {
+  const hasUnit = columns.some(({ kind }) => kind === "amount");
+  const cells = (value, { name, kind }) => {
+    if (name === "account") {
+      const { asset, type, party, market } = account(value);
+      return [asset, type, party, market].map(cellText);
+    }
+    return value === null ? "" : (FILED[kind]?.(value, decimals) ?? String(value));
+  };
+  const heads = columns.flatMap(({ name }) => (name === "account" ? IDS : name));
+  const lines = rows.map((row) => row.flatMap((value, n) => cells(value, columns[n])));
+  const units = hasUnit ? [["unit"], ...rows.map(() => [cellText(unit)])] : [];
+  return [heads, ...lines]
+    .map((line, n) => [...line, ...(units[n] ?? [])].join(by) + "\n")
+    .join("");
+};
+
+/** Return what writes the cells of a column: short, unless every digit is asked for. */
+const writer = ({ name, kind }, cells, { decimals, isExact }) => {
+  if (name === "account_type") return kindOf;
+  if (kind === "moment" && !isExact) return briefly(cells, name === "timestamp");
+  if (kind !== "amount" || isExact) return (value) => shown(value, kind, decimals);
   const to = places(cells, decimals);
   return (value) => rounded(value, decimals, to);
 };
 
-/** Return a table as text, each value whole. */
-const filed = (columns, rows, decimals, by) => {
-  const lines = rows.map((row) => row.map((value, n) => {
-    const { name: column, kind } = columns[n];
-    if (value === null) return "";
-    if (column !== "account") return FILED[kind]?.(value, decimals) ?? String(value);
-    const { asset, type, party, market } = account(value);
-    return [asset, type, party, market].map(cell).join(by);
-  }).join(by));
-  const heads = columns.flatMap((one) => (one.name === "account" ? ["asset_id", "account_type", "party_id", "market_id"] : [one.name]));
-  return [heads.join(by), ...lines, ""].join("\n");
+/** Make a table's cell of an account: its label, and its party. */
+const accountCell = (key, { open, openParty }) => {
+  const { label, ids, party } = account(key);
+  const label_ = button(label, () => open(key), { class: "link", title: ids });
+  const name = `party ${called(party)}`;
+  const run = () => openParty(party);
+  const all =
+    openParty && button("party", run, { class: "of-party", title: name, "aria-label": name });
+  return make("td", {}, label_, ...(all ? [" ", all] : []));
 };
 
-/** Return a table; `choose` is called with the key of an account that is clicked, and `origin` returns what tells where an amount comes from. */
-export const table = (caption, sheet, { decimals = 0, isExact, choose, chooseParty, origin, note, name = "table" } = {}) => {
-  const { columns } = sheet, writers = columns.map((column, n) => writer(column, sheet.rows.map((row) => row[n]), decimals, isExact));
+/**
+ * Return a table under its caption. `decimals` and `unit` are those of its amounts, `isExact` asks
+ * for all digits; `open` and `openParty` take what is clicked, `origin` returns what shows where an
+ * amount comes from.
+ */
+export const table = (caption, sheet, options) => {
+  const { columns } = sheet;
+  const { decimals, note: said, origin, openParty, name } = options;
+  const writers = columns.map((one, n) =>
+    writer(
+      one,
+      sheet.rows.map((row) => row[n]),
+      options,
+    ),
+  );
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
-  const texts = sheet.rows.map((row) => row.map((value, n) => (columns[n].name === "account" ? account(value).text
-    : `${shown(value, columns[n].kind, decimals)} ${writers[n](value)} ${columns[n].name === "account_type" ? kindOf(value) : ""}`)).join(" ").toLowerCase());
-  const all = sheet.rows.map((row, n) => [row, texts[n]]), long = innerWidth < 960 ? 10 : 20;
-  const file = (by) => filed(columns, rows.map(([row]) => row), decimals, by);
-  let rows = all, start = 0;
+  const textOf = (row) =>
+    row
+      .map((value, n) => {
+        if (columns[n].name === "account") return searched(value);
+        return `${shown(value, columns[n].kind, decimals)} ${writers[n](value)} ${value}`;
+      })
+      .join(" ");
+  const texts = new Map(sheet.rows.map((row) => [row, textOf(row)]));
+  const long = innerWidth < 960 ? 10 : 20;
+  let { rows } = sheet;
+  let start = 0;
+  let refit = () => {}; // rows of a table that is wider than its place become cards
+
   const cell = (value, n, row) => {
-    const { name: column, kind } = columns[n], text = column === "account_type" ? kindOf(value) : writers[n](value), whole = shown(value, kind, decimals);
-    const data = { class: `${kind} ${isNumber[n] ? "n" : ""}`, "data-name": words(column), title: ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined };
-    if (column === "party_id" && chooseParty) return make("td", data, make("button", { type: "button", class: "link", title: value, onclick: () => chooseParty(value) }, called(value)));
-    if (column !== "account") return make("td", data, linked(text, origin?.(column, Object.fromEntries(columns.map((one, place) => [one.name, row[place]])))));
-    const { label, ids, party } = account(value), all = chooseParty && make("button", { type: "button", class: "of-party", title: `All accounts of ${party}`, "aria-label": `party ${called(party)}`, onclick: () => chooseParty(party) }, "party");
-    return make("td", {}, make("button", { type: "button", class: "link", title: ids, onclick: () => choose(value) }, label), ...(all ? [" ", all] : []));
+    const { name: column, kind } = columns[n];
+    if (column === "account") return accountCell(value, options);
+    const text = writers[n](value);
+    const whole = shown(value, kind, decimals);
+    const title = ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined;
+    const length = text.length > 24 && kind === "amount" ? "long" : "";
+    const data = {
+      class: `${kind} ${isNumber[n] ? "n" : ""} ${length}`,
+      "data-name": words(column),
+      title,
+    };
+    if (column === "party_id" && openParty) {
+      const run = () => openParty(value);
+      return make(
+        "td",
+        data,
+        button(called(value), run, { class: "link", title: printable(value) }),
+      );
+    }
+    const values = Object.fromEntries(columns.map((one, place) => [one.name, row[place]]));
+    return make("td", data, linked(text, origin?.(column, values)));
   };
-  const body = make("tbody"), tally = make("output"), place = make("output"), printed = make("p", { class: "printed" });
-  const turn = (by) => { start += by; fill(); };
-  const [back, on] = [["Previous", -long], ["Next", long]].map(([text, by]) => make("button", { type: "button", onclick: () => turn(by) }, text));
+
+  const body = make("tbody");
+  const tally = make("output");
+  const place = make("output");
+  const printed = make("p", { class: "printed" });
+  const turn = (by) => {
+    start += by;
+    fill();
+  };
+  const back = button("Previous", () => turn(-long));
+  const on = button("Next", () => turn(long));
   const pages = make("div", { class: "tools" }, back, on, place);
   const fill = () => {
-    body.replaceChildren(...rows.slice(start, start + PRINTED).map(([row], n) => make("tr", { class: n < long ? undefined : "off" }, ...row.map(cell))));
-    const last = Math.min(start + long, rows.length), of = rows.length < all.length ? `${count(rows.length)} of ` : "";
-    [back.disabled, on.disabled, pages.hidden] = [start === 0, last === rows.length, rows.length <= long];
-    tally.value = `${of}${count(all.length)} ${all.length === 1 ? "row" : "rows"}`;
+    const line = (row, n) =>
+      make(
+        "tr",
+        { class: n < long ? undefined : "off" },
+        ...row.map((each, at) => cell(each, at, row)),
+      );
+    body.replaceChildren(...rows.slice(start, start + PRINTED).map(line));
+    const last = Math.min(start + long, rows.length);
+    [back.disabled, on.disabled, pages.hidden] = [
+      start === 0,
+      last === rows.length,
+      rows.length <= long,
+    ];
+    const part = rows.length < sheet.rows.length ? `${count(rows.length)} of ` : "";
+    tally.value = part + many(sheet.rows.length, "row");
     place.value = `${count(start + 1)} to ${count(last)} of ${count(rows.length)}`;
-    printed.textContent = rows.length > start + PRINTED ? `Rows ${count(start + 1)} to ${count(start + PRINTED)} of ${count(rows.length)}.` : "";
+    const isCut = rows.length > start + PRINTED;
+    const onPaper = `Rows ${count(start + 1)} to ${count(start + PRINTED)} of ${count(rows.length)}.`;
+    printed.textContent = isCut ? onPaper : "";
+    refit();
   };
+
   const heads = columns.map(({ name: column, kind }, n) => {
     const sort = () => {
       const old = heads[n].getAttribute("aria-sort");
@@ -83,20 +201,51 @@ export const table = (caption, sheet, { decimals = 0, isExact, choose, choosePar
       rows = sorted(rows, n, kind, down);
       turn(-start);
     };
-    const button = make("button", { type: "button", onclick: sort, title: meaning(column) }, words(column));
-    return make("th", { scope: "col", class: isNumber[n] ? "n" : undefined, "data-name": words(column) }, button);
+    const own = { scope: "col", class: isNumber[n] ? "n" : undefined, "data-name": words(column) };
+    return make("th", own, button(words(column), sort, { title: meaning(column) }));
   });
-  const field = make("input", { type: "search", autocomplete: "off", "aria-label": `Filter ${caption}`, placeholder: "Filter" });
-  field.addEventListener("input", () => {
-    const wanted = field.value.trim().toLowerCase();
-    rows = all.filter(([, text]) => text.includes(wanted));
+  const filter = ({ target: { value } }) => {
+    rows = sheet.rows.filter((row) => hasWords(texts.get(row), value.trim()));
     turn(-start);
-  });
+  };
+  const label = `Filter ${caption}`;
+  const field = { type: "search", autocomplete: "off", placeholder: "Filter", "aria-label": label };
+  const file = (by) => filed(sheet, rows, options, by);
+  const download = () => save(`${name}.csv`, file(","), "text/csv");
   fill();
-  return make("section", { class: "sheet" },
-    make("div", { class: "tools" }, make("h3", {}, caption), tally, field,
-      copier(caption, () => file("\t")), make("button", { type: "button", onclick: () => save(`${name}.csv`, file(","), "text/csv") }, "Download CSV")),
-    ...(note ? [make("p", { class: "note" }, note)] : []),
-    make("table", { "aria-label": caption }, make("thead", {}, make("tr", {}, ...heads)), body),
-    pages, printed);
+  const tools = make(
+    "div",
+    { class: "tools" },
+    make("h3", {}, caption),
+    tally,
+    make("input", { ...field, oninput: filter }),
+    copier(caption, () => file("\t")),
+    button("Download CSV", download),
+  );
+  const grid = make(
+    "table",
+    { "aria-label": caption },
+    make("thead", {}, make("tr", {}, ...heads)),
+    body,
+  );
+  const made = make(
+    "section",
+    { class: "sheet" },
+    tools,
+    ...(said ? [note(said)] : []),
+    grid,
+    pages,
+    printed,
+  );
+  const fit = () => {
+    made.classList.remove("cards");
+    made.classList.toggle("cards", grid.scrollWidth > made.clientWidth + 1);
+  };
+  refit = fit;
+  let width = 0;
+  new ResizeObserver(() => {
+    if (made.clientWidth !== width) requestAnimationFrame(fit);
+    width = made.clientWidth;
+  }).observe(made);
+  return made;
 };

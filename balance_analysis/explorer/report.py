@@ -1,0 +1,293 @@
+"""The report: one HTML file that shows what an archive or a table holds, without a service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final, LiteralString
+
+import msgspec
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from balance_analysis.analysis.balances import held_at
+from balance_analysis.analysis.checks import check_table
+from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.holders import by_size
+from balance_analysis.analysis.selection import cut
+from balance_analysis.archive.snapshot import with_snapshot
+from balance_analysis.archives import Archive, to_archive
+from balance_analysis.errors import CheckError
+from balance_analysis.explorer.page import freeze_page
+from balance_analysis.explorer.source import (
+    TableState,
+    ViewTooLargeError,
+    completeness,
+    notes_of,
+    title_of,
+)
+from balance_analysis.explorer.views import ViewRequest, answer
+from balance_analysis.explorer.wire import (
+    WIDEST,
+    Key,
+    Query,
+    keys_of,
+    read_query,
+    write_key,
+    write_view,
+)
+from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    Instant,
+    from_microseconds,
+    to_bounds,
+    to_microseconds,
+)
+from balance_analysis.spans import Span, between
+from balance_analysis.text import count_text, range_text, spans_text, without_credentials
+
+_MOST_PAGES: Final = 50
+"""Maximum pages of an account's rows: the newest."""
+
+_RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
+"""The ranges that the page has buttons for."""
+
+_Subject = tuple[TableState, dict[str, str], list[str]]
+"""The data of a report, facts on where it comes from, and problems."""
+
+
+def write_report(
+    source: Archive | PathLike | pd.DataFrame,
+    path: PathLike,
+    *,
+    start: Instant | None = None,
+    end: Instant | None = None,
+    accounts: pd.DataFrame | Iterable[Key] = (),
+    largest: int = 20,
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
+) -> None:
+    """Write a report on an archive or a table: the explorer, frozen into one HTML file.
+
+    It needs no network. It shows of each asset the totals, flows, holders and movers over the last
+    day, week, month and three months, and over all; the history of the largest accounts, row by
+    row; and the network's limits. Tables have every digit.
+
+    What is missing, unproven or unknown stands at the top, and what may have changed there is
+    unknown. Where a sum has more than 38 digits, the page says so in its place. An archive is
+    verified, for which all of its files are read.
+
+    Parameters
+    ----------
+    source
+        An archive, or its address; or a table of balance changes.
+    path
+        The file; one that stands there is replaced, whole. The same source and options give the
+        same bytes.
+    start, end
+        The interval, half-open; without a time zone UTC. By default all that the archive was asked
+        for, or the table was loaded for; else all that is known of the table, and its rows.
+    accounts
+        The accounts that the page begins with: a frame with `ACCOUNT_KEY`, or tuples of it. By
+        default the largest.
+    largest
+        The number of accounts of each asset whose history the page has: those that hold most at the
+        end. The accounts that it begins with come on top.
+    assets, labels
+        Names and decimals of assets, as `read_assets` takes them, and own names, as `read_labels`
+        does, over those of the archive or the table. Amounts of other assets are in the smallest
+        unit.
+
+    Raises
+    ------
+    ArchiveError
+        If there is no archive, or it can't be read.
+    CheckError
+        If two rows of one account and timestamp differ in balance.
+    ValueError, TypeError
+        If an account is not in the data, an option is malformed, or `start` is not before the end;
+        or if the file would lie in an archive, or replace that of names.
+    OSError
+        If a file can't be read or written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+    ...     "balance": [5, 7],
+    ... })
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = pathlib.Path(folder, "report.html")
+    ...     write_report(table, page)
+    ...     page.read_text(encoding="utf-8")[:15]
+    '<!doctype html>'
+    """
+    read = [each for each in (assets, labels) if isinstance(each, str | os.PathLike)]
+    check_output(path, inputs=read)
+    if largest < 0:
+        raise ValueError(f"largest must be at least 0, not {largest}")
+    given = read_names(assets, labels)
+    first = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
+    bounds = to_bounds(start, end)
+    if isinstance(source, pd.DataFrame):
+        found = _of_table(source, bounds, given)
+    else:
+        archive = to_archive(source)
+        found = with_snapshot(
+            archive.store, lambda now: _of_archive(archive.at(now), bounds, given)
+        )
+    state, facts, problems = found
+    known = {*keys_of(state.history.accounts)} if first else set()
+    if missing := [account for account in first if account not in known]:
+        raise ValueError(
+            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; take "
+            f"accounts, a frame or tuples of {ACCOUNT_KEY}, from the archive's or table's summary"
+        )
+    data = _freeze(state, [*map(write_key, first)], largest)
+    page = freeze_page(state.name, _head(state, facts, problems), data)
+    with replacing(path) as temporary:
+        temporary.write_bytes(page.encode())
+
+
+def _freeze(state: TableState, first: list[str], largest: int) -> bytes:
+    """Return the views of a page by their keys, as JSON."""
+    views: dict[str, Any] = {}
+
+    def add(view: str, *items: tuple[str, object]) -> dict[str, Any]:
+        asked = [(name, str(value)) for name, value in items]
+        try:
+            found = answer(view, ViewRequest(state, read_query(view, asked)))
+        except ViewTooLargeError as error:
+            found = {"refused": str(error)}
+        views[write_view(view, *(value for _, value in items))] = found
+        return found
+
+    start, end = state.start, max(state.end, state.start + 1)
+    starts = sorted({max(start, end - length) for length in _RANGES} | {start})
+    span = ("start", start), ("end", end)
+    add("about")
+    add("notes")
+    for asset in (("asset", one) for one in state.asset_ids()):
+        for by in ((), (("by", "party"),)):
+            for at in ((), *((("at", moment),) for moment in starts)):
+                add("holders", asset, *by, *at)
+        for begin in starts:
+            for view in ("headline", "totals", "flows", "movers"):
+                add(view, asset, ("start", begin), span[1])
+        own = [write_key(key) for key in _ranked(state, asset[1])]
+        for account in (
+            ("account", key) for n, key in enumerate(own) if n < largest or key in first
+        ):
+            add("series", account, *span, ("width", WIDEST))
+            add("account", account, *span)
+            pages = add("rows", account, *span, ("page", 0))["pages"]
+            for page in range(1, min(pages, _MOST_PAGES)):
+                add("rows", account, *span, ("page", page))
+    return msgspec.json.encode({"views": views, "first": first})
+
+
+def _ranked(state: TableState, asset: str) -> list[Key]:
+    """Return the accounts of an asset, those that hold most at the end first."""
+    request = ViewRequest(state, Query(asset))
+    held = held_at(request.at(request.moment), from_microseconds(request.moment))
+    return keys_of(held.iloc[by_size(held["asset_id"], held["balance"])])
+
+
+def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: Names) -> _Subject:
+    extent = archive.snapshot().evidence.bounds
+    span = _interval(asked, extent if extent[0] < extent[1] else None)
+    start, end = (None, None) if span is None else map(from_microseconds, span)
+    table = archive.read(start=start, end=end, opening=True, partial=True)
+    history, verified = open_history(table), archive.verify()
+    how: dict[str, Any] = {"name": title_of(archive), "notes": notes_of(archive)}
+    checked = (
+        f"the whole archive was read and compared with its own records: {verified.files:,} files "
+        f"with {verified.rows:,} rows, and its checkpoints"
+    )
+    return (
+        TableState(history, bounds=span or (0, 0), names=history.names.updated(given), **how),
+        {
+            "archive": without_credentials(archive.uri),
+            "holds": str(archive.snapshot().manifest.query),
+            "checked": checked,
+        },
+        [f"{found.where}: {found.what}; {found.mend}" for found in verified.problems],
+    )
+
+
+def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: Names) -> _Subject:
+    history, load = open_history(data), data.attrs.get(ATTRS_KEY)
+    if not isinstance(load, dict) or load.get("rows") != len(data):
+        load = {}  # it is no longer the whole of that load
+    span, shown = _interval(asked, _extent(history, load)), data
+    if span is not None:
+        shown = cut(data, history, *map(from_microseconds, span))
+    names = history.names.updated(given)
+    state = TableState(open_history(shown), bounds=span or (0, 0), names=names)
+    if history.known is None:  # a table that states nothing stays one
+        state.known = None
+    problems = []
+    if bad := load.get("quarantined"):
+        problems = [f"the load put aside {count_text(len(bad), 'bad row')}"]
+    try:
+        check_table(history.rows)
+    except CheckError as error:
+        problems.append(str(error))
+    facts = {"source": without_credentials(str(load.get("source", "not known")))}
+    facts["checked"] = "every rule of a table of balance changes was checked"
+    return state, facts, problems
+
+
+def _interval(asked: tuple[int | None, int | None], extent: Span | None) -> Span | None:
+    """Return the interval of a report; `None` where one of its ends is not known."""
+    ends = zip(asked, extent or (None, None), strict=True)
+    start, end = (bound if given is None else given for given, bound in ends)
+    if start is None or end is None:
+        return None
+    if start >= end:
+        raise ValueError(
+            f"a report must start before it ends, but it would be from {range_text(start, end)}"
+        )
+    return start, end
+
+
+def _extent(history: History, load: dict[str, Any]) -> Span | None:
+    """Return the interval of a table's load, else of its knowledge and its rows."""
+    if load.get("start") and load.get("end"):
+        return to_microseconds(load["start"]), to_microseconds(load["end"])
+    bounds = [*np.ravel(history.known or ()).tolist()]
+    bounds += [bound + at for at, bound in enumerate(history.steps.extent.tolist())]
+    return (min(bounds), max(bounds)) if bounds else None
+
+
+def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> Markup:
+    """Return what a report says at its top, also without scripts."""
+    verdict = completeness(state)
+    warnings = [f"A check failed: {problem}" for problem in problems]
+    if state.known and (gaps := between(state.known, state.start, state.end)):
+        warnings.append(f"Not known to be complete: {spans_text(gaps)}. Rows may be missing.")
+    elif verdict == "not known to be complete":
+        warnings.append("Completeness unknown: load from a node, or use an archive.")
+    facts = {"balance changes": f"{len(state.history.rows):,}", **facts}
+    return Markup(
+        '<p class="verdict{}">{}</p>{}<details><summary>What this is made of</summary>'
+        '<dl class="facts">{}</dl></details>'
+        "<noscript><p>{}. The charts and tables need scripts: this file has them.</p></noscript>"
+    ).format(
+        "" if verdict in {"complete", "confirmed"} and not problems else " bad",
+        "checks failed" if problems else verdict,
+        _joined('<p class="warned">{}</p>', [(each,) for each in warnings]),
+        _joined("<div><dt>{}</dt><dd>{}</dd></div>", facts.items()),
+        range_text(state.start, state.end) if state.start < state.end else "No balance changes",
+    )
+
+
+def _joined(part: LiteralString, items: Iterable[tuple[str, ...]]) -> Markup:
+    return Markup("").join(Markup(part).format(*item) for item in items)  # noqa: S704 - ours

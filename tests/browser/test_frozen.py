@@ -1,0 +1,181 @@
+"""The page as one file: what it shows without a service, and what it can't be made to do."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+import balance_analysis as ba
+from tests.analysis.tables import DAY, LARGEST, START, table_of
+from tests.browser.conftest import MARKET, SCRIPT, party, settle
+from tests.browser.test_live import chips, find, readout, sheet, tab
+from tests.columns import note_known
+from tests.moments import from_microseconds
+
+TABS = ["holders", "totals", "flows", "movers", "account", "notes"]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_fits_says_nothing_to_the_console_and_asks_nobody(open_page, seen, frozen, width):
+    page = open_page(frozen, width=width)
+    for name in TABS:
+        tab(page, name)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, name
+        assert page.locator("#panel [role=alert]").count() == 0, name
+    for gone in ("#tab-party", "#tab-explain", "#api"):
+        assert page.locator(gone).is_hidden()
+    assert page.locator(".origin").count() == 0
+    assert (seen.said, [one for one in seen.asked if not one.startswith(("file:", "data:"))]) == (
+        [],
+        [],
+    )
+
+
+def test_the_holders_of_each_range_s_start_are_there_by_account_and_by_party(open_page, frozen):
+    page = open_page(frozen + "#asset=VOTE")
+    for name in ("party", ""):
+        page.locator("#panel select").last.select_option(name)
+        settle(page)
+        for n in range(page.locator("#panel select").first.locator("option").count()):
+            page.locator("#panel select").first.select_option(index=n)
+            settle(page)
+            assert sheet(page, "Holders")
+
+
+def test_a_table_sorts_by_size_to_the_last_digit_and_filters_by_whole_ids(open_page, frozen):
+    page = open_page(frozen + "#asset=VOTE&digits=all")
+    held = [int(row["held"].replace(",", "")) for row in sheet(page, "Holders")]
+    assert (held, len(held)) == (sorted(held, reverse=True), 12)
+    page.get_by_role("columnheader", name="held").get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    assert [int(row["held"].replace(",", "")) for row in sheet(page, "Holders")] == sorted(held)
+    field, count = page.get_by_label("Filter Holders"), page.locator(".sheet output").first
+    field.fill(party(1)[:40])
+    assert count.inner_text() == "2 of 12 rows"
+    field.fill(MARKET.upper())
+    assert [row["account"] for row in sheet(page, "Holders")] == [
+        "margin · 010101…0101 · market bda439…4f32"
+    ]
+
+
+def test_a_download_has_the_cells_that_write_table_writes_and_a_unit(open_page, tmp_path):
+    starts = ["=HYPERLINK(1)", "+1", "-1+1", "@a", "\tb", "\rc", "\nd", 'e"f', "g,h", "i\nj=", "k"]
+    rows = [("VOTE", f"{text}x", text, text, START, place) for place, text in enumerate(starts)]
+    table = table_of(rows)
+    ba.write_report(table, tmp_path / "report.html")
+    held = ba.balance_at(table, from_microseconds(START)).drop(columns="state", errors="ignore")
+    ba.write_table(held, tmp_path / "held.csv")
+    page = open_page((tmp_path / "report.html").as_uri())
+    with page.expect_download() as waited:
+        page.locator(".sheet").first.get_by_role("button", name="CSV").click()
+
+    def read(path):
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def cells(path):
+        names = (*ba.ACCOUNT_KEY, "balance", "since")
+        return sorted([one[name] for name in names] for one in read(path))
+
+    assert cells(waited.value.path()) == cells(tmp_path / "held.csv")
+    assert {one["unit"] for one in read(waited.value.path())} == {"VOTE, smallest units"}
+
+
+def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(
+    open_page, frozen, tmp_path
+):
+    page = open_page(frozen + f"#asset={'f' * 64}")
+    assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
+    assert [row["held"] for row in sheet(page, "Holders")] == [f"{LARGEST:,}"]
+    rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
+    ba.write_report(table_of(rows), tmp_path / "report.html")
+    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
+    assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
+    tab(page, "account")
+    assert sheet(page, "Rows")[0]["held"] == f"{LARGEST:,}"
+
+
+def test_a_hostile_id_is_text(open_page, seen, frozen):
+    page = open_page(frozen + "#asset=VOTE")
+    assert find(page, "script", "scrip") == ["general · <scrip…ipt>"]
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="<scrip").first.click()
+    page.locator("#panel dd", has_text=SCRIPT).first.wait_for()
+    assert page.evaluate("document.scripts.length") == 2
+    assert seen.said == []
+
+
+def test_the_policy_refuses_other_scripts_styles_and_requests(open_page, seen, frozen, demo):
+    for address in (frozen, demo):
+        page = open_page(address)
+        page.evaluate(
+            """() => {
+                const script = document.createElement("script");
+                script.textContent = "window.broken = true";
+                const picture = document.createElement("img");
+                picture.src = "http://127.0.0.1:9/x.png";
+                document.body.append(script, picture);
+                document.body.setAttribute("style", "color: red");
+                return fetch("http://127.0.0.1:9/").catch(() => null);
+            }"""
+        )
+        assert page.evaluate("window.broken") is None
+    assert len([said for said in seen.said if "Content Security Policy" in said]) >= 8
+    assert not [url for url in seen.sent if ":9/" in url]
+
+
+def test_without_scripts_it_says_what_it_is_of(open_page, frozen):
+    page = open_page(frozen, java_script_enabled=False)
+    assert "need scripts" in page.locator("noscript").inner_text()
+    assert page.get_by_text("not known to be complete").is_visible()
+
+
+def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
+    key = ("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), "")
+    table = table_of([(*key, START, 5), (*key, START + DAY, 7), (*key, START + 6 * DAY, 9)])
+    note_known(table, [(START, START + 2 * DAY), (START + 4 * DAY, START + 8 * DAY)])
+    ba.write_report(table, tmp_path / "report.html", end=from_microseconds(START + 10 * DAY))
+    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#range=ALL")
+    box = page.locator("#chart .plot").bounding_box()
+    found = []
+    for day in (0.5, 1.5, 2.5, 5, 7, 9):
+        page.mouse.move(box["x"] + box["width"] * day / 10, box["y"] + 50)
+        found += readout(page)[1]
+    since = [f"since {from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
+    gone = ("unknown", since[2])
+    assert found == [
+        ("5", since[0]),
+        ("7", since[1]),
+        gone,
+        gone,
+        ("9", since[6]),
+        ("unknown", since[8]),
+    ]
+
+
+def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(open_page, tmp_path):
+    rows = [("A", "ACCOUNT_TYPE_GENERAL", f"{n:064x}", "", START + n, n) for n in range(1500)]
+    ba.write_report(table_of(rows), tmp_path / "r.html", largest=3)
+    page = open_page((tmp_path / "r.html").as_uri())
+    assert chips(page) == [f"general · 000000…{n:04x}" for n in (1499, 1498, 1497)]
+    page.get_by_role("button", name="Next").click()
+    assert sheet(page, "Holders")[0]["account"] == f"general · 000000…{1479:04x}"
+    page.get_by_role("button", name=f"general · 000000…{1479:04x}").click()
+    settle(page)
+    assert (
+        "doesn't have the history of that account"
+        in page.locator("#panel .note").first.inner_text()
+    )
+    assert readout(page)[1][-1] == ("unknown", "its history is not in this report")
+
+
+def test_a_table_is_explored_in_a_frame_of_a_notebook(open_page, tmp_path):
+    table = table_of([("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), "", START, 5)])
+    (tmp_path / "cell.html").write_text(table.balances.explore()._repr_html_(), encoding="utf-8")
+    page = open_page((tmp_path / "cell.html").as_uri(), is_frame=True)
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("tab", name="Movers").click()
+    frame.get_by_role("tab", name="Holders").click()
+    assert frame.locator("#panel td").nth(1).inner_text() == "5"

@@ -1,0 +1,592 @@
+"""What somebody sees and does on the page of an archive."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from urllib.parse import parse_qs, unquote
+
+import pytest
+
+import balance_analysis as ba
+from balance_analysis.evidence import Node
+from tests.analysis.tables import DAY, HOUR
+from tests.archive.exporting import node_of, run_export, spread_history
+from tests.archive.writing import begin, writer_of
+from tests.browser.conftest import BEGIN, GAP, HIDDEN, STOP, settle
+from tests.explorer.asking import write_key
+from tests.moments import from_microseconds
+from tests.serving import serving
+
+TABS = ["holders", "totals", "flows", "movers", "account", "party", "explain", "notes"]
+FEW = "() => document.querySelectorAll('tbody tr:nth-child(n+6)').forEach((one) => one.remove())"
+INK = "(one) => getComputedStyle(one).stroke"
+INKS = """[...document.querySelectorAll(".chart text")].map((one) => getComputedStyle(one).fill)
+    .filter((ink) => ink !== getComputedStyle(document.querySelector(".interval")).color)"""
+WRAPPED = """() => [...document.querySelectorAll("dd, td, .origin")]
+    .filter((one) => /^-?\\d{1,3}(,\\d{3}){3}/.test(one.textContent) && one.checkVisibility())
+    .filter((one) => {
+        const range = document.createRange();
+        const texts = document.createTreeWalker(one, NodeFilter.SHOW_TEXT);
+        range.selectNodeContents(texts.nextNode());
+        return range.getClientRects().length !== 1;
+    }).map((one) => one.textContent)"""
+CLIPBOARD = "() => navigator.clipboard.readText()"
+
+
+def chips(page):
+    return page.locator("#readout .link").all_inner_texts()
+
+
+def state(page):
+    return parse_qs(page.url.partition("#")[2])
+
+
+def tab(page, name):
+    page.locator(f"#tab-{name}").click()
+    settle(page)
+
+
+def sheet(page, caption):
+    """The rows of a table on its first page, as dicts by the words of their columns."""
+    table = page.locator(f"table[aria-label^='{caption}']").first
+    names = table.locator("thead th").evaluate_all("(all) => all.map((one) => one.dataset.name)")
+    rows = table.locator("tbody tr").evaluate_all(
+        "(all) => all.map((row) => [...row.cells].map((one) => one.innerText))"
+    )
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def tiles(page):
+    found = page.locator(".tile").evaluate_all(
+        """(all) => all.map((one) => [one.querySelector("dt").textContent,
+            one.querySelector("dd").firstChild.textContent,
+            one.querySelector("small")?.textContent ?? ""])"""
+    )
+    return {name: (text, small) for name, text, small in found}
+
+
+def written(number, decimals=18):
+    """An amount with every digit, as the page writes it."""
+    if number is None:
+        return "unknown"
+    whole, part = divmod(abs(number), 10**decimals)
+    text = f"{whole:,}.{part:0{decimals}}".rstrip("0").rstrip(".")
+    return f"-{text}" if number < 0 else text
+
+
+def readout(page):
+    rows = page.locator("#readout tr").all_inner_texts()
+    moment = page.locator("#readout caption").inner_text().partition(" UTC")[0]
+    return moment, [tuple(row.split("\t")[1:3]) for row in rows]
+
+
+def find(page, text, wanted):
+    """Type into the search, and wait until it offers something."""
+    page.get_by_role("combobox", name="Add an account").fill(text)
+    page.locator("#found li:first-child span", has_text=wanted).first.wait_for()
+    return page.locator("#found li span").all_inner_texts()
+
+
+@pytest.mark.parametrize("width", [1280, 768, 390])
+def test_it_fits_and_digits_stay_in_one_line_with_long_names_and_numbers(
+    open_page, seen, gapped, width
+):
+    url = gapped[0]
+    page = open_page(f"{url}#digits=all&range=ALL", width=width)
+    for name in TABS:
+        tab(page, name)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, name
+        assert page.evaluate(WRAPPED) == [], name
+        assert page.locator("#panel [role=alert]").count() == 0, name
+    assert seen.said == []
+    assert not [one for one in seen.asked if not one.startswith((url, "data:"))]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "dark")])
+def test_axe_finds_no_violation_and_leaves_nothing_about_contrast_open(
+    open_page, axe, gapped, width, theme
+):
+    page = open_page(f"{gapped[0]}#range=ALL", width=width, theme=theme)
+    page.evaluate(f"{axe}; 0")
+    for name in TABS:
+        tab(page, name)
+        page.evaluate(FEW)  # the other rows are as these
+        # It can't tell what is behind text in SVG: nothing is, and its ink is that of notes.
+        assert page.evaluate(INKS) == []
+        found = page.evaluate(
+            "axe.run({exclude: '.chart text'}, {resultTypes: ['violations', 'incomplete']})"
+        )
+        unsure = [one for one in found["incomplete"] if one["id"] == "color-contrast"]
+        wrong = [
+            (one["id"], [n["html"][:200] for n in one["nodes"][:3]])
+            for one in found["violations"] + unsure
+        ]
+        assert wrong == [], f"{name}: {json.dumps(wrong, indent=2)}"
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(BEGIN, STOP), (GAP[1] + HOUR, GAP[1] + 2 * DAY), (GAP[0] - DAY, GAP[0] + HOUR)],
+)
+def test_each_number_that_is_seen_is_one_of_sums_in_plain_integers(open_page, gapped, start, end):
+    url, truth, _ = gapped
+    asset = "aa" * 32
+    accounts = truth.accounts(asset, before=end)
+    page = open_page(f"{url}#digits=all&range={start}..{end}&at={end - 1}")
+    total, _, unknown = truth.level(accounts, end - 1)
+    flows, shown = truth.flows(accounts, start, end), tiles(page)
+    assert shown["total held"][0] == written(total)
+    assert shown["total held"][1] == (f"{unknown} accounts not known" if unknown else "")
+    assert (shown["came in"][0], shown["went out"][0]) == (
+        written(flows["inflow"]),
+        written(flows["outflow"]),
+    )
+    ends = [
+        [truth.held(one, at, until_end=True) for one in accounts] for at in (start - 1, end - 1)
+    ]
+    change = sum(ends[1]) - sum(ends[0]) if None not in ends[0] + ends[1] else flows["net"]
+    assert shown["change"][0].lstrip("+") == written(change)
+    if flows["net"] is None:
+        assert shown["came in"][1] == "rows may be missing"
+        assert "Rows may be missing: 2023-04-" in page.locator("#headline > .note").inner_text()
+    facts = dict(one.split("\n") for one in page.locator("#panel .facts > div").all_inner_texts())
+    assert facts["total held"] == written(total)
+    held = sorted(written(level) for level in ends[1])
+    assert sorted(row["held"] for row in sheet(page, "Holders")) == held
+    assert facts["accounts that hold it"] == (
+        str(sum(bool(x) for x in ends[1])) if total is not None else "unknown"
+    )
+    tab(page, "flows")
+    for row, one in zip(sheet(page, "Flows per"), periods(page), strict=True):
+        expected = truth.flows(accounts, *one)
+        if expected["unknown"] and not expected["changes"]:
+            expected |= dict.fromkeys(("inflow", "outflow", "net"))
+        words = [row[name] for name in ("came in", "went out", "change")]
+        assert words == [written(expected[name]) for name in ("inflow", "outflow", "net")], one
+    tab(page, "movers")
+    nets = []
+    for one in accounts:
+        opening, closing = (truth.held(one, at - 1) for at in (start, end))
+        is_told = None not in (opening, closing)
+        nets.append(closing - opening if is_told else truth.flows([one], start, end)["net"])
+    assert [row["change"] for row in sheet(page, "Movers")] == [
+        written(net) for net in sorted(filter(None, nets), key=abs, reverse=True)
+    ]
+    page = open_page(
+        f"{url}#digits=all&range={start}..{end}&tab=account&focus={write_key(accounts[0])}"
+    )
+    rows = sheet(page, "Rows")
+    deltas = truth.deltas(accounts[0], start, end)[::-1][: len(rows)]
+    assert [(row["held"], row["change"]) for row in rows] == [
+        (written(b), written(d)) for _, b, d in deltas
+    ]
+
+
+def periods(page):
+    """The periods of the flows on the first page of their table."""
+    address = page.locator("#panel .data a").get_attribute("href")
+    rows = page.request.get(page.url.partition("#")[0] + address).json()["flows"]["rows"]
+    return [row[:2] for row in rows[: page.locator("#panel tbody tr").count()]]
+
+
+def test_in_a_gap_nothing_is_held_drawn_or_made_up(open_page, gapped):
+    url, _, _ = gapped
+    inside = (GAP[0] + GAP[1]) // 2
+    page = open_page(f"{url}#range=ALL&at={inside}")
+    assert "Not known to be complete: 2023-04-" in page.locator("#notice").inner_text()
+    assert {row["held"] for row in sheet(page, "Holders")} == {"unknown"}
+    facts = dict(one.split("\n") for one in page.locator("#panel .facts > div").all_inner_texts())
+    assert facts == {
+        "total held": "unknown",
+        "accounts not known": "8",
+        "accounts that hold it": "unknown",
+    }
+    assert "Rows may be missing: 2023-04-" in page.locator(".sheet .note").inner_text()
+    hatched, drawn = page.evaluate(
+        """(part) => {
+            const plot = document.querySelector("#chart .plot").getBBox(), points = Array.from(
+                {length: Math.ceil(plot.height)}, (_, y) => new DOMPoint(part * plot.width, y));
+            const gap = document.querySelector("#chart .gap");
+            return [points.slice(1).every((point) => gap.isPointInFill(point)),
+                [...document.querySelectorAll("#chart .line")].some((line) =>
+                    points.some((point) => line.isPointInStroke(point)))];
+        }""",
+        (inside - BEGIN) / (STOP - BEGIN),
+    )
+    assert (hatched, drawn) == (True, False)
+    box = page.locator("#chart .plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * (inside - BEGIN) / (STOP - BEGIN), box["y"] + 50)
+    assert {held for held, _ in readout(page)[1]} == {"unknown"}
+
+
+def test_hidden_characters_are_seen_and_what_is_seen_is_found(open_page, gapped):
+    page = open_page(f"{gapped[0]}#range=ALL")
+    label = "general · p\\u000aq\\u0001\\u202ez"
+    assert find(page, label, "p") == [label]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    settle(page)
+    page.get_by_role("button", name=label).first.click()
+    settle(page)
+    assert "p\\u000aq\\u0001\\u202ez" in page.locator("#panel .ids dd").all_inner_texts()[1]
+    assert HIDDEN not in page.locator("body").inner_text()
+
+
+def test_a_sum_that_does_not_fit_is_said_in_plain_words(open_page, gapped):
+    page = open_page(f"{gapped[0]}#asset=BIG&tab=totals&range=ALL")
+    assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
+    assert page.get_by_role("button", name="Try again").count() == 0
+    assert page.locator("#chart .line").count() == 2
+
+
+def test_after_the_service_was_gone_try_again_brings_all_back(open_page, gapped):
+    page = open_page(f"{gapped[0]}#range=ALL")
+    page.route("**/explore/*", lambda route: route.abort())
+    page.locator("#ranges button", has_text="1W").click()
+    page.locator("#tab-movers").click()
+    page.get_by_role("button", name="Try again").nth(2).wait_for()
+    said = page.locator("[role=alert]:visible").all_inner_texts()
+    assert said == ["The service doesn't answer. Try again"] * 3
+    page.unroute("**/explore/*")
+    page.get_by_role("button", name="Try again").last.click()
+    page.locator("table[aria-label^=Movers] td").first.wait_for()
+    settle(page)
+    assert page.locator("[role=alert]:visible").count() == 0
+    assert page.locator("#chart .line").count() == 3
+    assert page.locator(".tile").count() == 5
+
+
+def test_a_page_of_rows_that_is_not_there_is_said_and_the_last_one_shown(open_page, gapped):
+    page = open_page(f"{gapped[0]}#tab=account&range=ALL&page=41")
+    note = page.locator("#panel .sheet .note").last.inner_text()
+    assert note == "There is no part 42; this is part 1. Newest first."
+    assert len(sheet(page, "Rows")) > 0
+
+
+def test_a_link_opens_the_same_view_and_nonsense_in_it_is_left_out(open_page, seen, demo):
+    page = open_page(f"{demo}#range=1D&tab=movers")
+    page.locator(".remove").first.click()
+    settle(page)
+    other = open_page(page.url)
+    for part in ("#readout", "#panel table", "#headline"):
+        assert other.locator(part).inner_text() == page.locator(part).inner_text()
+    page.go_back()
+    settle(page)
+    assert len(chips(page)) == 3
+    for link in (
+        "asset=none&account=a|b&account=0|ACCOUNT_TYPE_GENERAL|other|&focus=x&range=9..2&tab=no",
+        "range=constructor&tab=__proto__&digits=toString",
+        "account=VOTE|ACCOUNT_TYPE_GENERAL|%25E0%25A4%25A|&focus=%|%|%|%&hide=%E0%A4%A",
+        "range=1e30..2e30&at=1e99&page=-7&tab=account",
+    ):
+        page = open_page(f"{demo}#{link}")
+        assert len(chips(page)) == 3
+        assert page.locator("[role=alert]:visible").count() == 0
+        assert page.locator("#ranges [aria-pressed=true]").inner_text() == "1W"
+        assert page.locator("#panel td").count() > 0
+    assert seen.said == []
+
+
+def test_the_wheel_a_drag_the_keys_the_buttons_and_two_fields_zoom(open_page, demo):
+    page = open_page(demo)
+    box = page.locator("#chart .plot").bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def bounds():
+        settle(page)
+        return list(map(int, state(page)["range"][0].split("..")))
+
+    page.mouse.move(*middle)
+    page.mouse.wheel(0, -200)
+    page.wait_for_url(re.compile("range="))
+    start, end = bounds()
+    wheeled = page.url
+    page.mouse.move(box["x"] + 200, middle[1])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, middle[1], steps=4)
+    page.mouse.up()
+    page.wait_for_url(lambda url: url != wheeled)
+    first, last = bounds()
+    assert start < first < last < end
+    page.locator("#chart").focus()
+    page.keyboard.press("-")
+    assert bounds()[0] < first
+    page.get_by_role("button", name="Zoom in").click()
+    assert bounds()[1] - bounds()[0] == pytest.approx(last - first, rel=0.01)
+    start, end = bounds()
+    page.locator("#chart").focus()
+    page.keyboard.press("PageUp")
+    assert bounds() == pytest.approx([at - (end - start) / 2 for at in (start, end)], abs=2e6)
+    page.keyboard.press("0")
+    settle(page)
+    assert state(page)["range"] == ["ALL"]
+    page.get_by_label("From (UTC)").fill("2023-04-12T12:30:00")
+    settle(page)
+    assert bounds()[0] == BEGIN + 9 * DAY + 12 * HOUR + HOUR // 2
+    page.get_by_label("From (UTC)").fill("2099-04-12T12:30:00")
+    assert page.locator("#wrong").inner_text() == "The range has to end after it starts."
+
+
+def test_the_pointer_reads_exact_balances_and_a_click_sets_the_moment_of_holders(open_page, demo):
+    page = open_page(f"{demo}#range=ALL&digits=all")
+    box = page.locator("#chart .plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 50)
+    page.locator("#readout .how", has_text="since 2023-04-1").first.wait_for()
+    moment, [(balance, _), *_] = readout(page)
+    ids = page.locator("#readout .link").first.get_attribute("title")
+    with ba.demo.sample_archive() as archive:
+        held = ba.balance_at(
+            archive.select(asset_id="tUSD", party_ids=ids), moment.replace(" ", "T")
+        )
+    general = held[held["account_type"] == "ACCOUNT_TYPE_GENERAL"]["balance"].iloc[0]
+    assert balance == written(int(general), 5) or balance == written(int(general), 6)
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url(re.compile("at="))
+    settle(page)
+    assert page.get_by_text(f"Held at {moment} UTC.").is_visible()
+    assert page.locator("#chart .mark").count() == 1
+    page.locator("#chart").focus()
+    page.keyboard.press("ArrowLeft")
+    assert "changed then" in page.locator("#readout .how").all_inner_texts()
+
+
+def test_the_pointer_over_thinned_steps_reads_the_very_row_at_that_time(open_page, thick):
+    url, archive = thick
+    page = open_page(url)
+    box = page.locator("#chart .plot").bounding_box()
+    for part in (0.2, 0.7):
+        page.mouse.move(box["x"] + box["width"] * part, box["y"] + 50)
+        page.locator("#readout .n", has_text="…").wait_for(state="detached")
+        page.locator("#readout .how", has_text=re.compile("since|changed")).wait_for()
+        moment, [(balance, how)] = readout(page)
+        held = ba.balance_at(archive, moment.replace(" ", "T")).iloc[0]
+        assert balance == f"{held['balance']:,}"
+        since = f"{held['since']:%Y-%m-%d %H:%M:%S}"
+        assert how == ("changed then" if since == moment else f"since {since}")
+
+
+def test_without_its_last_line_a_chart_says_so_and_offers_the_largest(open_page, demo):
+    page = open_page(demo)
+    for _ in range(3):
+        page.locator(".remove").first.click()
+    assert page.locator("#readout p").inner_text().startswith("Add an account above, or")
+    assert page.locator("#chart text", has_text="No account is chosen.").count() == 1
+    page.get_by_role("button", name="Show the largest").click()
+    page.locator(".remove").nth(2).wait_for()
+
+
+def test_a_search_leads_to_an_account_and_to_another_asset_by_the_keys_alone(open_page, demo):
+    page = open_page(f"{demo}#asset=tGOV")
+    page.keyboard.press("/")
+    assert find(page, "treasury", "treasury") == ["network treasury · network"]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert "network treasury · network" in chips(page)
+    assert find(page, "tusd", "asset")[0] == "asset tUSD"
+    page.keyboard.press("Enter")
+    settle(page)
+    assert page.get_by_label("Asset").locator("option:checked").inner_text().startswith("tUSD")
+
+
+def test_an_answer_that_comes_late_does_not_open_the_search_again(open_page, demo):
+    page, waiting = open_page(demo), []
+
+    def hold(route):
+        waiting.append(route)
+
+    page.route("**/explore/accounts*text=gen*", hold)
+    field = page.get_by_role("combobox", name="Add an account")
+    with page.expect_request("**/explore/accounts*text=gen*"):
+        field.fill("gen")
+    page.wait_for_timeout(50)
+    field.press("Escape")
+    with page.expect_response("**/explore/accounts*text=gen*"):
+        waiting[0].continue_()
+    page.wait_for_timeout(100)
+    assert page.locator("#found").is_hidden()
+
+
+def test_a_click_on_an_amount_shows_where_it_comes_from(open_page, gapped):
+    url, _, archive = gapped
+    page = open_page(f"{url}#digits=all")
+    for amount in ("#panel tbody tr:nth-child(2) .origin", "#readout .origin"):
+        tab(page, "holders")
+        page.locator(amount).first.click()
+        settle(page)
+        assert page.locator("#tab-explain").get_attribute("aria-selected") == "true"
+        account = [unquote(part) for part in state(page)["focus"][0].split("|")]
+        found = archive.explain(account, at=from_microseconds(STOP - 1))
+        facts = dict(
+            one.split("\n", 1) for one in page.locator("#panel .facts > div").all_inner_texts()
+        )
+        assert (facts["held"], facts["came from"]) == (written(found.balance), found.source)
+        cited = [one.file for one in (found.before, found.row, found.after) if one]
+        assert [row["file"] for row in sheet(page, "The row")] == cited
+
+
+def test_a_party_s_page_opens_by_a_click_and_its_other_assets_lead_to_theirs(open_page, demo):
+    page = open_page(demo)
+    page.get_by_role("button", name=re.compile("^party ")).first.click()
+    settle(page)
+    (wanted,) = state(page)["party"]
+    assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
+    words = page.locator("#panel .facts dt").all_inner_texts()
+    assert {"between its own accounts", "came in", "went out"} <= {*words}
+    page.get_by_role("button", name=re.compile("Show its flows of ")).first.click()
+    settle(page)
+    assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
+    assert page.locator("table[aria-label^='Flows with others']").count() == 1
+
+
+def test_own_names_are_taken_in_the_address(open_page, gapped):
+    page = open_page(f"{gapped[0]}#tab=party&party=ALICE %26 CO")
+    assert page.locator("#panel h3").first.inner_text() == "Party Alice & co"
+    assert len(sheet(page, "Accounts")) == 2
+
+
+def test_what_is_copied_and_downloaded_is_whole_and_has_its_unit(open_page, gapped):
+    page = open_page(gapped[0], permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy Holders").click()
+    page.get_by_text("Copied", exact=True).wait_for()
+    head, *rows = csv.reader(io.StringIO(page.evaluate(CLIPBOARD), newline=""), delimiter="\t")
+    assert head == [*ba.ACCOUNT_KEY, "balance", "share", "since", "unit"]
+    held = [gapped[1].held(tuple(row[:4]), STOP - 1, until_end=True) for row in rows[:4]]
+    assert [row[4].replace(",", "") for row in rows[:4]] == [
+        written(x).replace(",", "") for x in held
+    ]
+    assert {row[-1] for row in rows} == {page.locator("#asset option:checked").inner_text()}
+
+
+def test_limits_that_changed_are_drawn_and_the_others_listed(open_page, thick):
+    page = open_page(thick[0] + "#tab=notes")
+    charts = page.locator(".many [role=img]")
+    first, second = (charts.nth(n).get_attribute("aria-label") for n in range(charts.count()))
+    assert first.startswith("can propose market: yes from 2023-04-02 00:00:00 to 2023-04-04")
+    assert first.endswith("no from 2023-04-09 00:00:00 to 2023-04-09 00:00:00")
+    assert re.fullmatch("new one: not sent from .*; yes from .*", second)
+    # Seen the same from the 2nd to the 4th, and changed on the 9th: nothing tells when.
+    is_drawn = charts.first.evaluate(
+        """(chart) => [0.15, 0.65].map((part) => {
+            const line = chart.querySelector(".line");
+            const plot = chart.querySelector(".plot").getBBox();
+            const heights = Array.from({length: Math.ceil(plot.height)}, (_, y) => y);
+            return heights.some((y) => line.isPointInStroke(new DOMPoint(plot.width * part, y)));
+        })"""
+    )
+    assert is_drawn == [True, False]
+    kept = [row["limit"] for row in sheet(page, "Limits that did not change")]
+    assert (kept[0], "can propose market" in kept) == ("can propose asset", False)
+
+
+def test_the_focus_stays_where_it_was_while_what_is_around_it_changes(open_page, demo):
+    page = open_page(f"{demo}#asset=tGOV&tab=totals")
+
+    def focused():
+        settle(page)
+        return page.evaluate(
+            "(one => one.id || one.ariaLabel || one.innerText)(document.activeElement)"
+        )
+
+    page.get_by_role("button", name="network treasury").focus()
+    page.keyboard.press("Enter")
+    assert focused() == "network treasury"
+    assert state(page)["hide"] == ["ACCOUNT_TYPE_NETWORK_TREASURY"]
+    page.locator("#readout .link").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert focused() == "panel"
+
+
+def test_a_new_export_offers_to_reload_and_a_state_that_is_gone_does(open_page, growing):
+    url, export = growing
+    page = open_page(f"{url}/#range=1D")
+    assert page.locator("#stale").is_hidden()
+    export()
+    page.locator("#stale").wait_for(timeout=20_000)
+    page.get_by_role("button", name="Reload").click()
+    settle(page)
+    assert "to 2023-04-08" in page.locator("#interval").inner_text()
+    page.route("**/explore/movers*", lambda route: route.fulfill(status=409, json={}), times=1)
+    with page.expect_request("**/explore/about*"):
+        page.locator("#tab-movers").click()
+    page.locator("table[aria-label^=Movers] td").first.wait_for()
+
+
+def test_an_empty_archive_says_so(open_page, seen, tmp_path):
+    begin(tmp_path)
+    with serving(ba.Archive(tmp_path)) as url:
+        page = open_page(url)
+        assert "nothing in it yet" in page.locator("#interval").inner_text()
+        assert page.locator("#chart").is_hidden()
+    assert seen.said == []
+
+
+def test_a_page_says_whether_its_rows_are_complete_and_confirmed(open_page, gapped, tmp_path):
+    assert open_page(gapped[0]).locator("#said .verdict.bad").inner_text() == "not complete"
+    end = BEGIN + 2 * DAY
+    with node_of(spread_history(4, start=BEGIN, end=end), head=end) as node:
+        run_export(node, tmp_path / "a", start=BEGIN, end=end)
+    whole, writer = ba.Archive(tmp_path / "a"), writer_of(tmp_path / "a")
+    another = Node("http://another.node", frozenset({"192.0.2.1:80"}))
+    for shared, word in (([], "complete"), ([(BEGIN, end)], "confirmed")):
+        writer.prove(writer.manifest.evidence.with_words(another, shared, []))
+        with serving(whole) as url:
+            assert open_page(url).locator("#said .verdict:not(.bad)").inner_text() == word
+
+
+def test_it_prints_light_with_whole_ids_and_rows_and_without_what_is_for_the_screen(
+    open_page, demo
+):
+    page = open_page(f"{demo}#asset=tGOV", theme="dark")
+    ink = page.locator("#chart .line").first.evaluate(INK)
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for gone in (
+        "[role=tablist]",
+        "#find",
+        "#asset",
+        "#from",
+        ".remove",
+        "#panel input",
+        ".of-party",
+    ):
+        assert not page.locator(gone).first.is_visible(), gone
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("#chart .line").first.evaluate(INK) == "rgb(0, 114, 178)" != ink
+    shown = page.locator("#panel tbody tr").evaluate_all(
+        "(rows) => rows.filter((row) => row.checkVisibility()).length"
+    )
+    assert shown == 250
+    assert page.get_by_text("Rows 1 to 250 of 451.").is_visible()
+    whole = "getComputedStyle(document.querySelectorAll('#panel .link')[2], '::after').content"
+    assert re.search("[0-9a-f]{64}", page.evaluate(whole))
+    ends = page.locator(".chart svg").evaluate_all(
+        """(charts) => charts.map((one) => one.getBoundingClientRect().right
+            - document.body.getBoundingClientRect().left)"""
+    )
+    assert max(ends) <= 1032  # A4, landscape
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("#chart .line").first.evaluate(INK) == ink
+    assert page.pdf()[:5] == b"%PDF-"
+
+
+def test_it_opens_with_a_range_at_whose_start_balances_are_known(open_page, demo):
+    page = open_page(demo)
+    assert page.locator("#ranges [aria-pressed=true]").inner_text() == "1W"
+    assert "the page opens with a later range" in page.locator("#headline .note").inner_text()
+    names = ["total held", "change", "came in", "went out", "parties that hold it"]
+    assert [*tiles(page)] == names
+    assert page.locator("#headline .lacking").count() == 0
+    for name in TABS:
+        tab(page, name)
+        for link in page.locator("#panel .data a").all():
+            address = link.evaluate("(one) => one.href")
+            assert page.request.get(address).headers["content-type"] == "application/json"
+    page.locator("#chart").dblclick()
+    settle(page)
+    assert page.locator("#ranges [aria-pressed=true]").inner_text() == "ALL"
