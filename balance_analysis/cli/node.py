@@ -34,12 +34,8 @@ def fetch(
     for each in url:
         options.check_is("node", each)
     check_output(output, suffixes=("", ".parquet", ".pq"))
-    import pyarrow as pa
-
     from balance_analysis.known import gaps_of
 
-    # It gives back at once what a page took: a sixth less memory for the same processor time.
-    pa.set_memory_pool(pa.system_memory_pool())
     with requests.client(url) as client:
         loaded = ba.load_to_parquet(
             client,

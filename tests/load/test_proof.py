@@ -80,6 +80,15 @@ def load(node, asked, **options):
     return ba.load_balance_changes(client, **{**asked, **moments}, **options)
 
 
+def assert_true(table, rows, asked):
+    """Check that each row that was asked for is there, in what is known."""
+    held = set(lines_of_table(table))
+    for start, end in known_of(table):
+        assert asked["start"] <= start < end <= asked["end"]
+        wanted = {**asked, "start": start, "end": end}
+        assert set(lines_of_rows(matching(rows, **wanted))) <= held
+
+
 @settings(max_examples=150)
 @given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
 def test_of_nodes_behind_one_address_nothing_false_is_called_known(found, page_size, workers):
@@ -88,11 +97,7 @@ def test_of_nodes_behind_one_address_nothing_false_is_called_known(found, page_s
         table = load(node, asked, page_size=page_size, workers=workers)
     except ba.IncompleteError:
         return
-    held = set(lines_of_table(table))
-    for start, end in known_of(table):
-        assert asked["start"] <= start < end <= asked["end"]
-        wanted = {**asked, "start": start, "end": end}
-        assert set(lines_of_rows(matching(rows, **wanted))) <= held
+    assert_true(table, rows, asked)
 
 
 ROWS = stretched(random_history(3, rows=400, accounts=30), 1000)
@@ -124,3 +129,35 @@ def test_of_one_whole_node_all_is_known_over_years_whoever_is_asked_for(
     table = load(node, asked, page_size=page_size, workers=workers)
     assert known_of(table) == ((TIMES[0], TIMES[-1]),)
     assert lines_of_table(table) == lines_of_rows(matching(ROWS, **asked))
+
+
+def balancer(turns, *parts):
+    """Return a node before others: (first moment, last block) of what each has of all rows."""
+    backends = [
+        LoopbackNode(
+            [row for row in ROWS if since <= time_of(row) < head], block_timestamp=head * 1000
+        )
+        for since, head in parts
+    ]
+    return LoopbackNode(backends=backends, turns=turns)
+
+
+def test_a_node_that_lags_does_not_prove_what_another_has_forgotten():
+    start, later, end = TIMES[0] + 2, TIMES[6], TIMES[12]
+    assert start < TIMES[1] < end < start + 360 * DAY
+    asked = {"start": start, "end": end}
+    node = balancer((0, 1), (later, TIMES[-1]), (TIMES[0], start))
+    table = load(node, asked, workers=1)
+    assert_true(table, ROWS, asked)
+    assert known_of(table) == ((later, end),)
+
+
+def test_each_part_of_a_long_list_is_proven_by_itself():
+    first, second = sorted({row.party_id for row in ROWS[:80]} - {"network"})[:2]
+    parties = [first, *(f"{n:064x}" for n in range(59)), second]
+    later = next(time_of(row) for row in ROWS[80:] if row.party_id == second)
+    asked = {"start": TIMES[0], "end": TIMES[-1], "party_ids": parties}
+    node = balancer((0, 1, 1, 1, 1), (TIMES[0], TIMES[-1]), (later, TIMES[-1]))
+    table = load(node, asked, workers=1)
+    assert_true(table, ROWS, asked)
+    assert len(table) < len(matching(ROWS, **asked))

@@ -49,6 +49,18 @@ def test_several_spans_that_begin_at_rows_cost_no_question_more():
         assert len(node.requests) == pages(node)
 
 
+def test_one_block_beyond_a_window_does_not_show_that_the_window_is_quiet():
+    """A node that names no last block is asked beyond the window; this one ignores the order."""
+    with (
+        LoopbackNode(ROWS, block_headers=False, ignores=["pagination.newestFirst"]) as node,
+        ba.Client(node.url) as client,
+    ):
+        source = NodeSource(client, page_size=1, workers=1)
+        list(source.rows(TIMES[0] - 200, TIMES[0] - 100))
+        with pytest.raises(ba.IncompleteError, match="ignores the order"):
+            list(source.rows(START, TIMES[-1]))
+
+
 def test_only_steps_that_were_taken_are_evidence():
     with node_of() as node, ba.Client(node.url) as client:
         source = NodeSource(client, page_size=20, workers=2)

@@ -31,21 +31,6 @@ def throttle_of(per_second):
     return Throttle(per_second, clock=clock, sleep=clock.sleep), clock
 
 
-def test_further_requests_wait_for_their_slots():
-    throttle, clock = throttle_of(2)
-    for _ in range(4):
-        throttle.wait()
-    assert clock.slept == pytest.approx([0.5, 0.5, 0.5])
-
-
-def test_a_pause_of_the_caller_is_not_waited_again():
-    throttle, clock = throttle_of(2)
-    throttle.wait()
-    clock.now += 0.4
-    throttle.wait()
-    assert clock.slept == pytest.approx([0.1])
-
-
 def test_idle_time_is_not_saved_up():
     throttle, clock = throttle_of(2)
     clock.now += 1000

@@ -63,10 +63,6 @@ def cut(archive):
     return archive.read(start=at(3), end=at(3, 1), opening=True, partial=True)
 
 
-def test_of_a_change_behind_a_gap_nothing_is_known_of_before(cut):
-    assert cells(ba.deltas(cut), "delta") == {"aa": None, "bb": None, "cc": None}
-
-
 def test_a_flow_behind_a_gap_is_not_known(cut):
     found = ba.flows(cut, freq="1h")
     assert (found["changes"].tolist(), found["unknown"].tolist()) == ([0, 0, 0], [1, 1, 1])
@@ -96,15 +92,6 @@ def test_a_series_through_a_gap_begins_anew_behind_it(archive):
     )
     assert points.loc[at(1)].tolist() == [5, 0, 0, 4]
     assert points.loc[at(2) : at(3, -1)].isna().all(axis=None)
-
-
-def test_a_table_through_a_gap_knows_nothing_before_rows_behind_it(archive):
-    found = ba.deltas(archive.read(**WIDE))
-    told = {(party, time): delta for party, time, delta in zip(
-        found["party_id"], found["timestamp"], found["delta"], strict=True
-    )}  # fmt: skip
-    assert [told["aa", at(1)], told["dd", at(1)]] == [5, 4]
-    assert all(pd.isna(told[party, at(3)]) for party in ("aa", "bb", "cc"))
 
 
 def test_segments_are_compared_as_far_as_what_was_before_is_known(archive, tmp_path):
