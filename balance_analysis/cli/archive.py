@@ -132,6 +132,8 @@ class Export:
             wrong = f"{self._archive.uri} is not complete for {spans_text(lacking)}"
         elif run.lagging:
             wrong = f"no node reaches the end of {self._archive.uri}"
+        elif not manifest.evidence.answers:
+            wrong = f"{self._archive.uri} knows nothing yet; `--since` says where to begin"
         return self._finish(wrong, is_bad=is_bad)
 
     def _finish(self, wrong: str, *, is_bad: bool) -> int:
@@ -155,7 +157,7 @@ class Export:
             )
         count = count_text(len(done.periods), "period")
         said = f"{count} asked for again, {len(done.changed)} with other rows"
-        self._say(said if done.periods else "Nothing to repair.")
+        self._say(said if done.periods else "Nothing to repair")
         if not done.left.is_whole:
             echo(str(done.left))
         return self._finish("", is_bad=bool(done.bad_rows or not done.left.is_whole))
@@ -394,7 +396,9 @@ def _confirm(messages: Messages, archive: ba.Archive, other: str, form: str) -> 
         messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
     held = archive.status(count_accounts=False)
     spans = [part for span in found.shared for part in clipped(held.confirmed, *span)]
-    why = "nothing; both must hold all accounts, and their rows must be of two origins"
+    why = "nothing: both must hold all accounts, and their rows must be of two origins"
+    if not found.shared:
+        why = "nothing: no time is complete in both"
     messages.say(f"Confirmed: {spans_text(spans) if spans else why}")
     return BAD if len(found.rows) else 0 if spans else PARTIAL
 

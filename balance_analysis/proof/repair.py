@@ -31,7 +31,7 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, check_client
 from balance_analysis.proof.compare import interval_of
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
-from balance_analysis.rows import canonical
+from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import Span, clipped, joined, overlap
 from balance_analysis.text import spans_text
@@ -87,6 +87,7 @@ def repair(
         The archive, or its path.
     start, end
         Ask again for the periods in this interval too, sound or not: for what differs from a node.
+        Of a sound file, the rows at a time of which the node sends a bad row stay.
     page_size, workers
         As for `load_balance_changes`.
     on_report
@@ -163,14 +164,18 @@ def _mend(
     run.sets_aside(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
     batches = [batch for step in steps for batch in step.batches]
+    held = NO_ROWS if period in damaged else writer.rows_of(period)
+    # A row that the node sends spoilt is no reason to lose a sound one.
+    doubtful = [aside.span for step in steps for aside in step.set_aside]
+    kept = [within(held, *span) for span in joined(doubtful)]
     rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
+    rows = merge_rows(pa.concat_tables([NO_ROWS, *kept]), rows, *bounds).rows
     content, new = encode_rows(rows) if rows.num_rows else (b"", None)
     if new == note:
         keep_bad_rows(writer.store, run)
         if new is not None:
             writer.store.write(manifest.changes_file(period), content)
     else:
-        held = NO_ROWS if period in damaged else writer.rows_of(period)
         conflicts = merge_rows(held, rows, *bounds).conflicts
         proof, url = source.evidence(), source.client.base_url
         stays = f"{writer.store.uri}: {period} stays as it is: {url}"

@@ -54,8 +54,14 @@ def test_export_makes_an_archive_of_every_row_and_says_so_in_one_line(node, tmp_
 
 
 def test_an_export_of_accounts_without_a_row_says_that_none_matches(node, tmp_path):
-    said = run("export", tmp_path / "a", node.url, "--party-id", "f" * 64).stderr
+    said = run("export", tmp_path / "a", node.url, "--party-id", "f" * 64, code=3).stderr
     assert said.startswith("No row matches")
+
+
+def test_an_export_from_a_node_without_a_row_is_incomplete(tmp_path):
+    with node_of([]) as empty:
+        said = run("export", tmp_path / "a", empty.url, code=3).stderr
+    assert "knows nothing yet" in said
 
 
 def test_the_last_block_of_a_stopped_node_is_exported(node, tmp_path):
@@ -357,7 +363,7 @@ def test_the_schedules_interval_is_not_asked_for_again_by_a_repair(node, tmp_pat
     env = {"BALANCE_ANALYSIS_EXPORT_SINCE": "2023-04-29"}
     run("export", tmp_path / "a", node.url, env=env)
     said = run("export", tmp_path / "a", node.url, "--repair", env=env).stderr
-    assert "Nothing to repair." in said
+    assert "Nothing to repair" in said
 
 
 def test_status_and_verify_of_no_archive_are_usage(tmp_path):

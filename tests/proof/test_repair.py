@@ -257,6 +257,19 @@ def test_bad_rows_are_left_out_of_a_repair_as_they_were(tmp_path):
     assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
 
 
+def test_a_bad_row_takes_no_sound_row_away(folder):
+    before = lasting(folder)
+    bad = next(row for row in ROWS if from_microseconds(row.timestamp_ns // 1000).day == 29)
+
+    def spoil(row):
+        return {**row, "balance": "1e5"} if row["timestamp"] == str(bad.timestamp_ns) else row
+
+    with node_of(ROWS, edit_row=spoil) as node:
+        done = mend(node, folder, start="2023-04-29", end="2023-04-30")
+    assert done.bad_rows
+    assert lasting(folder) == before
+
+
 def test_unproven_intervals_stay_so_in_a_repair(tmp_path):
     early = START - 3 * HOUR
     with node_of(ROWS) as node:
@@ -277,4 +290,4 @@ def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
 
 
 def test_the_command_says_that_there_is_nothing_to_repair(node, folder):
-    assert "Nothing to repair." in run("export", folder, node.url, "--repair").stderr
+    assert "Nothing to repair" in run("export", folder, node.url, "--repair").stderr
