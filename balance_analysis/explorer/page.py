@@ -8,10 +8,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 from functools import cache
+from html import escape
 from importlib import resources
 from typing import Final
-
-from markupsafe import Markup
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -40,15 +39,15 @@ def static_files() -> dict[str, tuple[bytes, str]]:
     return {**found, "/": found.pop("/static/index.html")}
 
 
-def freeze_page(title: str, head: Markup, data: bytes) -> str:
+def freeze_page(title: str, head: str, data: bytes) -> str:
     """Return the page as one HTML file that needs nothing else.
 
     Parameters
     ----------
     title
-        Its title.
+        Its title, as text.
     head
-        What it says at its top, also without scripts.
+        What it says at its top, also without scripts, as HTML.
     data
         What its script shows, JSON.
     """
@@ -69,7 +68,7 @@ def freeze_page(title: str, head: Markup, data: bytes) -> str:
 </body>"""
     html = _LINKED.sub("", static_files()["/"][0].decode())
     html = html.replace("</head>", before).replace("</body>", behind)
-    html = html.replace("<title>Balances</title>", Markup("<title>{}</title>").format(title))
+    html = html.replace("<title>Balances</title>", f"<title>{escape(title)}</title>")
     return html.replace('<div id="said"></div>', f'<div id="said">{head}</div>')
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, Final, LiteralString
+from html import escape
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table
@@ -267,8 +267,8 @@ def _extent(history: History, load: dict[str, Any]) -> Span | None:
     return (min(bounds), max(bounds)) if bounds else None
 
 
-def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> Markup:
-    """Return what a report says at its top, also without scripts."""
+def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> str:
+    """Return what a report says at its top, also without scripts, as HTML."""
     verdict = completeness(state)
     warnings = [f"A check failed: {problem}" for problem in problems]
     if state.known and (gaps := between(state.known, state.start, state.end)):
@@ -276,18 +276,19 @@ def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> Mark
     elif verdict == "not known to be complete":
         warnings.append("Completeness unknown: load from a node, or use an archive.")
     facts = {"balance changes": f"{len(state.history.rows):,}", **facts}
-    return Markup(
-        '<p class="verdict{}">{}</p>{}<details><summary>What this is made of</summary>'
-        '<dl class="facts">{}</dl></details>'
-        "<noscript><p>{}. The charts and tables need scripts: this file has them.</p></noscript>"
-    ).format(
-        "" if verdict in {"complete", "confirmed"} and not problems else " bad",
-        "checks failed" if problems else verdict,
-        _joined('<p class="warned">{}</p>', [(each,) for each in warnings]),
-        _joined("<div><dt>{}</dt><dd>{}</dd></div>", facts.items()),
-        range_text(state.start, state.end) if state.start < state.end else "No balance changes",
-    )
+    warned = _joined('<p class="warned">{}</p>', [(each,) for each in warnings])
+    listed = _joined("<div><dt>{}</dt><dd>{}</dd></div>", facts.items())
+    is_good = verdict in {"complete", "confirmed"} and not problems
+    said = "checks failed" if problems else verdict
+    extent = "No balance changes"
+    if state.start < state.end:
+        extent = range_text(state.start, state.end)
+    return f"""\
+<p class="verdict{"" if is_good else " bad"}">{escape(said)}</p>{warned}\
+<details><summary>What this is made of</summary><dl class="facts">{listed}</dl></details>\
+<noscript><p>{extent}. The charts and tables need scripts: this file has them.</p></noscript>"""
 
 
-def _joined(part: LiteralString, items: Iterable[tuple[str, ...]]) -> Markup:
-    return Markup("").join(Markup(part).format(*item) for item in items)  # noqa: S704 - ours
+def _joined(part: str, items: Iterable[tuple[str, ...]]) -> str:
+    """Return a piece of HTML for each item, its texts escaped."""
+    return "".join(part.format(*map(escape, item)) for item in items)
