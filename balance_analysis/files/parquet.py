@@ -22,6 +22,7 @@ from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.known import (
     ROWS_KEY,
+    join_notes,
     note_rows,
     noted_rows,
     table_evidence,
@@ -132,10 +133,11 @@ def read_parquet(
     Parameters
     ----------
     path
-        A file of `write_parquet`, or any Parquet file with a table's columns, or a folder of such
-        files, as `over_accounts` writes it: ids as strings or
+        A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
         dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
-        balances as decimals without fraction or as integers. Other columns are left out.
+        balances as decimals without fraction or as integers. Other columns are left out. Or a
+        folder of such files, as `over_accounts` writes it: the table knows what the files know
+        together, as that of `pd.concat`.
     assets
         Symbols and decimals of assets, as for `read_assets`, beside those in the file.
     labels
@@ -166,8 +168,19 @@ def read_parquet(
             said = "is a folder without Parquet files; ba.Archive(...).read() reads an archive"
             raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
     read = [_read_part(part) for part in parts]
-    table, load = to_frame(pa.concat_tables([rows for rows, _ in read])), read[0][1]
-    metadata = note_names(load, names)
+    tables = [_noted(rows, note_names(load, names)) for rows, load in read]
+    if len(tables) == 1:
+        return tables[0]
+    whole = to_frame(pa.concat_tables([rows for rows, _ in read]))
+    join_notes(whole, tables)
+    return whole
+
+
+def _noted(rows: pa.Table, metadata: dict[str, Any]) -> pd.DataFrame:
+    """Return a file's rows as a table that knows what the file says."""
+    from balance_analysis.frame import to_frame  # noqa: PLC0415 - it imports pandas
+
+    table = to_frame(rows)
     if metadata:
         table.attrs[ATTRS_KEY] = metadata
     if ROWS_KEY not in metadata:

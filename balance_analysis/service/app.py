@@ -126,7 +126,7 @@ def create_app(
     cache = LruCache(KEPT_BYTES)
     reader = Reader(archive.store, cache)
     explorer = Explorer(archive, cache=cache, names=read_names(assets, labels))
-    pages, views = anyio.CapacityLimiter(PAGES), anyio.CapacityLimiter(VIEWS_AT_ONCE)
+    pages, views = _Queue(PAGES), _Queue(VIEWS_AT_ONCE)
 
     async def changes(request: Request) -> Response:
         find = partial(answer_changes, archive.store, reader, request.query_params.multi_items())
@@ -186,8 +186,16 @@ def _sharing(origins: list[str]) -> Iterator[Middleware]:
         yield Middleware(CORSMiddleware, allow_origins=origins, allow_headers=["*"], **how)
 
 
+class _Queue:
+    """A limit on the questions that are worked on at once, and on those that wait."""
+
+    def __init__(self, at_once: int) -> None:
+        self.limiter = anyio.CapacityLimiter(at_once)
+        self.places = anyio.Semaphore(at_once + MOST_WAITING)
+
+
 async def _in_time(
-    find: Callable[[Callable[[], None]], Response], limiter: anyio.CapacityLimiter, seconds: float
+    find: Callable[[Callable[[], None]], Response], queue: _Queue, seconds: float
 ) -> Response:
     """Return what a function finds in a thread, when it is its turn.
 
@@ -198,8 +206,10 @@ async def _in_time(
     HTTPException
         If too many wait, or it takes too long.
     """
-    if limiter.statistics().tasks_waiting >= MOST_WAITING:
-        raise HTTPException(503, "too many such questions wait: ask again in a moment")
+    try:
+        queue.places.acquire_nowait()
+    except anyio.WouldBlock as error:
+        raise HTTPException(503, "too many such questions wait: ask again in a moment") from error
     deadline = time.monotonic() + seconds
     late = HTTPException(504, "the query took too long: ask for a shorter range or fewer rows")
 
@@ -209,9 +219,11 @@ async def _in_time(
 
     try:
         with anyio.fail_after(seconds):
-            return await run_sync(find, check, limiter=limiter, abandon_on_cancel=True)
+            return await run_sync(find, check, limiter=queue.limiter, abandon_on_cancel=True)
     except TimeoutError as error:
         raise late from error
+    finally:
+        queue.places.release()
 
 
 def _view(

@@ -98,7 +98,7 @@ def test_it_fits_and_digits_stay_in_one_line_with_long_names_and_numbers(
     page = open_page(f"{url}#digits=all&range=ALL", width=width)
     for name in TABS:
         tab(page, name)
-        assert page.evaluate("document.documentElement.scrollWidth") == width, name
+        page.wait_for_function(f"document.documentElement.scrollWidth === {width}")
         assert page.evaluate(WRAPPED) == [], name
         assert page.locator("#panel [role=alert]").count() == 0, name
     assert seen.said == []

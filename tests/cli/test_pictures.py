@@ -220,7 +220,9 @@ def test_a_report_of_a_file_is_that_of_the_library(few, tmp_path):
     table = ba.read_parquet(file)
     bounds = {"start": "2023-04-01T00:00:01", "end": "2023-04-20"}
     options = {"accounts": table, "assets": ASSETS}
-    ba.write_report(table, tmp_path / "expected.html", **bounds, **options)
+    ba.write_report(
+        ba.read_parquet(file, assets=ASSETS), tmp_path / "expected.html", **bounds, **options
+    )
     arguments = ("--since", bounds["start"], "--until", bounds["end"], "--assets", ASSETS)
     said = draw("report", file, "-o", tmp_path / "x.html", "--party", party, *arguments)
     assert said == f"Wrote {tmp_path / 'x.html'}\n"

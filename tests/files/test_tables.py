@@ -420,3 +420,21 @@ def test_a_wide_layout_says_the_unit_in_its_header(tmp_path):
     for frame, unit in ((series, "10^-5 tUSD"), (ba.to_units(series), "tUSD")):
         ba.write_table(frame, tmp_path / "x.csv")
         assert [*pd.read_csv(tmp_path / "x.csv")][1] == f"tUSD/general/a1 [{unit}]"
+
+
+def test_a_folder_of_files_knows_no_more_than_they_know_together(tmp_path):
+    noon = pd.Timestamp("2023-04-12T12:00Z")
+    table = ba.to_table(SAMPLE, known=[("2023-04-01", "2023-05-01")])
+    one, other = (
+        table.balances.select(party_ids=[party])
+        for party in SAMPLE["party_id"].drop_duplicates()[:2]
+    )
+    early = one.balances.between("2023-04-01", noon)
+    late = other.balances.between(noon, "2023-05-01")
+    for name, part in (("a", early), ("b", late)):
+        ba.write_parquet(part, tmp_path / f"{name}.parquet")
+    both, before = ba.read_parquet(tmp_path), noon - pd.Timedelta("1h")
+    assert len(both) == len(early) + len(late)
+    assert ba.balance_at(early, before)["balance"].notna().any()
+    for moment in (before, noon + pd.Timedelta("1D")):
+        assert ba.balance_at(both, moment)["balance"].isna().all()
