@@ -396,7 +396,7 @@ class Explanation(Record):
         The row of the balance, the one before it, and the first one after the moment; `None` if
         the archive has none.
     carried
-        How long the row's balance had been held at the moment.
+        How long the row's balance had been held at the moment; `None` where it is unknown.
     state
         The state of the row's time, as in `Archive.coverage`.
     source
@@ -435,7 +435,8 @@ class Explanation(Record):
             yield name, "none" if row is None else str(row)
         if self.carried is not None:
             yield "carried", duration_text(self.carried)
-            yield "state", self.state
+        if self.state is not None:
+            yield "state of the row", self.state
             yield "source", self.source
             for name, ends in (("asked", self.asked), ("at block", self.heights)):
                 if ends is not None:
@@ -490,7 +491,8 @@ def explain(
         why = f"a change may be missing: {when} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
-    bare = replace(bare, carried=bare.at - row.timestamp, state=state)
+    held = bare.at - row.timestamp if bare.balance is not None else None
+    bare = replace(bare, carried=held, state=state)
     if answer is None:
         return bare
     return replace(

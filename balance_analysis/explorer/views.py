@@ -411,10 +411,11 @@ def _movers(request: ViewRequest) -> dict[str, Any]:
     history = request.rows(edges=np.array([request.query.start, request.query.end]))
     names = ["opening", "closing", "net"]
     found = summarize_accounts(history, **request.query.bounds, columns=names)
-    unknown = int(found["net"].isna().sum())
-    found = found[(found["net"] != 0).fillna(value=False)]
+    is_unknown = found[names].isna().any(axis=1)
+    unknown = int(is_unknown.sum())
+    found = found[~is_unknown & (found["net"] != 0).fillna(value=False)]
     listed = largest(found, found["net"].abs(), None).head(MOST_LISTED)
-    moves = zip(listed["opening"].fillna(0), listed["net"], strict=True)
+    moves = zip(listed["opening"], listed["net"], strict=True)
     relative = [int(net) / int(was) if was else np.nan for was, net in moves]
     shown = listed.assign(relative=np.array(relative, np.float64))
     movers = _with_keys(shown, (*names, "relative"))

@@ -66,7 +66,8 @@ def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folde
     balance = own["balance"].iloc[0] if len(own) else pd.NA
     assert found.balance == (None if pd.isna(balance) else int(balance))
     assert (found.why is None) == (found.balance is not None)
-    assert found.carried == (at - found.row.timestamp if found.row else None)
+    is_held = found.row is not None and found.balance is not None
+    assert found.carried == (at - found.row.timestamp if is_held else None)
 
 
 def test_the_node_and_the_state_are_those_of_the_rows_time(folder):

@@ -9,6 +9,7 @@ import re
 from urllib.parse import parse_qs, unquote
 
 import pytest
+from playwright.sync_api import expect
 
 import balance_analysis as ba
 from balance_analysis.evidence import Node
@@ -171,7 +172,7 @@ def test_each_number_that_is_seen_is_one_of_sums_in_plain_integers(open_page, ga
     for one in accounts:
         opening, closing = (truth.held(one, at - 1) for at in (start, end))
         is_told = None not in (opening, closing)
-        nets.append(closing - opening if is_told else truth.flows([one], start, end)["net"])
+        nets.append(closing - opening if is_told else None)
     assert [row["change"] for row in sheet(page, "Movers")] == [
         written(net) for net in sorted(filter(None, nets), key=abs, reverse=True)
     ]
@@ -382,7 +383,8 @@ def test_without_its_last_line_a_chart_says_so_and_offers_the_largest(open_page,
 def test_a_search_leads_to_an_account_and_to_another_asset_by_the_keys_alone(open_page, demo):
     page = open_page(f"{demo}#asset=tGOV")
     page.keyboard.press("/")
-    assert find(page, "treasury", "treasury") == ["network treasury · network"]
+    find(page, "treasury", "treasury")
+    expect(page.locator("#found li span")).to_have_text(["network treasury · network"])
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     settle(page)

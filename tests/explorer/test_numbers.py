@@ -173,8 +173,9 @@ def check_movers(page, truth, asset, start, end):
     expected, unknown = {}, 0
     for account in truth.accounts(asset, before=end):
         opening, closing, net = moved(truth, account, start, end)
-        unknown += net is None
-        if net:
+        is_known = None not in (opening, closing)
+        unknown += not is_known
+        if is_known and net:
             part = float(Fraction(net, opening)) if opening else None
             expected[write_key(account)] = (*map(text, (opening, closing, net)), part)
     found = page("movers", asset=asset, start=start, end=end)

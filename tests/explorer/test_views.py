@@ -237,7 +237,8 @@ def test_an_answer_is_of_the_state_that_it_names_and_never_mixes_two(
     write_more()
     after = Explorer(archive).encode(view, query)
     assert explorer.encode(view, Query(query.asset, query.accounts, version=version)) == before
-    assert explorer.encode(view, query) == after != before
+    assert explorer.encode(view, query) == after
+    assert (after != before) == (view != "movers")  # without openings nobody's change is known
     for place in range(30):
         folder = tmp_path / f"busy{place}"
         shutil.copytree(tmp_path / "older", folder)

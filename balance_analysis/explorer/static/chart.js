@@ -81,7 +81,7 @@ const spread = (wanted, apart, height) => {
   return places;
 };
 
-/** Return the names of lines at their ends, none over another, each joined to its line. */
+/** Return the names of lines, none over another, each joined to its line if that ends there. */
 const namesOf = (lines, width, height, x, y) => {
   const last = lines.map(({ times, values, to }) => {
     const place = values.findLastIndex((value) => value !== null);
@@ -93,9 +93,10 @@ const namesOf = (lines, width, height, x, y) => {
     height,
   );
   return lines.flatMap(({ ink, name }, n) => {
-    const joint = `M${last[n].at} ${last[n].level}H${width}L${width + 10} ${places[n]}h6`;
+    const joint = `M${width} ${last[n].level}L${width + 10} ${places[n]}h6`;
+    const isThere = last[n].at >= width - 1; // else it would draw a balance where it is unknown
     return [
-      shape("path", { class: `joint ${ink}`, d: joint }),
+      ...(isThere ? [shape("path", { class: `joint ${ink}`, d: joint })] : []),
       shape("text", { class: "name", x: width + 20, y: places[n] + 4 }, name),
     ];
   });
