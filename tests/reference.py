@@ -24,7 +24,7 @@ TASKS = {
     "Load from nodes and segments": {"node", "load", "segments"},
     "Compute": {"analysis", "scale"},
     "Keep archives": {"archive", "archives", "fill", "proof"},
-    "Draw and report": {"figures", "report"},
+    "Draw and report": {"figures", "explorer"},
     "Files": {"files"},
     "Assets, labels, names": {"names", "naming", "schema"},
     "Errors": {"errors"},
