@@ -491,8 +491,8 @@ def explain(
         why = f"a change may be missing: {when} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
-    held = bare.at - row.timestamp if bare.balance is not None else None
-    bare = replace(bare, carried=held, state=state)
+    carried = bare.at - row.timestamp if bare.balance is not None else None
+    bare = replace(bare, carried=carried, state=state)
     if answer is None:
         return bare
     return replace(
