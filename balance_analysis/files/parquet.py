@@ -28,7 +28,7 @@ from balance_analysis.known import (
     table_evidence,
     without_evidence,
 )
-from balance_analysis.names import AssetsLike, LabelsLike, Names, names_in, note_names, read_names
+from balance_analysis.names import AssetsLike, LabelsLike, note_names, read_names
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -214,15 +214,6 @@ def _naming_damage(path: PathLike) -> Iterator[None]:
         yield
     except DAMAGES as error:
         raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
-
-
-def read_file_names(path: PathLike) -> Names:
-    """Return the names in a file of a table; none if it is another file."""
-    try:
-        with Path(path).open("rb") as source:
-            return names_in(read_note(open_parquet(source)).get("load"))
-    except DAMAGES:
-        return Names()
 
 
 def _read_rows(file: ParquetFile) -> pa.Table:
