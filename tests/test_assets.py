@@ -40,9 +40,15 @@ def test_decimals_alone_are_enough():
     assert read_assets({USD: 6})[USD] == Asset(USD, 6)
 
 
+IDS = st.text("0123456789abcdef", min_size=64, max_size=64) | st.from_regex(
+    r"[A-Za-z_-]+", fullmatch=True
+)
+"""Ids that a node could send: long ones, and names such as VOTE or network."""
+
+
 @given(
     st.dictionaries(
-        st.text(), st.fixed_dictionaries({"symbol": st.text(), "decimals": st.integers(0, 77)})
+        IDS, st.fixed_dictionaries({"symbol": st.text(), "decimals": st.integers(0, 77)})
     )
 )
 def test_assets_written_as_json_read_back_equal(source):
