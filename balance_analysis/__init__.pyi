@@ -49,8 +49,7 @@ from .load.changes import (
     load_balance_changes,
     load_to_parquet,
 )
-from .names import Asset, Assets, Labels, read_assets, read_labels
-from .naming import account_labels, labelled
+from .names import Asset, account_labels, labelled, read_assets, read_labels
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
@@ -74,7 +73,6 @@ __all__ = [
     "ArchiveLockedError",
     "ArchiveStatus",
     "Asset",
-    "Assets",
     "BalanceAnalysisError",
     "CheckError",
     "CitedRow",
@@ -84,7 +82,6 @@ __all__ = [
     "Explanation",
     "Finding",
     "IncompleteError",
-    "Labels",
     "NetworkLimits",
     "NetworkMismatchError",
     "NodeReport",

@@ -37,7 +37,7 @@ from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import Report
-from balance_analysis.names import Assets, AssetsLike, Labels, LabelsLike, Names, note_names
+from balance_analysis.names import Asset, AssetsLike, LabelsLike, Named, Names, note_names
 from balance_analysis.presentation import facts_html
 from balance_analysis.scale.slices import ROWS, Slices
 from balance_analysis.schema import (
@@ -147,7 +147,7 @@ class Archive:
         ArchiveError
             If there is no archive, it is damaged, or it is bound to other accounts.
         """
-        names = self.names().but(assets, labels)
+        names = self.names().overridden_by(assets, labels)
 
         def find(snapshot: Snapshot) -> Filters:
             return snapshot.find(
@@ -156,7 +156,7 @@ class Archive:
                 party_ids=party_ids,
                 market_ids=market_ids,
                 account_types=account_types,
-                **names.keywords(),
+                names=lambda: names,
             )
 
         archive: Archive = copy.copy(self)
@@ -199,7 +199,7 @@ class Archive:
         """Return what the archive keeps of names, or in their place what `select` was given."""
         return sidecars.read_archive_names(self.store) if self._names is None else self._names
 
-    def assets(self) -> Assets:
+    def assets(self) -> Mapping[str, Asset]:
         """Return the names and decimals of assets that the archive keeps; maybe none.
 
         Exports take them as `assets`, and tables read from the archive carry them. A damaged file
@@ -207,7 +207,7 @@ class Archive:
         """
         return self.names().assets
 
-    def labels(self) -> Labels:
+    def labels(self) -> Mapping[Named, str]:
         """Return the own names of parties, markets and accounts; maybe none: see `assets`."""
         return self.names().labels
 

@@ -37,7 +37,7 @@ def sample_data() -> Path:
     return installed if installed.is_dir() else package.parent / "sample_data"
 
 
-def sample_assets() -> ba.Assets:
+def sample_assets() -> dict[str, ba.Asset]:
     """Return the assets of the sample data."""
     return ba.read_assets(sample_data() / "assets.toml")
 

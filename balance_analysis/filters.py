@@ -1,32 +1,22 @@
-"""Which accounts are asked for: the four filters, checked, in one form.
+"""The four filters of accounts: a caller's words, checked, in the one form that is sent.
 
-Input is forgiving, what comes of it has one form. What a node would misread or refuse is refused
-here, before the first request.
+What a node would misread or refuse is refused here, before the first request.
 """
 
 from __future__ import annotations
 
 import difflib
-import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from balance_analysis.names import AssetsLike, LabelsLike, Names
+from balance_analysis.names import AssetsLike, Held, LabelsLike, Names
 from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY
 from balance_analysis.text import LONG_ID
 
 if TYPE_CHECKING:
     import pandas as pd
-
-F = TypeVar("F", bound="Callable[..., Any]")
-
-Held = Mapping[str, Collection[str]]
-"""The ids that there are, by column: they have short forms."""
-
-Ids = Callable[[], Held]
-"""Looks up the ids that there are."""
 
 _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
@@ -130,7 +120,7 @@ def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
 
 
 class FilterKeywords(TypedDict, total=False):
-    """What functions that ask for accounts take, and hand to `make_filters`."""
+    """The arguments by which functions select accounts."""
 
     asset_id: str | None
     party_ids: str | Iterable[str]
@@ -146,35 +136,29 @@ def make_filters(
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
     account_types: str | Iterable[str] = (),
-    assets: AssetsLike | None = None,
-    labels: LabelsLike | None = None,
-    kept: Callable[[], Names] = Names,
-    ids: Ids = dict,
+    names: Callable[[], Names] = Names,
+    held: Held | None = None,
 ) -> Filters:
     """Check a caller's filters and bring them into the one form that is sent.
 
     Parameters
     ----------
     asset_id
-        One asset: its id of 64 hex digits, or a name such as `VOTE`; where `assets` are given, its
-        symbol; any other id as `id:ID`.
+        One asset: its id of 64 hex digits, a name such as `VOTE`, or its symbol; any other id as
+        `id:ID`.
     party_ids, market_ids
-        64 hex digits each, or `network` for the party of accounts that have none; where `labels`
-        are given, one of these, which stands for all that have it. One may be given as plain text.
-        "No market" can't be asked for: a node refuses the empty id. Where ids are known (of an
-        archive; to a node those that `assets` and `labels` have), ids may be short: `c2071f…76b5`,
-        also with dots, or the first four characters or more, if no other id has these.
+        Each is an id of 64 hex digits, `network` for the party of accounts that have none, or a
+        label, which stands for all that have it. One may be given as plain text. "No market" can't
+        be asked for: a node refuses the empty id. Ids that are held or have a name may be short:
+        `c2071f…76b5`, also with dots, or the first four characters or more, if no other id has
+        these.
     account_types
         Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. A name that this release
         doesn't know passes as `new:NAME`.
-    assets
-        What assets are called, as for `read_assets`.
-    labels
-        What parties and markets are called, as for `read_labels`.
-    kept
-        Looks up the names where none are given.
-    ids
-        Looks up the ids that there are.
+    names
+        Returns the names of assets, parties and markets; called where a word is not a whole id.
+    held
+        The ids that there are.
 
     Raises
     ------
@@ -184,37 +168,38 @@ def make_filters(
     TypeError
         If a value is not text.
     """
-    look = functools.cache(lambda: (kept().but(assets, labels), ids()))
-
-    def find(name: str, given: str | Iterable[str]) -> tuple[str, ...]:
-        return _distinct(one for word in _texts(given, name) for one in _find(word, name, look))
-
+    asset_ids = () if asset_id is None else _ids([asset_id], "asset_id", names, held)
     return Filters(
-        asset_id=None if asset_id is None else find("asset_id", asset_id)[0],
-        party_ids=find("party_ids", party_ids),
-        market_ids=find("market_ids", market_ids),
-        account_types=_distinct(_type(name) for name in _texts(account_types, "account_types")),
+        asset_id=next(iter(asset_ids), None),
+        party_ids=_ids(party_ids, "party_ids", names, held),
+        market_ids=_ids(market_ids, "market_ids", names, held),
+        account_types=_distinct(map(_type, _texts(account_types, "account_types"))),
     )
 
 
-def _find(word: str, name: str, look: Callable[[], tuple[Names, Held]]) -> list[str]:
-    """Return the ids that a word stands for; names are looked up where it is no whole id."""
-    if name == "asset_id" and not word.strip():
-        raise ValueError(
-            f"asset_id must be an asset's id, not {word!r}; leave it out for all assets"
-        )
-    if name == "market_ids" and not word:
-        raise ValueError(
-            "an empty market id can't be asked for; leave it out, and select the rows without "
-            "a market from the table"
-        )
-    if name == "asset_id" and word.startswith(_ID) and word != _ID:
-        word = word.removeprefix(_ID)
-        return [word.lower() if LONG_ID.fullmatch(word) else word]
-    if LONG_ID.fullmatch(word) or (name == "party_ids" and word == NETWORK_PARTY):
-        return [word.lower()]
-    names, held = look()
-    return names.find(word, name.removesuffix("s"), held)
+def _ids(
+    words: str | Iterable[str], name: str, names: Callable[[], Names], held: Held | None
+) -> tuple[str, ...]:
+    """Return the ids that the words of a filter stand for."""
+    ids: list[str] = []
+    for word in _texts(words, name):
+        if name == "asset_id" and not word.strip():
+            raise ValueError(
+                f"asset_id must be an asset's id, not {word!r}; leave it out for all assets"
+            )
+        if name == "market_ids" and not word:
+            raise ValueError(
+                "an empty market id can't be asked for; leave it out, and select the rows without "
+                "a market from the table"
+            )
+        if name == "asset_id" and word.startswith(_ID) and word != _ID:
+            plain = word.removeprefix(_ID)
+            ids.append(plain.lower() if LONG_ID.fullmatch(plain) else plain)
+        elif LONG_ID.fullmatch(word) or (name == "party_ids" and word == NETWORK_PARTY):
+            ids.append(word.lower())
+        else:
+            ids += names().find(word, name.removesuffix("s"), held)
+    return _distinct(ids)
 
 
 def _texts(values: str | Iterable[str], name: str) -> list[str]:

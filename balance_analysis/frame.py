@@ -1,12 +1,16 @@
 """The table as a pandas DataFrame: what `schema` declares, in pandas' dtypes.
 
-Everything that is called a *table* in this package is what `to_frame` returns.
+Everything that is called a *table* in this package is what `to_frame` returns. Every frame with its
+columns has `.balances`, once this module is imported: the package does so at its first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import importlib
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +18,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.accessor import BalancesAccessor
 from balance_analysis.errors import check_frame
-from balance_analysis.known import join_notes
+from balance_analysis.known import join_notes, known_of
+from balance_analysis.names import labelled, names_of
+from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -25,12 +30,18 @@ from balance_analysis.schema import (
     BALANCE_DIGITS,
     COLUMNS,
     ID_TYPE,
+    Instant,
 )
+from balance_analysis.text import clipped, count_text, list_text, range_text, spans_text
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 
-pd.api.extensions.register_dataframe_accessor("balances")(BalancesAccessor)
+_ROWS: Final = 10
+"""Maximum number of rows shown, the first and the last."""
+
+_WIDEST: Final = 24
+"""Maximum number of characters of a label."""
 
 
 class _AnyFrame(type):
@@ -129,14 +140,14 @@ def _to_moments(column: pd.Series[Any]) -> pa.Array[Any]:
     return pa.array(whole.tz_localize(None).to_numpy("M8[us]")).cast(pa.timestamp("us", "UTC"))
 
 
-def to_amounts(column: pd.Series[Any], *, may_lack: bool = False) -> pa.Array[Any]:
+def to_amounts(column: pd.Series[Any], *, allow_missing: bool = False) -> pa.Array[Any]:
     """Return whole numbers as Arrow decimals of 38 digits.
 
     Parameters
     ----------
     column
         Arrow decimals, integers of any kind, `decimal.Decimal` or text of digits.
-    may_lack
+    allow_missing
         Whether values may be missing.
 
     Raises
@@ -146,7 +157,7 @@ def to_amounts(column: pd.Series[Any], *, may_lack: bool = False) -> pa.Array[An
     TypeError
         If they are floats, or no numbers.
     """
-    if not may_lack:
+    if not allow_missing:
         _check_complete(column)
     name, dtype, wanted = column.name, column.dtype, BALANCE_DTYPE.pyarrow_dtype
     if pd.api.types.is_float_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
@@ -283,3 +294,161 @@ def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
 def _is_of_text(kind: pa.DataType) -> bool:
     """Whether a type is that of categories of text."""
     return pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string())
+
+
+@pd.api.extensions.register_dataframe_accessor("balances")
+class BalancesAccessor:
+    """Parts of a table that keep what it knows, and a page to explore it.
+
+    Raises
+    ------
+    AttributeError
+        On a frame that lacks a column of a table.
+    """
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        missing = [name for name in COLUMNS if name not in table]
+        if missing:
+            raise AttributeError(
+                f"a frame without the columns {missing} is no table of balance changes, so it has "
+                "no .balances"
+            )
+        self._table = table
+
+    def select(
+        self,
+        *,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+    ) -> pd.DataFrame:
+        """Return the rows of some accounts.
+
+        Parameters
+        ----------
+        asset_id
+            One asset: its id or its symbol.
+        party_ids, market_ids
+            Whole ids, short forms such as `c2071f…76b5`, unique beginnings of four characters or
+            more, or own names; one may be given as plain text.
+        account_types
+            Names such as `ACCOUNT_TYPE_GENERAL` or `general`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            All rows of the accounts that every filter selects, with the index and the columns of
+            the table. Its attrs say what the table knows of these accounts.
+
+        Raises
+        ------
+        ValueError
+            If a word stands for nothing in the table, or may stand for several things.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import balance_analysis as ba
+        >>> table = pd.DataFrame({
+        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+        ...     "party_id": ["alice", "berta"], "market_id": "",
+        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+        ...     "balance": [5, 7],
+        ... })
+        >>> table.balances.select(party_ids="alic")["balance"].tolist()
+        [5]
+        """
+        selection = _module("analysis.selection")
+        chosen: pd.DataFrame = selection.select(
+            self._table,
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
+        )
+        return chosen
+
+    def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:
+        """Return the changes of a table in [start, end), and the opening of each account.
+
+        Functions give the same of the result, over its interval, as of the whole table. A mask by
+        `timestamp` would drop what accounts held before its rows.
+
+        Parameters
+        ----------
+        start, end
+            The interval, half-open; without a time zone UTC. By default from the beginning to the
+            end of what is known, else from the first row to just after the last one.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A table: the rows in [start, end), and of each account its last row before `start`,
+            under its own timestamp. Its attrs say the `start`, and what is known.
+
+        Raises
+        ------
+        ValueError
+            If `start` is not before `end`.
+        CheckError
+            If two rows of one account and timestamp differ in balance.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import balance_analysis as ba
+        >>> table = pd.DataFrame({
+        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+        ...     "market_id": "", "balance": [5, 7],
+        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+        ... })
+        >>> part = table.balances.between("2023-04-02", "2023-04-08")
+        >>> ba.deltas(part)[["timestamp", "balance", "delta"]]
+                          timestamp  balance  delta
+        1 2023-04-03 00:00:00+00:00        7      2
+        """
+        part: pd.DataFrame = _module("analysis.selection").between(self._table, start, end)
+        return part
+
+    def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
+        """Show the table in a notebook as a page to explore: `write_report`, with its options."""
+        with TemporaryDirectory() as folder:
+            page = Path(folder, "report.html")
+            _module("explorer.report").write_report(self._table, page, **options)
+            return Frame(page.read_text(encoding="utf-8"))
+
+    def __repr__(self) -> str:
+        facts = (f"{name}: {value}" for name, value in self._facts())
+        return "\n".join([self._title(), *facts, "", _short(self._table).to_string()])
+
+    def _repr_html_(self) -> str:
+        return facts_html(self._title(), self._facts()) + _short(self._table).to_html(border=0)
+
+    def _title(self) -> str:
+        accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))
+        rows = count_text(len(self._table), "balance change")
+        return f"{rows} of {count_text(accounts, 'account')}"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        times, known = self._table["timestamp"], known_of(self._table)
+        ids = self._table["asset_id"].drop_duplicates().astype("str")
+        labels = names_of(self._table).shown("asset_id", ids)
+        yield "assets", list_text([*labels.values()], 5) or "none"
+        if not times.empty:
+            yield "from", range_text(times.min(), times.max())
+        yield "known", "not stated" if known is None else spans_text(known) or "nothing"
+
+
+def _short(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the first and last rows, in which names stand for the ids of accounts."""
+    half = _ROWS // 2
+    some = table if len(table) <= _ROWS else table.iloc[[*range(half), *range(-half, 0)]]
+    shown = labelled(some)[["symbol", "label", "timestamp", "balance"]]
+    label = [clipped(each, _WIDEST) for each in shown["label"]]
+    return shown.assign(label=label, timestamp=shown["timestamp"].dt.floor("s"))
+
+
+def _module(name: str) -> Any:  # noqa: ANN401 - a module
+    """Import a module that itself needs tables, when it is used."""
+    return importlib.import_module(f"{__package__}.{name}")

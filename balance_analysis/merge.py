@@ -21,7 +21,7 @@ from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
 from balance_analysis.known import note_rows
-from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes, stable_order
+from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes
 from balance_analysis.schema import ACCOUNT_KEY
 
 _PIECE: Final = 1 << 13
@@ -163,7 +163,7 @@ def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
     """Return the table's order of stretches of rows, and the accounts, each with all its rows."""
     codes, ids = zip(*(sorted_codes(stretches[name]) for name in ACCOUNT_KEY), strict=True)
     numbers = account_numbers(codes, [len(distinct) for distinct in ids])
-    order = stable_order(numbers)
+    order = np.argsort(numbers, kind="stable")
     firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     sizes = np.add.reduceat(stretches["rows"].to_numpy()[order], firsts)
     heads = order[firsts]

@@ -1,7 +1,7 @@
-"""What assets, parties, markets and accounts are called: read and found.
+"""What assets, parties, markets and accounts are called: reading names, finding ids, showing names.
 
-The interface knows ids alone. Who shows them to people, or counts in whole units, takes `Assets`
-and `Labels`. Archives, files and tables (in their attrs) keep those that they were given.
+The interface knows ids alone. `read_assets` and `read_labels` read names from a mapping, a frame or
+a file. Tables (in their attrs), files and archives keep the `Names` that they were given.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from numbers import Integral
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
-from balance_analysis.errors import check_type
+from balance_analysis.errors import check_frame, check_type
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
@@ -29,10 +28,11 @@ from balance_analysis.schema import (
     NETWORK_PARTY,
     NO_MARKET,
 )
-from balance_analysis.text import LONG_ID, list_text, short_ids, told_apart
+from balance_analysis.text import LONG_ID, list_text, printable, short_ids, type_label
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,11 +40,17 @@ V = TypeVar("V")
 Named: TypeAlias = "str | tuple[str, ...]"
 """The id of a party or a market, or an account: its ids in the order of `ACCOUNT_KEY`."""
 
-AssetsLike: TypeAlias = "Assets | Mapping[str, object] | pd.DataFrame | str | os.PathLike[str]"
-"""Assets, or what `read_assets` makes them of."""
+AssetsLike: TypeAlias = "Mapping[str, object] | pd.DataFrame | str | os.PathLike[str]"
+"""What `read_assets` takes."""
 
-LabelsLike: TypeAlias = "Labels | Mapping[Any, str] | pd.DataFrame | str | os.PathLike[str]"
-"""Labels, or what `read_labels` makes them of."""
+LabelsLike: TypeAlias = "Mapping[Any, str] | pd.DataFrame | str | os.PathLike[str]"
+"""What `read_labels` takes."""
+
+Held: TypeAlias = Mapping[str, Collection[str]]
+"""The ids that a table or an archive has, by column."""
+
+UNITS_KEY: Final = "units"
+"""The key in `attrs[ATTRS_KEY]` of the whole units of a frame's amounts, by asset."""
 
 _MOST_DECIMALS: Final = 77
 """Of 256 bits, the widest integers that asset contracts count in."""
@@ -52,7 +58,7 @@ _MOST_DECIMALS: Final = 77
 _SEPARATOR: Final = "/"
 """Between the ids of an account in a file, where a key is text."""
 
-_NO_ID: Final = re.compile(r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+", re.DOTALL)
+_NOT_AN_ID: Final = re.compile(r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+", re.DOTALL)
 """Short forms, numbers in hex as contracts print them, and what spreadsheets make of an id."""
 
 _SHORT_ID: Final = re.compile(r"([^.…]*)(?:…|\.{2,3})([^.…]*)")
@@ -77,9 +83,9 @@ class Asset:
     Attributes
     ----------
     asset_id
-        As the interface spells it.
+        The id, as the interface spells it.
     decimals
-        How many: an asset of 6 decimals has 10**6 smallest units in a whole one.
+        An asset of 6 decimals has 10**6 smallest units in a whole one.
     symbol
         Such as `USDT`; empty where it has none.
     name
@@ -92,129 +98,28 @@ class Asset:
     name: str = ""
 
 
-class _ById(Mapping[K, V]):
-    """Values by id; immutable."""
-
-    def __init__(self, told: Mapping[K, V]) -> None:
-        self._told = dict(told)
-
-    def __getitem__(self, key: K) -> V:
-        return self._told[key]
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._told)
-
-    def __len__(self) -> int:
-        return len(self._told)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._told.items()))
-
-    def updated(self, others: Self) -> Self:
-        """Return these and others; of what both have, what the others say."""
-        return type(self)({**self, **others})
-
-
-class Assets(_ById[str, Asset]):
-    """Assets by id; immutable. Made by `read_assets`.
-
-    Examples
-    --------
-    >>> assets = read_assets({"e46b": {"symbol": "tUSD", "decimals": 6}, "ef4a": 18})
-    >>> assets
-    Assets(tUSD: 6 decimals, ef4a: 18 decimals)
-    >>> assets.find("tusd").asset_id
-    'e46b'
-    """
-
-    def __repr__(self) -> str:
-        labels = self.labels(self)
-        shown = (f"{labels[one]}: {self[one].decimals} decimals" for one in self)
-        return f"Assets({', '.join(shown)})"
-
-    def symbols(self) -> dict[str, str]:
-        """Return the symbol of each asset, empty where it has none."""
-        return {one: about.symbol for one, about in self.items()}
-
-    def label(self, asset_id: str) -> str:
-        """Return what to show for an asset: its symbol, or its id, shortened, without one."""
-        return self.labels([asset_id])[asset_id]
-
-    def labels(self, asset_ids: Iterable[str]) -> dict[str, str]:
-        """Return what to show for each of some assets, by which they can be told apart.
-
-        A symbol that several assets have stands with the id.
-        """
-        wanted = list(asset_ids)
-        labels = told_apart(short_ids([*self, *wanted]), self.symbols())
-        return {one: labels[one] for one in wanted}
-
-    def find(self, word: str) -> Asset:
-        """Return the asset of an id, a symbol or a short form of an id; an exact id comes first.
-
-        Raises
-        ------
-        ValueError
-            If no asset is called that, or several are; candidates are listed.
-        """
-        return self[Names(self).find(word, "asset_id")[0]]
-
-    def to_json(self) -> dict[str, dict[str, str | int]]:
-        """Return what `read_assets` reads, as JSON has it."""
-        return {
-            one.asset_id: {"symbol": one.symbol, "decimals": one.decimals, "name": one.name}
-            for one in self.values()
-        }
-
-
-class Labels(_ById[Named, str]):
-    """Own names of parties, markets and accounts; immutable. Made by `read_labels`.
-
-    Keys are the ids of parties and markets, and for accounts tuples in the order of `ACCOUNT_KEY`.
-    Several may have one label, which stands for all of them.
-
-    Examples
-    --------
-    >>> read_labels({"a1": "Alice", "b2": "Desk", "c3": "Desk"})
-    Labels(Alice, Desk)
-    """
-
-    def __repr__(self) -> str:
-        return f"Labels({', '.join(dict.fromkeys(self.values()))})"
-
-    def ids(self) -> dict[str, str]:
-        """Return the labels of parties and markets alone, by id."""
-        return {key: label for key, label in self.items() if isinstance(key, str)}
-
-    def shown(self, ids: Iterable[str]) -> dict[str, str]:
-        """Return what to show for each of some ids, by which they can be told apart."""
-        return told_apart(short_ids(ids), self)
-
-    def to_json(self) -> dict[str, str]:
-        """Return what `read_labels` reads, as JSON has it."""
-        return {
-            key if isinstance(key, str) else _SEPARATOR.join(key): label
-            for key, label in self.items()
-        }
-
-
-def read_assets(source: AssetsLike) -> Assets:
-    """Read what assets are called and how many decimals they have.
+def read_assets(source: AssetsLike) -> dict[str, Asset]:
+    """Read the symbols, names and decimals of assets.
 
     Parameters
     ----------
     source
-        Assets, as they are; a mapping of each id to `decimals`, or to a mapping of `decimals` and,
-        where there are any, `symbol` and `name`; the path of a .toml or .json file of such a
-        mapping (in TOML a table for each asset); or a DataFrame or the path of a .csv file with the
-        columns `asset_id` and `decimals`, and maybe `symbol` and `name`, among others.
+        A mapping of each id to an `Asset`, to `decimals`, or to a mapping of `decimals` and maybe
+        `symbol` and `name`; the path of a .toml or .json file of such a mapping (in TOML a table
+        for each asset); or a DataFrame or the path of a .csv file with the columns `asset_id` and
+        `decimals`, maybe `symbol` and `name`, and any others.
+
+    Returns
+    -------
+    dict
+        The assets by id.
 
     Raises
     ------
     ValueError
-        If the source isn't as described, or a key is short for an id.
+        If the source isn't as described, or a key is a short form of an id.
     TypeError
-        If it is neither assets nor a mapping nor a frame nor a path.
+        If it is neither a mapping nor a frame nor a path.
     OSError
         If the file can't be read.
 
@@ -223,30 +128,35 @@ def read_assets(source: AssetsLike) -> Assets:
     >>> read_assets({"e46b": {"symbol": "tUSD", "decimals": 6}})["e46b"]
     Asset(asset_id='e46b', decimals=6, symbol='tUSD', name='')
     """
-    if isinstance(source, Assets):
-        return source
-    return Assets(_read(source, "assets", _asset_row, _to_id, _to_asset))
+    return _read(source, "assets", {"asset_id", "decimals"}, lambda row: row["asset_id"], _asset)
 
 
-def read_labels(source: LabelsLike) -> Labels:
-    """Read what parties, markets and accounts are called.
+def read_labels(source: LabelsLike) -> dict[Named, str]:
+    """Read own names of parties, markets and accounts.
 
     Parameters
     ----------
     source
-        Labels, as they are; a mapping of ids of parties and markets to text, in which accounts are
-        tuples in the order of `ACCOUNT_KEY`; the path of a .toml or .json file of such a mapping,
-        in which an account is its four ids with slashes between, as in
-        `"VOTE/ACCOUNT_TYPE_GENERAL/c207.../"`; or a DataFrame or the path of a .csv file with the
-        column `label` and beside it `id` or columns of `ACCOUNT_KEY`, among others. A row of it has
-        the id of a party or of a market, or all ids of an account.
+        A mapping of ids of parties and markets to text, in which accounts are tuples in the order
+        of `ACCOUNT_KEY`; the path of a .toml or .json file of such a mapping, in which an account
+        is its four ids with slashes between, as in `"VOTE/ACCOUNT_TYPE_GENERAL/c207.../"`; or a
+        DataFrame or the path of a .csv file with the column `label` and beside it `id` or columns
+        of `ACCOUNT_KEY`, and any others. Each row has the id of a party or of a market, or all ids
+        of an account.
+
+    Returns
+    -------
+    dict
+        The labels by id, or by the ids of an account. Several may have one label, which then stands
+        for all of them.
 
     Raises
     ------
     ValueError
-        If the source isn't as described, a key is short for an id, or a label is blank or an id.
+        If the source isn't as described, a key is a short form of an id, or a label is blank or an
+        id.
     TypeError
-        If it is neither labels nor a mapping nor a frame nor a path.
+        If it is neither a mapping nor a frame nor a path.
     OSError
         If the file can't be read.
 
@@ -255,203 +165,244 @@ def read_labels(source: LabelsLike) -> Labels:
     >>> read_labels({"a1": "Alice", ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", ""): "Savings"})["a1"]
     'Alice'
     """
-    if isinstance(source, Labels):
-        return source
-    labels = _read(source, "labels", _label_row, _to_named, _to_label)
+    labels = _read(source, "labels", {"label"}, _labelled_ids, _label)
     ids = {NETWORK_PARTY}.union(*((key,) if isinstance(key, str) else key for key in labels))
     for key, label in labels.items():
         if label in ids or LONG_ID.fullmatch(label):
             raise ValueError(f"the labels: {label!r}, the label of {key!r}, is an id itself")
-    return Labels(labels)
+    return labels
 
 
 def _read(
-    source: Any,  # noqa: ANN401 - whatever a caller gives
+    source: Any,  # noqa: ANN401 - what a caller gives
     what: str,
-    of_row: Callable[[Mapping[Any, Any]], tuple[object, object]],
-    to_key: Callable[[object], K],
-    to_value: Callable[[K, object], V],
+    columns: set[str],
+    key_of: Callable[[Mapping[Any, Any]], object],
+    entry: Callable[[object, Any], tuple[K, V]],
 ) -> dict[K, V]:
-    """Return what a mapping, a frame or a file says by id: two rows may not contradict each other.
+    """Return the entries of a mapping, a frame or a file by id.
 
-    `of_row` returns of a row, as a CSV file or a frame has it, a key and what is said of it.
+    Parameters
+    ----------
+    source, what
+        The source, and whether it has "assets" or "labels".
+    columns
+        The columns that a row must have.
+    key_of
+        Returns the key of a row.
+    entry
+        Checks a key and what stands beside it: a value of a mapping, or a row.
     """
     where, content = f"the {what}", source
     if hasattr(source, "to_dict"):
         content = source.astype(object).where(source.notna(), "").to_dict("records")
     elif not isinstance(source, Mapping):
-        kinds = (str, os.PathLike)
-        check_type(source, kinds, f"{what} as a mapping, a frame or the path of a file")
+        check_type(source, (str, os.PathLike), f"{what} as a mapping, a frame or a file's path")
         where, content = str(source), _read_file(Path(source), what)
-    found: dict[K, V] = {}
+    entries: dict[K, V] = {}
     is_rows = not isinstance(content, Mapping)
     for number, row in enumerate(content if is_rows else content.items(), 1):
         place = f"{where}, row {number}" if is_rows else where
         try:
-            given, told = of_row(row) if is_rows else row
-            key = to_key(given)
-            value = to_value(key, told)
+            if is_rows and (missing := columns - row.keys()):
+                raise ValueError(f"there is no column {', '.join(sorted(missing))}")  # noqa: TRY301
+            given, about = (key_of(row), row) if is_rows else row
+            key, value = entry(given, about)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
-        if found.setdefault(key, value) != value:
-            raise ValueError(f"{place}: above, something else is told of {given!r}")
-    return found
+        if entries.setdefault(key, value) != value:
+            raise ValueError(f"{place}: {given!r} is already defined differently")
+    return entries
 
 
 def _read_file(file: Path, what: str) -> Any:  # noqa: ANN401 - a mapping, or rows
-    is_csv = file.suffix.lower() == ".csv"
     readers: dict[str, Callable[[str], Any]] = {
         ".toml": tomllib.loads,
-        ".json": partial(json.loads, object_pairs_hook=_unique),
+        ".json": lambda text: json.loads(text, object_pairs_hook=_without_repeats),
         ".csv": lambda text: [*csv.DictReader(io.StringIO(text, newline=""))],
     }
-    if (read := readers.get(file.suffix.lower())) is None:
-        raise ValueError(f"{file}: {what} stand in a .toml, .csv or .json file")
+    kind = file.suffix.lower()
+    if kind not in readers:
+        raise ValueError(f"{file}: {what} are read from a .toml, .csv or .json file")
     try:
-        content = read(file.read_text(encoding="utf-8-sig"))
+        content = readers[kind](file.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
         raise ValueError(f"{file} can't be read: it is nested too deeply") from error
     except (ValueError, csv.Error) as error:
         raise ValueError(f"{file} can't be read: {error}") from error
-    if not is_csv and not isinstance(content, Mapping):
-        raise ValueError(f"{file} is no object of {what} by id")
+    if kind == ".json" and not isinstance(content, Mapping):
+        raise ValueError(f"{file} must be a JSON object of {what} by id")
     return content
 
 
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of which no key stands twice, as in TOML."""
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return a JSON object; a key that occurs twice is an error, as in TOML."""
     for key, count in Counter(key for key, _ in pairs).items():
         if count > 1:
-            raise ValueError(f"{key!r} stands twice in one object")
+            raise ValueError(f"the key {key!r} occurs {count} times in one object")
     return dict(pairs)
 
 
-def _asset_row(row: Mapping[Any, Any]) -> tuple[object, object]:
-    if missing := {"asset_id", "decimals"} - row.keys():
-        raise ValueError(f"there is no column {', '.join(sorted(missing))}")
-    decimals = str(row["decimals"]).strip()
-    if not decimals.isdecimal():
-        raise ValueError(f"decimals must be a whole number, not {decimals!r}")
-    about = {key: row.get(key) for key in ("symbol", "name")}
-    return row["asset_id"], {**about, "decimals": int(decimals)}
+def _asset(key: object, about: Any) -> tuple[str, Asset]:  # noqa: ANN401 - what a caller gives
+    asset_id = _id(key)
+    fields = asdict(about) if isinstance(about, Asset) else about
+    fields = fields if isinstance(fields, Mapping) else {"decimals": fields}
+    decimals = str(fields.get("decimals")).strip()
+    if not re.fullmatch("[0-9]{1,2}", decimals) or int(decimals) > _MOST_DECIMALS:
+        raise ValueError(
+            f"asset {asset_id!r} needs decimals, a whole number from 0 to {_MOST_DECIMALS}, not "
+            f"{decimals[:40]!r}"
+        )
+    symbol, name = (fields.get(one) or "" for one in ("symbol", "name"))
+    if not (isinstance(symbol, str) and isinstance(name, str)):
+        raise ValueError(f"symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
+    return asset_id, Asset(asset_id, int(decimals), symbol, name)
 
 
-def _label_row(row: Mapping[Any, Any]) -> tuple[object, object]:
-    names = [name for name in ("id", *ACCOUNT_KEY) if name in row]
-    if not names or "label" not in row:
-        raise ValueError(f"labels stand in a column label, beside id or {', '.join(ACCOUNT_KEY)}")
-    ids = {name: row[name] for name in names if row[name]}
+def _label(key: object, about: Any) -> tuple[Named, str]:  # noqa: ANN401 - what a caller gives
+    label = about["label"] if isinstance(about, Mapping) else about
+    parts = key.split(_SEPARATOR) if isinstance(key, str) else key
+    ids: tuple[str, ...] = ()
+    if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
+        ids = tuple(_id(part.strip()) for part in parts)
+    if len(ids) not in {1, len(ACCOUNT_KEY)} or not all(ids[:3]):
+        raise ValueError(f"{key!r} is neither an id nor the {len(ACCOUNT_KEY)} of an account")
+    if not isinstance(label, str) or not label.strip():
+        raise ValueError(f"the label of {key!r} must be text, not {label!r}")
+    return ids[0] if len(ids) == 1 else ids, label.strip()
+
+
+def _labelled_ids(row: Mapping[Any, Any]) -> object:
+    """Return the id, or the ids of the account, that a row of labels has."""
+    ids = {name: row[name] for name in ("id", *ACCOUNT_KEY) if row.get(name)}
     if ids.keys() >= {*ACCOUNT_KEY[:3]}:
-        return tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY), row["label"]
+        return tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY)
     if len(ids) != 1 or ids.keys() & {*ACCOUNT_KEY[:2]}:
-        raise ValueError("it must have the id of a party, of a market, or all of an account")
-    return next(iter(ids.values())), row["label"]
+        raise ValueError(
+            f"a label needs an id (column id, party_id or market_id) or an account (columns "
+            f"{', '.join(ACCOUNT_KEY)})"
+        )
+    return next(iter(ids.values()))
 
 
-def _to_id(text: object) -> str:
+def _id(text: object) -> str:
     """Return an id, in lower case as the interface has long ones."""
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} is no id: ids are text")  # noqa: TRY004 - the content is wrong
-    if _NO_ID.fullmatch(text):
-        raise ValueError(f"{text!r} is no whole id as the interface spells it: names need those")
+        raise ValueError(f"{text!r} is not an id: ids are text")  # noqa: TRY004 - the content is wrong
+    if _NOT_AN_ID.fullmatch(text):
+        raise ValueError(f"{text!r} is not a whole id: a name needs the id as the interface has it")
     return text.lower() if LONG_ID.fullmatch(text) else text
 
 
-def _to_named(key: object) -> Named:
-    """Return what a label is of."""
-    parts = key.split(_SEPARATOR) if isinstance(key, str) else key
-    if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
-        ids = tuple(_to_id(part.strip()) for part in parts)
-        if len(ids) == len(ACCOUNT_KEY) and all(ids[:3]):
-            return ids
-        if len(ids) == 1 and ids[0]:
-            return ids[0]
-    raise ValueError(f"{key!r} is neither an id nor the {len(ACCOUNT_KEY)} of an account")
+@dataclass(frozen=True, eq=False, slots=True)
+class Names:
+    """The names of assets, and of parties, markets and accounts.
 
-
-def _to_asset(asset_id: str, about: object) -> Asset:
-    fields = about if isinstance(about, Mapping) else {"decimals": about}
-    decimals = fields.get("decimals")
-    if isinstance(decimals, bool) or not isinstance(decimals, Integral):
-        raise ValueError(f"asset {asset_id!r} needs decimals, a whole number")  # noqa: TRY004 - the content is wrong
-    if not 0 <= int(decimals) <= _MOST_DECIMALS:
-        raise ValueError(f"asset {asset_id!r} can't have {decimals} decimals")
-    symbol, name = (fields.get(key) or "" for key in ("symbol", "name"))
-    if not (isinstance(symbol, str) and isinstance(name, str)):
-        raise ValueError(f"symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
-    return Asset(asset_id, int(decimals), symbol, name)
-
-
-def _to_label(key: Named, label: object) -> str:
-    if not isinstance(label, str) or not label.strip():
-        raise ValueError(f"the label of {key!r} must be text, not {label!r}")
-    return label.strip()
-
-
-def find_ids(
-    word: str, what: str, called: Mapping[str, str], ids: Collection[str] = ()
-) -> list[str]:
-    """Return the ids that a word stands for: several only if all of them have that very name.
-
-    Parameters
+    Attributes
     ----------
-    word
-        An id, a name, whatever its case, or a part of an id that no other has: a short form such
-        as `c2071f…76b5`, or the first four characters or more. Before a part in brackets may stand
-        a name that several have, as `told_apart` shows it.
-    what
-        What the ids are of, as messages say it: asset, party or market.
-    called
-        Names by id.
-    ids
-        More ids that there are.
-
-    Raises
-    ------
-    ValueError
-        If the word stands for nothing, may stand for names that differ by case, or is a part of
-        several ids.
+    assets, labels
+        As `read_assets` and `read_labels` return them. Nobody changes them.
     """
-    known, wanted = dict.fromkeys([*called, *ids]), word.casefold()
+
+    assets: Mapping[str, Asset] = field(default_factory=dict)
+    labels: Mapping[Named, str] = field(default_factory=dict)
+
+    def updated(self, others: Names) -> Names:
+        """Return these and others, which win where both name a thing."""
+        return Names({**self.assets, **others.assets}, {**self.labels, **others.labels})
+
+    def overridden_by(self, assets: AssetsLike | None, labels: LabelsLike | None) -> Names:
+        """Return these, or in their place the assets or the labels that a caller gives."""
+        return Names(
+            self.assets if assets is None else read_assets(assets),
+            self.labels if labels is None else read_labels(labels),
+        )
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        """Return `assets` and `labels` as JSON that `read_assets` and `read_labels` read."""
+        return {
+            "assets": {
+                one.asset_id: {"symbol": one.symbol, "decimals": one.decimals, "name": one.name}
+                for one in self.assets.values()
+            },
+            "labels": {
+                key if isinstance(key, str) else _SEPARATOR.join(key): label
+                for key, label in self.labels.items()
+            },
+        }
+
+    def called(self, column: str) -> dict[str, str]:
+        """Return the names of the ids in a column of `ACCOUNT_KEY`."""
+        if column == "asset_id":
+            return {one: asset.symbol for one, asset in self.assets.items()}
+        return {key: label for key, label in self.labels.items() if isinstance(key, str)}
+
+    def shown(self, column: str, ids: Iterable[str]) -> Mapping[str, str]:
+        """Return what to show for each of some ids in a column: a name, or else a short form.
+
+        Ids that differ are shown differently: a name that several have comes with the short form.
+        """
+        return _shown(self, column, tuple(dict.fromkeys(ids)))
+
+    def find(self, word: str, column: str, held: Held | None = None) -> list[str]:
+        """Return the ids that a word stands for: several only if all of them have that very name.
+
+        Parameters
+        ----------
+        word
+            An id; a name, whatever its case; or a part of an id that no other id has: a short form
+            such as `c2071f…76b5`, or the first four characters or more. A short form in brackets
+            may follow a name that several have, as `shown` returns it.
+        column
+            `asset_id`, `party_id` or `market_id`.
+        held
+            The ids of a table or an archive, which may have no name.
+
+        Raises
+        ------
+        ValueError
+            If the word stands for nothing, may stand for names that differ by case, or is a part of
+            several ids.
+        """
+        what, held = column.removesuffix("_id"), held or {}
+        other = {"party": "market", "market": "party"}.get(what, "")
+        elsewhere = {*held.get(f"{other}_id", ())} - {*held.get(column, ())}
+        called = dict.fromkeys(held.get(column, ()), "") | self.called(column)
+        known = {one: name for one, name in called.items() if one not in elsewhere}
+        if ids := _matching(word, what, known):
+            return [_only(ids, word, what, known)] if what == "asset" else ids
+        if what == "asset" and (ids := _matching(word, what, dict.fromkeys(NAMED_ASSETS, ""))):
+            return ids
+        if any(called.get(one, "").casefold() == word.casefold() != "" for one in elsewhere):
+            raise ValueError(f"{word!r} is the label of a {other}, not of a {what}")
+        raise ValueError(
+            f"{what} id {word!r} is not 64 hex digits, nor a name or a short form that is known; "
+            + _hint(word, what, known)
+        )
+
+
+def _matching(word: str, what: str, known: Mapping[str, str]) -> list[str]:
+    """Return the ids, among those known with their names, that a word stands for; maybe none."""
     if word in known:
         return [word]
-    pairs = ((one, text) for one in known for text in (one, called.get(one, "")))
-    meant = [(one, text) for one, text in pairs if wanted and text.casefold() == wanted]
-    if meant:
-        found = [*dict.fromkeys(one for one, _ in meant)]
-        is_plain = len({text for _, text in meant}) == 1
-        return found if is_plain else [one_of(found, word, what, called)]
-    name, _, behind = word.removesuffix(")").rpartition(" (")
-    alike = [one for one, text in called.items() if name and text.casefold() == name.casefold()]
-    if found := _fitting(behind, alike) or _fitting(word, known):
-        return [one_of(found, word, what, called)]
-    near = {text.casefold(): text for text in called.values() if text}
-    if names := sorted(near.values()):
-        hint = f"known are {list_text(names)}"
-    else:
-        hint = _HINTS[what].format(word)
-    if len(word) >= _FEWEST:
-        near |= {one[: len(word)]: short for one, short in short_ids(known).items()}
-    else:
-        hint = f"a short form has {_FEWEST} characters at least"
-    if close := [near[x] for x in difflib.get_close_matches(wanted, near, cutoff=0.5)]:
-        hint = f"did you mean {' or '.join(close)}?"
-    raise ValueError(
-        f"{what} id {word!r} is not 64 hex digits, nor a name or a short form that is known; {hint}"
-    )
-
-
-def one_of(found: Sequence[str], word: str, what: str, called: Mapping[str, str]) -> str:
-    """Return the one id that was found; ValueError, which lists them, if there are several."""
-    if len(found) == 1:
-        return found[0]
-    named = (f"{one} ({called[one]})" if called.get(one) else one for one in found)
-    told = list_text([*named], _CANDIDATES, rest="and {} more")
-    raise ValueError(f"{what} id {word!r} may stand for {len(found)}: {told}; give one of the ids")
+    wanted = word.casefold()
+    same = [
+        (one, text)
+        for one, name in known.items()
+        for text in (one, name)
+        if text and text.casefold() == wanted
+    ]
+    if same:
+        ids = [*dict.fromkeys(one for one, _ in same)]
+        return ids if len({text for _, text in same}) == 1 else [_only(ids, word, what, known)]
+    name, _, short = word.removesuffix(")").rpartition(" (")
+    alike = [one for one, text in known.items() if name and text.casefold() == name.casefold()]
+    ids = _fitting(short, alike) or _fitting(word, known)
+    return [_only(ids, word, what, known)] if ids else []
 
 
 def _fitting(text: str, ids: Iterable[str]) -> list[str]:
-    """Return the ids that a text is short for."""
+    """Return the ids that a text is a short form or the beginning of."""
     cut = _SHORT_ID.fullmatch(text)
     head, tail = map(str.lower, cut.groups() if cut else (text, ""))
     size = len(head) + len(tail)
@@ -464,8 +415,62 @@ def _fitting(text: str, ids: Iterable[str]) -> list[str]:
     ]
 
 
-class _SharedNames(dict[str, Any]):
-    """A dict that `copy.deepcopy` returns unchanged, so that pandas' copying of attrs is free."""
+def _only(ids: list[str], word: str, what: str, known: Mapping[str, str]) -> str:
+    """Return the only one of some ids; ValueError, which lists them, if there are several."""
+    if len(ids) == 1:
+        return ids[0]
+    named = [f"{one} ({known[one]})" if known[one] else one for one in ids]
+    listed = list_text(named, _CANDIDATES, rest="and {} more")
+    raise ValueError(f"{what} id {word!r} may stand for {len(ids)}: {listed}; give one of the ids")
+
+
+def _hint(word: str, what: str, known: Mapping[str, str]) -> str:
+    """Return what to write in place of a word that stands for nothing."""
+    near = {name.casefold(): name for name in known.values() if name}
+    names = sorted(near.values())
+    if len(word) >= _FEWEST:
+        near |= {one[: len(word)]: short for one, short in short_ids(known).items()}
+    if close := [near[one] for one in difflib.get_close_matches(word.casefold(), near, cutoff=0.5)]:
+        return f"did you mean {' or '.join(close)}?"
+    if len(word) < _FEWEST:
+        return f"a short form has {_FEWEST} characters at least"
+    return f"known are {list_text(names)}" if names else _HINTS[what].format(word)
+
+
+@lru_cache(maxsize=8)
+def _shown(names: Names, column: str, ids: tuple[str, ...]) -> Mapping[str, str]:
+    if column == "account_type":
+        return {one: type_label(one) for one in ids}
+    return _distinct(short_ids(ids), names.called(column))
+
+
+def _distinct(short: Mapping[K, str], called: Mapping[K, str]) -> dict[K, str]:
+    """Return the name of each thing, or without one its short form.
+
+    A name that several things have, whatever its case, comes with the short form.
+    """
+    shown = {one: called.get(one) or text for one, text in short.items()}
+    uses = Counter(map(str.casefold, {**called, **shown}.values()))
+    return {
+        one: text if text == short[one] or uses[text.casefold()] == 1 else f"{text} ({short[one]})"
+        for one, text in shown.items()
+    }
+
+
+class _Noted(dict[str, Any]):
+    """Names as JSON in attrs; pandas' deep copies of attrs share it and the `Names` it stands for.
+
+    Attributes
+    ----------
+    names
+        The names of which this is a part.
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self, content: Mapping[str, Any], names: Names) -> None:
+        super().__init__(content)
+        self.names = names
 
     def __deepcopy__(self, _: object) -> Self:
         return self
@@ -474,85 +479,243 @@ class _SharedNames(dict[str, Any]):
         return dict, ({**self},)
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """What assets, and parties, markets and accounts, are called."""
-
-    assets: Assets = Assets({})  # noqa: RUF009 - immutable
-    labels: Labels = Labels({})  # noqa: RUF009 - immutable
-
-    def updated(self, others: Names) -> Names:
-        """Return these and others; of what both name, what the others say."""
-        return Names(self.assets.updated(others.assets), self.labels.updated(others.labels))
-
-    def keywords(self) -> dict[str, Any]:
-        """Return them as functions take them."""
-        return {"assets": self.assets, "labels": self.labels}
-
-    def but(self, assets: AssetsLike | None, labels: LabelsLike | None) -> Names:
-        """Return these, or in their place what a caller gives."""
-        return Names(
-            self.assets if assets is None else read_assets(assets),
-            self.labels if labels is None else read_labels(labels),
-        )
-
-    def find(
-        self, word: str, column: str, held: Mapping[str, Collection[str]] | None = None
-    ) -> list[str]:
-        """Return the ids in a column that a word stands for: see `find_ids`.
-
-        Parameters
-        ----------
-        column
-            `asset_id`, `party_id` or `market_id`.
-        held
-            The ids that there are, by column; their accounts may have none of these names.
-        """
-        held, what = held or {}, column.removesuffix("_id")
-        if what == "asset":
-            called, also = self.assets.symbols(), () if self.assets else NAMED_ASSETS
-            found = find_ids(word, what, called, {*held.get(column, ()), *also})
-            return [one_of(found, word, what, called)]
-        other = "market" if what == "party" else "party"
-        others = {*held.get(f"{other}_id", ())} - {*held.get(column, ())}
-        called = {one: label for one, label in self.labels.ids().items() if one not in others}
-        try:
-            return find_ids(word, what, called, held.get(column, ()))
-        except ValueError:
-            if word.casefold() not in {str(self.labels.get(one)).casefold() for one in others}:
-                raise
-            raise ValueError(f"{word!r} is the label of a {other}, not of a {what}") from None
-
-
 def read_names(assets: AssetsLike | None = None, labels: LabelsLike | None = None) -> Names:
     """Return the names that a caller gives: see `read_assets` and `read_labels`."""
-    return Names().but(assets, labels)
+    return Names().overridden_by(assets, labels)
 
 
 def note_names(metadata: Mapping[str, object], names: Names) -> dict[str, object]:
-    """Return what attrs say of a load, with names beside it."""
-    now = names_in(metadata).updated(names).keywords()
-    return {**metadata, **{key: _SharedNames(told.to_json()) for key, told in now.items() if told}}
+    """Return attrs or a note of a load with names added, which win over those in it."""
+    names = names_in(metadata).updated(names)
+    return {**metadata, **{key: _Noted(x, names) for key, x in names.to_json().items() if x}}
 
 
 def carried(metadata: object) -> dict[str, Any]:
-    """Return the names alone in what a table's attrs say."""
-    told = metadata if isinstance(metadata, Mapping) else {}
-    return {key: told[key] for key in ("assets", "labels") if isinstance(told.get(key), Mapping)}
+    """Return the part of a table's attrs, or of a note, that has names."""
+    noted = metadata if isinstance(metadata, Mapping) else {}
+    return {key: noted[key] for key in ("assets", "labels") if isinstance(noted.get(key), Mapping)}
 
 
 def names_in(metadata: object) -> Names:
-    """Return the names in what a table's attrs or a file say of a load; maybe none."""
-    return read_names(**carried(metadata))
+    """Return the names in a table's attrs, or in a note of a load; maybe none."""
+    noted = carried(metadata)
+    known = [part.names for part in noted.values() if isinstance(part, _Noted)]
+    is_known = len(known) == len(noted) > 0 and known[0] is known[-1]
+    return known[0] if is_known else read_names(**noted)
 
 
 def names_of(
     frame: pd.DataFrame, assets: AssetsLike | None = None, labels: LabelsLike | None = None
 ) -> Names:
     """Return the names that are given, or else those in a frame's attrs; maybe none."""
-    return names_in(frame.attrs.get(ATTRS_KEY)).but(assets, labels)
+    names = names_in(frame.attrs.get(ATTRS_KEY))
+    return names if assets is None is labels else names.overridden_by(assets, labels)
 
 
 def rank_assets(rows: Mapping[str, int]) -> list[str]:
-    """Return assets by how many rows they have, most first: one is shown first everywhere."""
+    """Return assets by their number of rows, most first: the order in which they are shown."""
     return sorted(rows, key=lambda asset: (-rows[asset], asset))
+
+
+def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) -> pd.Series[str]:
+    """Return what to call accounts, or groups of them; different ones are called differently.
+
+    The asset is not named: accounts of different assets don't share an axis.
+
+    Parameters
+    ----------
+    accounts
+        One or more of the columns of `ACCOUNT_KEY`, besides any others: a table, a result, or the
+        header of a wide series, `series.columns.to_frame()`. Ids are as short as they can be while
+        those in it differ.
+    labels
+        Own names, as `read_labels` takes them; by default those in the attrs of `accounts`.
+
+    Returns
+    -------
+    pandas.Series
+        Text, a label for each row, with the same index.
+
+    Raises
+    ------
+    ValueError
+        If it has none of these columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> accounts = pd.DataFrame({
+    ...     "asset_id": "VOTE",
+    ...     "account_type": ["ACCOUNT_TYPE_MARGIN", "ACCOUNT_TYPE_GLOBAL_REWARD"],
+    ...     "party_id": ["033acc4e3803f1160cb399b7e041735c92576db9dc4d7d94", "network"],
+    ...     "market_id": ["bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef", ""],
+    ... })
+    >>> account_labels(accounts).tolist()
+    ['margin · 033acc…7d94 · bda439…82ef', 'global reward · network']
+    >>> account_labels(accounts[["market_id"]]).tolist()
+    ['market bda439…82ef', 'no market']
+    """
+    import pandas as pd  # noqa: PLC0415 - heavy
+
+    column = _labels_of(accounts, names_of(accounts, labels=labels))
+    return pd.Series(column, accounts.index, name="label").astype("str")
+
+
+def labelled(
+    data: pd.DataFrame, *, assets: AssetsLike | None = None, labels: LabelsLike | None = None
+) -> pd.DataFrame:
+    """Return a frame with the names of its assets and accounts in front.
+
+    Results of a table that carries names have these columns already.
+
+    Parameters
+    ----------
+    data
+        A table, or any result with columns of `ACCOUNT_KEY`.
+    assets, labels
+        The names, as `read_assets` and `read_labels` take them; by default those in the attrs of
+        `data`. The attrs of the result have them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A copy of `data`, with the columns `symbol` (of its asset, or the id, shortened; if it has
+        `asset_id`) and `label` (as `account_labels` returns it; if it has another one) before the
+        others, both category of str. They replace columns of these names.
+
+    Raises
+    ------
+    ValueError
+        If it has none of these columns, or names are malformed. A wide series has its accounts in
+        its header: see `account_labels`, or take the long layout.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> held = pd.DataFrame({"asset_id": "VOTE", "party_id": ["a1", "b2"], "balance": [5, 7]})
+    >>> labelled(held, labels={"a1": "Alice"})
+      symbol  label asset_id party_id  balance
+    0   VOTE  Alice     VOTE       a1        5
+    1   VOTE     b2     VOTE       b2        7
+    """
+    check_frame(data)
+    names, has_label = names_of(data, assets, labels), {*data} & {*ACCOUNT_KEY[1:]}
+    replaced = ["symbol"] * ("asset_id" in data) + ["label"] * bool(has_label)
+    named = with_names(data.drop(columns=replaced, errors="ignore"), names)
+    named.attrs[ATTRS_KEY] = note_names(named.attrs.get(ATTRS_KEY, {}), names)
+    return named
+
+
+def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
+    """Return a frame with those columns of `labelled` in front that it doesn't have."""
+    import pandas as pd  # noqa: PLC0415 - heavy
+
+    named = data.copy(deep=False)
+    column: Any
+    if {*data} & {*ACCOUNT_KEY[1:]} and "label" not in data:
+        column = _labels_of(data, names)
+        named.insert(0, "label", column)
+    if "asset_id" in data and "symbol" not in data:
+        ids = pd.Categorical(data["asset_id"])
+        symbols = names.shown("asset_id", ids.categories.astype("str"))
+        kind = pd.CategoricalDtype(pd.Index([*symbols.values()], dtype="str"))
+        column = pd.Categorical.from_codes(ids.codes, dtype=kind, validate=False)
+        named.insert(0, "symbol", column)
+    if not {*data} & {*ACCOUNT_KEY}:
+        raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
+    return named
+
+
+def _labels_of(accounts: pd.DataFrame, names: Names) -> Any:  # noqa: ANN401 - a Categorical
+    """Return the label of each row's account, or group of accounts; categories are sorted."""
+    import numpy as np  # noqa: PLC0415 - heavy
+    import pandas as pd  # noqa: PLC0415 - likewise
+
+    from balance_analysis.rows import account_numbers, are_heads  # noqa: PLC0415 - likewise
+
+    ids = {name: pd.Categorical(accounts[name]) for name in ACCOUNT_KEY if name in accounts}
+    if not ids:
+        raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
+    # Rows of one account mostly follow each other: only the first row of each run is looked at.
+    runs = np.flatnonzero(are_heads([column.codes for column in ids.values()]))
+    codes = [column.codes[runs].astype(np.int64) + 1 for column in ids.values()]
+    numbers = account_numbers(codes, [len(column.categories) + 1 for column in ids.values()])
+    _, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
+    texts = _joined({name: column[runs[firsts]] for name, column in ids.items()}, names)
+    distinct = pd.Categorical(pd.array(texts, dtype="str"))
+    of_rows: Any = np.repeat(distinct.codes[places], np.diff(runs, append=len(accounts)))
+    return pd.Categorical.from_codes(of_rows, dtype=distinct.dtype, validate=False)
+
+
+def _joined(columns: Mapping[str, pd.Categorical], names: Names) -> pa.Array[Any]:
+    """Return the labels of distinct accounts, or groups of them, from their ids by column."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy
+    import pyarrow.compute as pc  # noqa: PLC0415 - likewise
+
+    keys, parts = [], []
+    for name, column in columns.items():
+        used = column.remove_unused_categories()
+        ids = [*used.categories.astype("str").to_numpy(object), "NA"]
+        places = pa.array(used.codes.astype("int64") % len(ids))  # a missing id has the code -1
+        keys.append((ids, places))
+        parts.append(pa.array(_part(name, ids, names, columns), pa.string()).take(places))
+    # Arrow leaves out the parts that a row lacks; no row lacks all.
+    texts = pc.binary_join_element_wise(*parts, " · ", null_handling="skip")
+    own = {key: label for key, label in names.labels.items() if isinstance(key, tuple)}
+    if own and len(columns) == len(ACCOUNT_KEY):
+        taken = (pa.array(ids).take(places).to_pylist() for ids, places in keys)
+        accounts = [*zip(*taken, strict=True)]
+        named = _distinct(dict(zip(accounts, texts.to_pylist(), strict=True)), own)
+        texts = pa.array([printable(named[one]) for one in accounts], pa.string())
+    return texts
+
+
+def _part(name: str, ids: list[str], names: Names, beside: Collection[str]) -> list[str | None]:
+    """Return what the ids of a column add to labels, which depends on the columns beside it."""
+    if name == "asset_id":
+        return [None if len(beside) > 1 else "all accounts" for _ in ids]
+    shown = names.shown(name, ids)
+    texts = [printable(shown[one]) for one in ids]
+    if name == "account_type":
+        return [text or "no type" for text in texts]
+    if name == "party_id":
+        return [text or "no party" for text in texts]
+    word = "" if "party_id" in beside else "market "
+    none = None if {"account_type", "party_id"} & {*beside} else "no market"
+    pairs = zip(ids, texts, strict=True)
+    return [none if one == NO_MARKET else f"{word}{text}" for one, text in pairs]
+
+
+def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
+    """Return the unit in which a frame has the amounts of each asset.
+
+    It is `tUSD` of whole units, `10^-5 tUSD` of the smallest where decimals are known, else
+    `smallest`.
+    """
+    ids, names, units = [*asset_ids], names_of(frame), {}
+    shown = names.shown("asset_id", ids)
+    for one in ids:
+        if one not in names.assets:
+            units[one] = "smallest"
+        elif decimals := names.assets[one].decimals:
+            units[one] = f"10^-{decimals} {shown[one]}"
+        else:
+            units[one] = shown[one]
+    whole = noted_units(frame)
+    return {one: whole.get(one, unit) for one, unit in units.items()}
+
+
+def noted_units(frame: pd.DataFrame) -> dict[str, str]:
+    """Return the whole units that a frame's attrs note, by asset; none if it has others."""
+    units: dict[str, str] = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
+    return units
+
+
+def header_of(frame: pd.DataFrame) -> list[str]:
+    """Return a name for each column; ids in the header of a wide frame are shown by name."""
+    levels, names = frame.columns.to_frame(index=False), names_of(frame)
+    for name in {*ACCOUNT_KEY} & {*frame.columns.names}:
+        ids = levels[name].astype("str")
+        levels[name] = ids.map(names.shown(name, ids))
+    texts = levels.itertuples(index=False, name=None)
+    return ["/".join(map(str, text)).rstrip("/") for text in texts]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from balance_analysis.spans import Moments, Span
-
-T = TypeVar("T")
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
@@ -190,7 +188,7 @@ def duration_text(length: dt.timedelta) -> str:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each id by which it can still be told from the others.
+    """Return a short form of each id that no other of them has.
 
     Parameters
     ----------
@@ -217,25 +215,6 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
         labels |= {full: short for full, short in cut.items() if uses[short] == 1}
         extra += 2
     return {full: labels[full] for full in distinct}
-
-
-def told_apart(short: Mapping[T, str], names: Mapping[Any, str]) -> dict[T, str]:
-    """Return what to show for each thing: its name, or without one its short form.
-
-    A name that several things have, whatever its case, stands with the short form.
-
-    Examples
-    --------
-    >>> told_apart(short_ids(["a1", "b2", "c3"]), {"a1": "Alice", "b2": "Desk", "c3": "desk"})
-    {'a1': 'Alice', 'b2': 'Desk (b2)', 'c3': 'desk (c3)'}
-    """
-    names = {**names}
-    shown = {one: names.get(one) or text for one, text in short.items()}
-    uses = Counter(map(str.casefold, {**names, **shown}.values()))
-    return {
-        one: text if text == short[one] or uses[text.casefold()] == 1 else f"{text} ({short[one]})"
-        for one, text in shown.items()
-    }
 
 
 def _cut(full: str, extra: int) -> str:

@@ -43,4 +43,4 @@ def test_it_shows_what_the_table_is_and_what_it_knows():
     assert f"known: {from_microseconds(START):%Y-%m-%dT%H:%M}" in said
     assert "<b>" in said
     assert "&lt;b&gt;" in page
-    assert "known: nothing tells" in repr(TABLE[:0].balances)
+    assert "known: not stated" in repr(TABLE[:0].balances)

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from balance_analysis import ACCOUNT_KEY
 from balance_analysis.rows import (
     account_numbers,
-    by_account_and_time,
     canonical,
     has_repeats,
-    stable_order,
     within,
 )
 from tests.analysis.tables import arrow_of, rows
@@ -80,27 +78,6 @@ def test_rows_within_an_interval_keep_their_order_in_tables_and_batches(rows, in
     kept.append(pa.Table.from_batches(batches, ARROW_SCHEMA))
     expected = [row for row in tuples(arrow(rows)) if start <= microseconds(row[4]) < end]
     assert [tuples(each) for each in kept] == [expected] * 2
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 2**61), st.integers(0, 2**61)), max_size=40),
-    st.integers(0, 61),
-    st.integers(0, 61),
-)
-def test_rows_are_ordered_by_account_and_time_however_wide_these_are(pairs, wide, long):
-    pairs = [(account >> wide, time >> long) for account, time in pairs]
-    accounts, times = np.array(pairs, np.int64).reshape(-1, 2).T
-    expected = sorted(range(len(pairs)), key=pairs.__getitem__)
-    assert by_account_and_time(accounts, times).tolist() == expected
-
-
-@given(st.sampled_from([1, 8, 16, 17, 31, 32, 40, 63]), st.integers(0, 300), st.integers(0, 99))
-def test_numbers_of_any_size_are_ordered_and_equal_ones_stay(bits, size, seed):
-    rng = np.random.default_rng(seed)
-    values = rng.integers(-(2**bits), 2**bits, 4)
-    numbers = rng.choice(values, size) ^ rng.integers(0, 4, size)
-    expected = sorted(range(size), key=numbers.tolist().__getitem__)
-    assert stable_order(numbers).tolist() == expected
 
 
 codes = st.lists(st.tuples(*[st.integers(0, 2**31 - 1)] * 4), max_size=30)

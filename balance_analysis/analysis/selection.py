@@ -27,16 +27,17 @@ def select(
     account_types: str | Iterable[str] = (),
 ) -> pd.DataFrame:
     """Return the rows of some accounts: see `table.balances.select`."""
+    held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
     filters = make_filters(
         asset_id=asset_id,
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
-        kept=lambda: names_of(table),
-        ids=lambda: {name: {*table[name].astype("str")} for name in ACCOUNT_KEY},
+        names=lambda: names_of(table),
+        held=held,
     )
     for name, values in filters.allowed().items():
-        if missing := [value for value in values if not (table[name] == value).any()]:
+        if missing := [value for value in values if value not in held[name]]:
             raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
     chosen = filters.select(table)
     note_accounts(chosen, table, filters)

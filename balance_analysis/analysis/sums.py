@@ -25,7 +25,7 @@ from balance_analysis.analysis.steps import (
     name_of,
     take_ids,
 )
-from balance_analysis.rows import account_numbers, are_heads, by_account_and_time
+from balance_analysis.rows import account_numbers, are_heads
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import moment_text
 
@@ -286,7 +286,7 @@ def runs_of(
     owners: NDArray[np.int64], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the order of some rows by two numbers, and where in it a new pair of these begins."""
-    order = by_account_and_time(owners, at)
+    order = np.lexsort((at, owners))
     first, second = owners.take(order), at.take(order)
     return order, np.flatnonzero(are_heads([first, second]))
 

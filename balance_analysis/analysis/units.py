@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.frame import is_amounts, to_amounts
-from balance_analysis.names import Assets, AssetsLike, carried, names_in, names_of
-from balance_analysis.naming import UNITS_KEY, with_names
+from balance_analysis.names import (
+    UNITS_KEY,
+    AssetsLike,
+    Names,
+    carried,
+    names_in,
+    names_of,
+    with_names,
+)
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import list_text
 
@@ -84,7 +91,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     1     VEGA      2.0
     """
     check_frame(data)
-    known = names_of(data, assets).assets
+    known = names_of(data, assets)
     if "asset_id" in data.columns.names:
         return _wide_to_units(data, known)
     if "asset_id" not in data:
@@ -101,7 +108,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
         )
     whole = {name: np.full(len(data), np.nan) for name in amounts}
     for name, column in amounts.items():
-        exact = to_amounts(column, may_lack=True)
+        exact = to_amounts(column, allow_missing=True)
         for asset, rows in rows_of.items():
             whole[name][rows] = _in_whole_units(exact.take(pa.array(rows)), decimals[asset])
     return _noted(data.assign(**whole), rows_of, known)
@@ -139,13 +146,13 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     for place in range(data.shape[1]):
         column = data.iloc[:, place]
         if is_amounts(column):
-            amounts = to_amounts(column, may_lack=True).to_pylist()
+            amounts = to_amounts(column, allow_missing=True).to_pylist()
             numbers = [pd.NA if amount is None else int(amount) for amount in amounts]
             exact.isetitem(place, pd.array(numbers, dtype=object))
     return exact
 
 
-def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
+def _wide_to_units(data: pd.DataFrame, known: Names) -> pd.DataFrame:
     """Return a frame whose columns belong to assets in whole units."""
     assets = [str(asset) for asset in data.columns.get_level_values("asset_id")]
     decimals = _decimals(assets, known)
@@ -153,31 +160,31 @@ def _wide_to_units(data: pd.DataFrame, known: Assets) -> pd.DataFrame:
     for place, asset in enumerate(assets):
         column = columns[place] = data.iloc[:, place].rename(None)
         if is_amounts(column):
-            amounts = to_amounts(column, may_lack=True)
+            amounts = to_amounts(column, allow_missing=True)
             columns[place] = _in_whole_units(amounts, decimals[asset])
     whole = pd.DataFrame(columns, index=data.index).set_axis(data.columns, axis="columns")
     whole.attrs.update(data.attrs)
     return _noted(whole, assets, known)
 
 
-def _noted(whole: pd.DataFrame, assets: Iterable[str], known: Assets) -> pd.DataFrame:
+def _noted(whole: pd.DataFrame, assets: Iterable[str], known: Names) -> pd.DataFrame:
     """Note in the attrs of a frame which whole units it has, by asset, and return it."""
-    units = known.labels(dict.fromkeys(assets))
+    units = dict(known.shown("asset_id", assets))
     whole.attrs[ATTRS_KEY] = {**whole.attrs.get(ATTRS_KEY, {}), UNITS_KEY: units}
     return whole
 
 
-def _decimals(assets: Iterable[str], known: Assets) -> dict[str, int]:
+def _decimals(assets: Iterable[str], known: Names) -> dict[str, int]:
     """Return how many decimals each asset has."""
     present = list(dict.fromkeys(assets))
-    missing = [asset for asset in present if asset not in known]
+    missing = [asset for asset in present if asset not in known.assets]
     if missing:
         raise ValueError(
             f"how many decimals the assets {list_text(missing)} have is not known: give assets, "
             "such as a .toml, .csv or .json file of them (--assets FILE); 0 leaves amounts as "
             "they are"
         )
-    return {asset: known[asset].decimals for asset in present}
+    return {asset: known.assets[asset].decimals for asset in present}
 
 
 def _in_whole_units(amounts: pa.Array[Any], decimals: int) -> NDArray[np.float64]:

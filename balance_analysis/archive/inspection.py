@@ -24,7 +24,7 @@ from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.evidence import STATES, Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record, plain
-from balance_analysis.rows import stable_order, to_records
+from balance_analysis.rows import to_records
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     Instant,
@@ -318,8 +318,8 @@ def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> Ar
         rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
         limits=_hex(sidecars.limits_without_source(sidecars.read_limits(snapshot.store))),
-        assets=_hex(names.assets.to_json()),
-        labels=_hex(names.labels.to_json()),
+        assets=_hex(names.to_json()["assets"]),
+        labels=_hex(names.to_json()["labels"]),
     )
 
 
@@ -347,7 +347,7 @@ def _days_of_files(scan: Scan) -> list[tuple[int, int, bytes]]:
         tables = [in_file_order(pa.concat_tables([NO_ROWS, *tables]))]
     for rows in tables:
         days, records = times_of(rows) // _DAY, to_records(rows)
-        order = stable_order(days)
+        order = np.argsort(days, kind="stable")
         edges = np.flatnonzero(np.diff(days.take(order), prepend=-1, append=-1))
         for begin, stop in itertools.pairwise(edges):
             day = int(days[order[begin]])

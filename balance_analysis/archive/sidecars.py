@@ -17,7 +17,7 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.files.parquet import open_parquet
-from balance_analysis.filters import FilterKeywords, Filters, Ids, make_filters
+from balance_analysis.filters import FilterKeywords, Filters, make_filters
 from balance_analysis.names import Names, read_assets, read_labels
 from balance_analysis.schema import NetworkLimits
 
@@ -147,14 +147,17 @@ def read_archive_names(store: Store) -> Names:
 def write_archive_names(store: Store, names: Names) -> None:
     """Add names of assets and accounts to those that an archive keeps."""
     for file, (what, _) in _NAMES.items():
-        given = names.keywords()[what]
-        kept = type(given)({})
+        given: dict[Any, Any] = getattr(names, what)
+        kept: dict[Any, Any] = {}
         with contextlib.suppress(ArchiveDamagedError):
-            kept = read_names_file(store, file) if given else given
-        if (now := kept.updated(given)) != kept:
-            store.write(file, (json.dumps(now.to_json(), indent=1) + "\n").encode())
+            kept = read_names_file(store, file) if given else {}
+        if (now := {**kept, **given}) != kept:
+            content = Names(**{what: now}).to_json()[what]
+            store.write(file, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def make_archive_filters(store: Store, given: FilterKeywords, ids: Ids = dict) -> Filters:
+def make_archive_filters(store: Store, given: FilterKeywords) -> Filters:
     """Return checked filters; names default to the archive's."""
-    return make_filters(**given, kept=lambda: read_archive_names(store), ids=ids)
+    words: dict[str, Any] = {**given}
+    own = words.pop("assets", None), words.pop("labels", None)
+    return make_filters(**words, names=lambda: read_archive_names(store).overridden_by(*own))

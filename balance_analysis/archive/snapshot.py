@@ -565,7 +565,7 @@ class Snapshot:
         parts = scan.each(look)
         return {name: set().union(*(part[name] for part in parts)) for name in ACCOUNT_KEY}
 
-    def find(self, narrowed: Filters, **filters: Any) -> Filters:  # noqa: ANN401 - of make_filters
+    def find(self, narrowed: Filters, **words: Any) -> Filters:  # noqa: ANN401 - of make_filters
         """Return filters for the accounts that these and earlier ones select: see `Archive.select`.
 
         Raises
@@ -576,7 +576,7 @@ class Snapshot:
             If the archive is bound to other accounts.
         """
         ids = self.ids(narrowed)
-        wanted = make_filters(**filters, ids=lambda: ids)
+        wanted = make_filters(**words, held=ids)
         self.manifest.query.check_holds(wanted)
         for name, values in wanted.allowed().items():
             if lacking := [value for value in values if value not in ids[name]]:

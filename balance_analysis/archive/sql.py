@@ -16,7 +16,7 @@ from balance_analysis.archive.sidecars import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.names import Assets, Names
+from balance_analysis.names import Asset, Names
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS
 from balance_analysis.spans import EVER, Span
 from balance_analysis.text import exact_text, list_text
@@ -97,14 +97,14 @@ def _tables_of(names: Names) -> dict[str, pa.Table]:
         {name: None if value == "" else value for name, value in asdict(each).items()}
         for each in names.assets.values()
     ]
-    labels = [{"id": key, "label": label} for key, label in names.labels.to_json().items()]
+    labels = [{"id": key, "label": label} for key, label in names.to_json()["labels"].items()]
     return {
         "assets": pa.Table.from_pylist(assets, _ASSETS),
         "labels": pa.Table.from_pylist(labels, _LABELS),
     }
 
 
-def _columns_of(assets: Assets) -> str:
+def _columns_of(assets: Mapping[str, Asset]) -> str:
     """Return the columns `symbol` and `amount` of rows, as SQL."""
     scale = max((each.decimals for each in assets.values()), default=0)
     kind = f"decimal({BALANCE_DIGITS}, {scale})" if scale <= _MOST_DECIMALS else "double"

@@ -195,12 +195,12 @@ def _texts(frame: pd.DataFrame, name: str, names: Names) -> list[str]:
     """Return the cells of a column: ids by their names, whole units, of moments the day."""
     from pandas.api.types import is_datetime64_any_dtype
 
-    from balance_analysis.naming import short_keys
     from balance_analysis.schema import ACCOUNT_KEY
 
     column = frame[name]
     if name in ACCOUNT_KEY:
-        return short_keys(frame, names)[name]
+        ids = column.astype("str")
+        return list(ids.map(names.shown(name, ids)))
     if "decimal" in str(column.dtype):
         known = frame["asset_id"].map(names.assets.get)
         return [_amount(*each) for each in zip(column, known, strict=True)]

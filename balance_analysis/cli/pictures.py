@@ -105,8 +105,8 @@ def _of_one_asset(
     if len(rows) <= 1:
         return source
     asset = rank_assets({str(name): int(count) for name, count in rows.items()})[0]
-    assets = names_of(counts).assets
-    name = assets.label(asset) if asset in assets else asset
+    names = names_of(counts)
+    name = names.shown("asset_id", [asset])[asset] if asset in names.assets else asset
     said = f"Showing asset {name}, which has {count_text(int(rows[asset]), 'row')}"
     messages.say(f"{said}; choose another with --asset-id")
     return _select(source, asset_id=f"id:{asset}")

@@ -23,7 +23,7 @@ from balance_analysis.archives import Archive
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of, to_arrow
 from balance_analysis.known import Known, note_evidence
-from balance_analysis.names import Assets, Labels, Names, rank_assets
+from balance_analysis.names import Names, rank_assets
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
 from balance_analysis.spans import Span, between
@@ -86,8 +86,7 @@ class TableState:
         self.start: int = bounds[0]
         self.end: int = bounds[1]
         self.known: Known | None = history.known
-        self.assets: Assets = names.assets
-        self.labels: Labels = names.labels
+        self.names: Names = names
         self._notes = notes or {}
         self._selected: dict[bytes, History] = {}
 
@@ -142,7 +141,7 @@ class ArchiveState:
         Its interval, half-open, microseconds; equal where it holds nothing.
     known
         The stretches in which every change is known; of a table `None` where nothing says.
-    assets, labels
+    names
         Names of assets, and of parties, markets and accounts.
     """
 
@@ -155,9 +154,7 @@ class ArchiveState:
         self.start: int = snapshot.evidence.bounds[0]
         self.end: int = snapshot.evidence.bounds[1]
         self.known: Known | None = snapshot.known
-        names = read_archive_names(snapshot.store).updated(given)
-        self.assets: Assets = names.assets
-        self.labels: Labels = names.labels
+        self.names: Names = read_archive_names(snapshot.store).updated(given)
 
     def rows(
         self, filters: Filters, span: Span, *, edges: Edges, also: Also, check: Check

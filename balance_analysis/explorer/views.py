@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -50,7 +51,7 @@ from balance_analysis.explorer.wire import (
 )
 from balance_analysis.filters import Filters
 from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.names import Asset, Labels, Names, find_ids, one_of
+from balance_analysis.names import Asset, Named, Names
 from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
 from balance_analysis.spans import Span, between
 from balance_analysis.text import duration_text, printable, type_label
@@ -217,20 +218,21 @@ def _asset_of(state: State, asked: str) -> str:
     ids = state.asset_ids()
     if asked in ids or not (ids and asked):
         return asked or next(iter(ids), "")
-    symbols = state.assets.symbols()
-    called = {one: symbols.get(one, "") for one in ids}
-    try:
-        return one_of(find_ids(asked, "asset", called), asked, "asset", called)
-    except ValueError as error:
+    named = {one: asset for one, asset in state.names.assets.items() if one in ids}
+    asset = ""
+    with contextlib.suppress(ValueError):
+        asset = Names(named).find(asked, "asset_id", {"asset_id": ids})[0]
+    if asset not in ids:
         raise UnknownAssetError(
             f"there is no account of an asset {asked[:80]!r}: ask /explore/about for the assets"
-        ) from error
+        )
+    return asset
 
 
 def _about(request: ViewRequest) -> dict[str, Any]:
-    state, assets = request.state, request.state.assets
+    state, assets = request.state, request.state.names.assets
     ids = state.asset_ids()
-    labels = assets.labels(ids)
+    labels, names = state.names.shown("asset_id", ids), state.names
     named = {one: assets.get(one) or Asset(one, 0) for one in ids}
     before = max(state.start - 1, 0)
     held = held_at(replace(request, query=Query()).at(before), from_microseconds(before))
@@ -244,8 +246,8 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "left_out": state.left_out,
         "opened": bool(held["balance"].notna().any()),
         "labels": {
-            **state.labels.shown(state.labels.ids()),
-            **{write_key(one): label for one, label in _account_labels(state.labels)},
+            **names.shown("party_id", names.called("party_id")),
+            **{write_key(one): label for one, label in _account_labels(names.labels)},
         },
         "assets": [
             {
@@ -283,12 +285,12 @@ def _level(history: History, at: int, held: pd.DataFrame) -> pd.DataFrame:
 def _accounts(request: ViewRequest) -> dict[str, Any]:
     last = max(request.state.end - 1, 0)
     held = held_at(request.at(last), from_microseconds(last))
-    rows = held[_has_words(held, request.query.text, request.state.labels)]
+    rows = held[_has_words(held, request.query.text, request.state.names.labels)]
     listed = largest(rows, rows["balance"], None).head(MOST_FOUND)
     return {"count": len(rows), "accounts": _with_keys(listed, ["balance"])}
 
 
-def _has_words(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.bool_]:
+def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -> NDArray[np.bool_]:
     """Return which accounts have each word of a text in an id, its short form, a name or a type."""
     named = dict(_account_labels(labels))
     own = [named.get(key, "").casefold() for key in keys_of(accounts)] if named else []
@@ -303,7 +305,7 @@ def _has_words(accounts: pd.DataFrame, text: str, labels: Labels) -> NDArray[np.
     return found
 
 
-def _searched(column: str, text: str, labels: Labels) -> str:
+def _searched(column: str, text: str, labels: Mapping[Named, str]) -> str:
     """Return everything that the page shows of an id."""
     shown = [text, printable(text), labels.get(text, "")]
     if column == "account_type":
@@ -315,7 +317,7 @@ def _searched(column: str, text: str, labels: Labels) -> str:
     return "\n".join(shown).casefold()
 
 
-def _account_labels(labels: Labels) -> Iterator[tuple[Key, str]]:
+def _account_labels(labels: Mapping[Named, str]) -> Iterator[tuple[Key, str]]:
     """Yield the accounts that have a label of their own, with it."""
     for named, label in labels.items():
         if not isinstance(named, str):

@@ -101,23 +101,23 @@ class Chart:
     @cached_property
     def names(self) -> Names:
         """The names of the assets and accounts."""
-        return self.history.names.but(self.assets, self.labels)
+        return self.history.names.overridden_by(self.assets, self.labels)
 
     @cached_property
     def unit(self) -> Unit:
         """The unit of the amounts, which are all of one asset."""
         ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
-        assets = self.names.assets
+        assets, shown = self.names.assets, self.names.shown("asset_id", ids)
         if len(ids) > 1:
             raise ValueError(
                 f"one plot shows one asset, but the table has {len(ids)}: "
-                f"{', '.join(assets.labels(ids).values())}; "
+                f"{', '.join(shown.values())}; "
                 f'select one with table[table["asset_id"] == {ids[0]!r}]'
             )
         if not ids:
             return Unit()
         decimals = assets[ids[0]].decimals if ids[0] in assets else None
-        return Unit(ids[0], decimals, clipped(assets.label(ids[0]), _LETTERS))
+        return Unit(ids[0], decimals, clipped(shown[ids[0]], _LETTERS))
 
     @cached_property
     def ax(self) -> Axes:

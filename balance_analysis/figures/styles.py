@@ -18,9 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
-from balance_analysis.names import LabelsLike
-from balance_analysis.naming import account_labels, drawable
+from balance_analysis.names import LabelsLike, account_labels
 from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.text import printable
 
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"
@@ -189,8 +189,14 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
     kind = f"{said['account_type']} " if "account_type" in said else ""
     party = f" of {said['party_id']}" if "party_id" in said else ""
     market = f" in {said['market_id']}" if "market_id" in said else ""
-    each = account_labels(accounts[differ], labels=labels).tolist()
+    each = [*map(drawable, account_labels(accounts[differ], labels=labels))]
     return f"{len(accounts):,} {kind}accounts{party}{market}", each
+
+
+def drawable(label: str) -> str:
+    """Return a label as matplotlib draws it: it leaves out what begins with an underscore."""
+    label = printable(label)
+    return f" {label}" if label.startswith("_") else label
 
 
 def looks(

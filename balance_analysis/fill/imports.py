@@ -27,7 +27,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import Source, fill
 from balance_analysis.filters import FilterKeywords
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
-from balance_analysis.names import Assets, AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     Blocks,
@@ -129,7 +129,7 @@ def import_segments(
         "party_ids": party_ids,
         "market_ids": market_ids,
         "account_types": account_types,
-        "assets": found.updated(names.assets),
+        "assets": {**found, **names.assets},
         "labels": names.labels or labels,
     }
     make_source = partial(
@@ -167,7 +167,7 @@ class _Segments(Source):
     query: BoundQuery
     run: RunWriter
     stretches: list[Stretch]
-    assets: Assets
+    assets: dict[str, Asset]
     given: Names
     on_bad_rows: OnBadRows
 
@@ -262,7 +262,7 @@ class _Segments(Source):
         held = self._held(writer.manifest.evidence)
         newest = max((last for _, (_, last) in held), default=0)
         kept, new = sidecars.read_archive_names(self.store).assets, self.assets
-        both = kept.updated(new) if self._last.last >= newest else new.updated(kept)
+        both = {**kept, **new} if self._last.last >= newest else {**new, **kept}
         sidecars.write_archive_names(self.store, Names(both).updated(self.given))
         with self.run.noting_damage(layout.LIMITS):
             writer.keep_timeline(self._changes, span_of([self._last])[1] - 1)

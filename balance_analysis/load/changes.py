@@ -148,7 +148,7 @@ def load_balance_changes(
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
-        **names.keywords(),
+        names=lambda: names,
     )
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
@@ -211,7 +211,7 @@ def load_to_parquet(
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
-        **names.keywords(),
+        names=lambda: names,
     )
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
@@ -283,7 +283,7 @@ def iter_balance_changes(
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
-        **names.keywords(),
+        names=lambda: names,
     )
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     load = _Load(NodeSource(client, filters, **how), start, end, names, opening=False)
@@ -532,8 +532,7 @@ def iter_pages(
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
-        assets=assets,
-        labels=labels,
+        names=lambda: read_names(assets, labels),
     )
 
     def pages() -> Iterator[Page]:

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
@@ -39,9 +39,10 @@ from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_columns, to_frame
 from balance_analysis.known import table_evidence
 from balance_analysis.load.source import NodeSource
+from balance_analysis.names import Names, names_of, with_names
 from balance_analysis.node.client import Client
 from balance_analysis.presentation import Record
-from balance_analysis.rows import by_account_and_time, canonical, stable_order
+from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -91,12 +92,15 @@ class Side:
         as the one before it.
     note
         Why it proves nothing, and what to do about that.
+    names
+        What a table carries of names.
     """
 
     name: str
     evidence: Evidence
     rows: Callable[[Sequence[Span], Filters], Iterable[pa.Table]]
     note: str = ""
+    names: Names = field(default_factory=Names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,8 @@ class Difference(Record):
         Each row that differs, in time order from part to part: `ACCOUNT_KEY`, `timestamp`,
         `balance` of the first side and `other_balance` (decimal128(38, 0); NA where there is no
         row), and `change` (category): "removed" where only the first has a row of the account at
-        that time, "added" where only the other has one, "changed".
+        that time, "added" where only the other has one, "changed". Where a table that was compared
+        carries names, `symbol` and `label` come first.
     not_shared
         What was asked for and not compared: an interval, and its state in the first and in the
         other: "complete", "unproven" or "missing".
@@ -249,6 +254,8 @@ def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) ->
             parts.append(differing(*pair))
     rows = to_columns(pa.concat_tables(parts))
     rows["change"] = rows["change"].cat.set_categories(_KINDS)
+    names = one.names.updated(other.names)
+    rows = with_names(rows, names) if names.assets or names.labels else rows
     return Difference(
         one.name,
         other.name,
@@ -307,7 +314,7 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     """
     both = canonical(pa.concat_tables([one, other]), sort=False)
     numbers, times = numbers_of(both, ACCOUNT_KEY), times_of(both)
-    order = by_account_and_time(numbers, times)
+    order = np.lexsort((times, numbers))
     numbers, times, words = numbers[order], times[order], words_of(both["balance"])[order]
     is_other, is_first = order >= one.num_rows, np.zeros(len(order), bool)
     is_first[:-1] = (numbers[1:] == numbers[:-1]) & (times[1:] == times[:-1])
@@ -400,9 +407,9 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     table = to_frame(rows)
     table.attrs = source.attrs
     evidence = table_evidence(table, is_sorted=True)
-    rows = rows.take(pa.array(stable_order(times_of(rows))))
+    rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
     parts = (rows.slice(at, _PART) for at in range(0, rows.num_rows, _PART))
-    return _rows_side(name, evidence, parts)
+    return replace(_rows_side(name, evidence, parts), names=names_of(source))
 
 
 def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table]) -> Side:

@@ -30,7 +30,7 @@ from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import to_frame
 from balance_analysis.known import note_evidence, note_rows
 from balance_analysis.names import (
-    Assets,
+    Asset,
     AssetsLike,
     LabelsLike,
     Names,
@@ -143,8 +143,7 @@ def read_segments(
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
-        assets=names.assets,
-        labels=names.labels,
+        names=lambda: names,
     )
     found = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
     parts = [part for _, part in chain.from_iterable(found)]
@@ -483,7 +482,7 @@ def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Itera
         yield BadRow(json.dumps(row), reason, time)
 
 
-def read_segment_assets(segment: Segment) -> Assets:
+def read_segment_assets(segment: Segment) -> dict[str, Asset]:
     """Return the assets, each as it is in a segment's last block.
 
     Raises

@@ -21,7 +21,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("module", [*MODULES, "balance_analysis.accessor"])
+@pytest.mark.parametrize("module", [*MODULES, "balance_analysis.frame"])
 def test_the_examples_in_docstrings_run(module):
     failed, _ = doctest.testmod(importlib.import_module(module), optionflags=FLAGS)
     assert failed == 0

@@ -158,7 +158,7 @@ def test_true_stands_for_the_tables_own_assets():
     table = TABLE.copy()
     with pytest.raises(ValueError, match="VOTE, ea43 have is not known"):
         ba.balance_at(table, "2024-01-01", units=True)
-    table.attrs[ATTRS_KEY] = {"assets": ba.read_assets(DECIMALS).to_json()}
+    table.attrs[ATTRS_KEY] = {"assets": DECIMALS}
     found = ba.balance_at(table, "2024-01-01", units=True)
     assert found["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
     assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])

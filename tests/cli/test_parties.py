@@ -110,7 +110,7 @@ def test_a_printed_comparison_of_accounts_shows_what_each_held_before_and_after(
 
 def test_a_wide_series_by_party_has_what_parties_are_called_above_it(tmp_path):
     table = ba.read_parquet(SAMPLE)
-    asset = ba.read_assets(ASSETS).find("tUSD").asset_id
+    (asset,) = (one for one, x in ba.read_assets(ASSETS).items() if x.symbol == "tUSD")
     one, other = sorted({*table["party_id"][table["asset_id"] == asset]} - {"network"})[:2]
     (tmp_path / "names.csv").write_text(f"id,label\n{one},Alice\n")
     names = ("--assets", ASSETS, "--labels", tmp_path / "names.csv")

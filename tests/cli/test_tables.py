@@ -305,7 +305,7 @@ def test_files_and_wide_tables_have_whole_units_if_these_are_wanted(tmp_path):
     run("summary", *words, "--units", "-o", tmp_path / "a.csv")
     run("series", *words, "--freq", "1D", "--units", "-o", tmp_path / "s.csv")
     table = ba.read_parquet(SAMPLE, assets=ASSETS)
-    usd = table[table["asset_id"] == ba.read_assets(ASSETS).find("tUSD").asset_id]
+    usd = table.balances.select(asset_id="tUSD")
     wanted = ba.summarize_accounts(usd, units=True)
     assert pd.read_csv(tmp_path / "a.csv")["closing"].tolist() == wanted["closing"].tolist()
     series = ba.balance_series(usd, freq="1D", layout="long", units=True)["balance"].dropna()

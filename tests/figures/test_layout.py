@@ -174,7 +174,7 @@ def test_ids_with_any_letters_are_written_as_they_are(settings):
     rows = [(asset, GENERAL[1], name, "", START, 5) for name in (party, "line\nbreak")]
     with mpl.rc_context(settings):
         ax = ba.plot_totals(table_of(rows), by="party_id", share=True)
-    assert sorted(entries(ax)) == [f" {party} 50%", "line\ufffdbreak 50%"]
+    assert sorted(entries(ax)) == [f" {party} 50%", r"line\u000abreak 50%"]
     assert ax.get_title("left") == f"{asset} shares by party"
     words = [*ax.get_legend().findobj(Text), ax.title, ax._left_title, ax.yaxis.label]
     own = [text for text in words if text.get_text()]

@@ -1,0 +1,479 @@
+from __future__ import annotations
+
+import doctest
+import json
+import pickle
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import balance_analysis as ba
+from balance_analysis import demo, names, text
+
+PARTY, MARKET, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
+ACCOUNT = ("VOTE", "ACCOUNT_TYPE_MARGIN", PARTY, MARKET)
+SAVINGS = ("VOTE", "ACCOUNT_TYPE_GENERAL", PARTY, "")
+LABELS = {PARTY: "Alice", MARKET: "BTC/USD", ACCOUNT: "Bets", SAVINGS: "Savings"}
+FILED = {key if isinstance(key, str) else "/".join(key): label for key, label in LABELS.items()}
+LABELS_CSV = f"""note,asset_id,account_type,party_id,market_id,label
+x,,,{PARTY},,Alice
+y,,,,{MARKET.upper()},BTC/USD
+z,{",".join(ACCOUNT)},Bets
+z,{",".join(SAVINGS)}, Savings
+"""
+USD, GOV = "e4" * 32, "7c" * 32
+ASSETS = {USD: ba.Asset(USD, 6, "tUSD", "Test dollar"), GOV: ba.Asset(GOV, 18, "tGOV")}
+DESCRIBED = {
+    USD: {"symbol": "tUSD", "decimals": 6, "name": "Test dollar"},
+    GOV: {"symbol": "tGOV", "decimals": 18},
+}
+ASSETS_CSV = f"note,asset_id,decimals,symbol,name\nx,{USD},6,tUSD,Test dollar\ny,{GOV}, 18 ,tGOV,\n"
+long_ids = st.text("0123456789abcdef", min_size=64, max_size=64)
+ids = long_ids | st.from_regex(r"[A-Za-z_-]+", fullmatch=True)  # what a node could send
+named = ids | st.tuples(ids, ids, ids, st.just("") | ids)
+
+
+def test_a_file_of_any_kind_gives_the_same_names_as_a_mapping_or_a_frame(tmp_path):
+    described = [
+        f'["{key}"]\n' + "\n".join(f"{name} = {value!r}" for name, value in about.items())
+        for key, about in DESCRIBED.items()
+    ]
+    labels = [f'"{key}" = "{label}"' for key, label in FILED.items()]
+    for read, names_by_id, texts in (
+        (ba.read_assets, ASSETS, ["\n".join(described), ASSETS_CSV, json.dumps(DESCRIBED)]),
+        (ba.read_labels, LABELS, ["\n".join(labels), LABELS_CSV, json.dumps(FILED)]),
+    ):
+        for file, content in zip(["a.toml", "a.csv", "a.JSON"], texts, strict=True):
+            path = tmp_path / file
+            path.write_text(content)
+            assert read(path) == read(str(path)) == names_by_id
+        assert read(pd.read_csv(tmp_path / "a.csv")) == names_by_id
+        assert read(names_by_id) == names_by_id
+    assert ba.read_assets(DESCRIBED) == ASSETS
+    assert ba.read_assets({USD.upper(): 6}) == {USD: ba.Asset(USD, 6)}
+    parties = pd.DataFrame({"id": [PARTY, MARKET], "label": ["Alice", "BTC/USD"]})
+    assert ba.read_labels(parties) == {PARTY: "Alice", MARKET: "BTC/USD"}
+
+
+@given(
+    st.dictionaries(
+        ids, st.fixed_dictionaries({"symbol": st.text(), "decimals": st.integers(0, 77)})
+    ),
+    st.dictionaries(named, st.text("xyz ", min_size=1).filter(str.strip)),
+)
+def test_names_that_a_table_carries_are_those_that_it_was_given_also_from_a_file(assets, labels):
+    known = {one for key in labels for one in ([key] if isinstance(key, str) else key)}
+    assume(not known & {label.strip() for label in labels.values()})
+    given_names = names.read_names(assets, labels)
+    noted = names.note_names({}, given_names)
+    for metadata in (noted, pickle.loads(pickle.dumps(noted)), json.loads(json.dumps(noted))):
+        read = names.names_in(metadata)
+        assert (read.assets, read.labels) == (given_names.assets, given_names.labels)
+
+
+@pytest.mark.parametrize(
+    "key", ["a1a1a1…a1a1", "a1..a1", f"0x{PARTY}", "0Xa1", "1.2E+63", "7e+63", "12E+9"]
+)
+def test_what_is_not_a_whole_id_is_refused_as_the_key_of_a_name(key):
+    message = f"{re.escape(repr(key))} is not a whole id"
+    for read, value in ((ba.read_labels, "Alice"), (ba.read_assets, 6)):
+        with pytest.raises(ValueError, match=message):
+            read({key: value})
+    with pytest.raises(ValueError, match=f"row 1: {message}"):
+        ba.read_labels(pd.DataFrame({"party_id": [key], "label": ["Alice"]}))
+
+
+@pytest.mark.parametrize(
+    ("read", "source", "message"),
+    [
+        (ba.read_assets, {USD: {}}, "needs decimals, a whole number from 0 to 77, not 'None'"),
+        (ba.read_assets, {USD: True}, "needs decimals"),
+        (ba.read_assets, {USD: -1}, "not '-1'"),
+        (ba.read_assets, {USD: 78}, "not '78'"),
+        (ba.read_assets, {USD: {"decimals": 6, "symbol": 7}}, "must be text"),
+        (ba.read_labels, {PARTY: " "}, "must be text, not ' '"),
+        (ba.read_labels, {PARTY: None}, "must be text, not None"),
+        (ba.read_labels, {PARTY: "network"}, "is an id itself"),
+        (ba.read_labels, {PARTY: OTHER}, "is an id itself"),
+        (ba.read_labels, {PARTY: "x", "x": "y"}, "is an id itself"),
+        (ba.read_labels, {"": "x"}, "neither an id nor the 4 of an account"),
+        (ba.read_labels, {("a", "b", "c"): "x"}, "neither an id nor the 4 of an account"),
+        (ba.read_labels, {("a", "b", "", ""): "x"}, "neither an id nor the 4 of an account"),
+        (ba.read_labels, {5: "x"}, "neither an id"),
+        (ba.read_labels, {PARTY.upper(): "Alice", PARTY: "Bob"}, "already defined differently"),
+        (ba.read_labels, pd.DataFrame({"label": ["x"]}), "row 1: a label needs an id"),
+        (ba.read_labels, pd.DataFrame({"party_id": ["x"]}), "no column label"),
+        (ba.read_labels, pd.DataFrame({"asset_id": ["x"], "label": ["y"]}), "row 1: a label needs"),
+        (
+            ba.read_labels,
+            pd.DataFrame({"party_id": ["x"], "market_id": ["y"], "label": ["z"]}),
+            "row 1: a label needs an id",
+        ),
+        (
+            ba.read_labels,
+            pd.DataFrame({"id": ["a", "a"], "label": ["x", "y"]}),
+            "row 2: 'a' is already defined differently",
+        ),
+    ],
+)
+def test_names_that_are_described_wrongly_are_refused(read, source, message):
+    with pytest.raises(ValueError, match=message):
+        read(source)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "", "are read from a .toml, .csv or .json file"),
+        ("a.toml", "[", "can't be read"),
+        ("a.json", "{", "can't be read"),
+        ("a.json", "[1]", "must be a JSON object of assets by id"),
+        ("a.csv", "asset_id\nx\n", "no column decimals"),
+        ("a.csv", "asset_id,decimals\nx,1.5\n", "row 1: asset 'x' needs decimals"),
+        ("a.csv", "asset_id,decimals\nx,1\nx,2\n", "row 2: 'x' is already defined differently"),
+        ("a.toml", b"\xff", "can't be read: .*codec"),
+        ("a.json", '{"x": 1, "x": 2}', "the key 'x' occurs 2 times in one object"),
+        ("a.json", '{"x": {"decimals": 1, "decimals": 2}}', "the key 'decimals' occurs 2 times"),
+        ("a.json", '{"x":' * 100_000 + "1" + "}" * 100_000, "it is nested too deeply"),
+        ("a.json", "[" * 100_000, "it is nested too deeply"),
+        ("a.toml", "x = " + "[" * 100_000, "nest"),
+        ("a.toml", f"x = {'1' * 5000}", "can't be read"),
+        ("a.json", f'{{"x": {"1" * 5000}}}', "can't be read"),
+        ("a.csv", f"asset_id,decimals\nx,{'1' * 5000}\n", "row 1: asset 'x' needs decimals"),
+        ("a.csv", f"asset_id,decimals,note\nx,1,{'y' * 200_000}\n", "can't be read: field larger"),
+    ],
+)
+def test_a_file_that_holds_no_assets_is_refused_in_one_line(tmp_path, name, content, message):
+    file = tmp_path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=message) as raised:
+        ba.read_assets(file)
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+def test_what_is_neither_a_mapping_nor_a_frame_nor_a_path_is_a_type_error():
+    for read in (ba.read_assets, ba.read_labels):
+        with pytest.raises(TypeError, match="not 6"):
+            read(6)
+
+
+def find(word, column="party_id", held=None, **given_names):
+    """Return the ids that a word stands for among those held, or those that have a name."""
+    return names.read_names(**given_names).find(word, column, held)
+
+
+@given(st.lists(st.text("0123ab", min_size=64, max_size=64), min_size=1, max_size=30), st.data())
+def test_a_short_form_is_the_one_id_that_it_can_be_or_is_refused(many, data):
+    whole = data.draw(st.sampled_from(many))
+    head, tail = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 12))
+    mark = data.draw(st.sampled_from(["…", "...", "..", ""]))
+    tail = tail if mark else 0
+    word = whole[:head] + mark + whole[64 - tail :]
+    fitting = {x for x in many if x[:head] == whole[:head] and x[64 - tail :] == whole[64 - tail :]}
+    held = {"party_id": {*many}}
+    if head + tail < 4 or len(fitting) > 1:
+        message = f"may stand for {len(fitting)}: " if head + tail >= 4 else "is not 64 hex digits"
+        with pytest.raises(ValueError, match=message):
+            find(word, held=held)
+    else:
+        assert find(word, held=held) == [whole]
+
+
+ID, FIRST, SECOND = "ab" * 32, "0" * 63 + "1", "0" * 63 + "2"
+
+
+def assets_called(**symbols):
+    return {one: {"symbol": symbol, "decimals": 1} for symbol, one in symbols.items()}
+
+
+@pytest.mark.parametrize(
+    ("word", "column", "given_names", "expected"),
+    [
+        ("tUSD", "asset_id", {"assets": ASSETS}, [USD]),
+        ("TUSD", "asset_id", {"assets": ASSETS}, [USD]),
+        (USD.upper(), "asset_id", {"assets": ASSETS}, [USD]),
+        ("abab…abab", "asset_id", {"assets": {ID: 1}}, [ID]),
+        ("vote", "asset_id", {}, ["VOTE"]),  # networks name it so
+        ("VOTE", "asset_id", {"assets": ASSETS}, ["VOTE"]),
+        ("VOTE", "asset_id", {"assets": assets_called(VOTE=GOV)}, [GOV]),
+        ("VOTE", "asset_id", {"assets": {"VOTE": 1, "vote": 1, **assets_called(V=GOV)}}, ["VOTE"]),
+        ("DESK", "party_id", {"labels": {FIRST: "Desk", SECOND: "Desk"}}, [FIRST, SECOND]),
+        ("Alice", "party_id", {"labels": {ID: "Alice"}}, [ID]),
+        ("abab", "market_id", {"labels": {ID: "Alice"}}, [ID]),
+        ("BTC/USD", "party_id", {"labels": {ID: "BTC/USD"}}, [ID]),  # nobody knows of what it is
+    ],
+)
+def test_a_word_stands_for_an_id_a_name_or_a_part_of_an_id(word, column, given_names, expected):
+    assert find(word, column, **given_names) == expected
+
+
+MANY = {"market_id": {f"abcd{n:060}" for n in range(7)}}
+
+
+@pytest.mark.parametrize(
+    ("word", "column", "given_names", "message"),
+    [
+        ("tUSB", "asset_id", {"assets": ASSETS}, "'tUSB' .*did you mean tUSD"),
+        ("zzzz", "asset_id", {"assets": ASSETS}, "'zzzz' .*known are tGOV, tUSD"),
+        ("x", "asset_id", {"assets": {USD: 6}}, "a short form has 4 characters at least$"),
+        ("tUSD", "asset_id", {}, "for a symbol, give assets too"),
+        ("Alise", "party_id", {"labels": {ID: "Alice"}}, "did you mean Alice"),
+        ("zzzzz", "party_id", {"labels": {ID: "Bob", USD: "Alice"}}, "known are Alice, Bob"),
+        ("Alice", "party_id", {}, r"give the whole id .*or labels"),
+        ("0018", "party_id", {"held": {"party_id": ["0017" + "0" * 60]}}, "mean 001700…0000"),
+        ("aba", "party_id", {"held": {"party_id": [ID]}}, "has 4 characters at least$"),
+        ("", "party_id", {"labels": {ID: "Alice"}}, "is not 64 hex digits"),
+        ("abcd", "market_id", {"held": MANY}, r"'abcd' may stand for 7: (\w+, ){5}and 2 more"),
+        ("Desk (4444…4444)", "party_id", {"labels": {ID: "Desk"}}, "is not 64 hex digits"),
+        ("X", "asset_id", {"assets": {**DESCRIBED, **assets_called(X=ID, x=FIRST)}}, "stand for 2"),
+        (
+            "btc/usd",
+            "party_id",
+            {"labels": {FIRST: "A", ID: "BTC/USD"}, "held": {"market_id": {ID}}},
+            "'btc/usd' is the label of a market, not of a party",
+        ),
+        (
+            "Alice",
+            "market_id",
+            {"labels": {FIRST: "Alice"}, "held": {"party_id": {FIRST}}},
+            "'Alice' is the label of a party, not of a market",
+        ),
+    ],
+)
+def test_a_word_that_stands_for_nothing_or_for_several_ids_is_refused_with_a_hint(
+    word, column, given_names, message
+):
+    with pytest.raises(ValueError, match=message):
+        find(word, column, **given_names)
+
+
+@pytest.mark.parametrize("word", ["Desk", "desk", "DESK"])
+def test_names_that_differ_by_case_are_refused_in_any_case(word):
+    message = rf"may stand for 2: {FIRST} \(Desk\), {SECOND} \(desk\)"
+    with pytest.raises(ValueError, match=message):
+        find(word, labels={FIRST: "Desk", SECOND: "desk"})
+    with pytest.raises(ValueError, match=message):
+        find(word, "asset_id", assets=assets_called(Desk=FIRST, desk=SECOND))
+
+
+def test_what_is_shown_of_two_of_one_name_finds_each_of_them():
+    labels = dict.fromkeys([ID, "cd" * 32], "Desk (UK)") | {d * 64: "Desk" for d in "123"}
+    named = names.read_names(assets_called(X=FIRST, x=GOV), labels)
+    shown = named.shown("party_id", labels)
+    assert len({*shown.values()}) == len(labels)
+    for one, word in shown.items():
+        assert named.find(word, "party_id") == [one]
+    for one, word in named.shown("asset_id", [FIRST, GOV]).items():
+        assert named.find(word, "asset_id") == [one]
+    assert len(named.shown("asset_id", ["ab" * 32])["ab" * 32]) < 20
+
+
+ACCOUNTS = pd.DataFrame(
+    {
+        "asset_id": "VOTE",
+        "account_type": "ACCOUNT_TYPE_GENERAL",
+        "party_id": ["NA", "", None],
+        "market_id": ["m", "", None],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (["asset_id"], ["all accounts"] * 3),
+        (["market_id"], ["market m", "no market", "market NA"]),
+        (["account_type", "market_id"], ["general · market m", "general", "general · market NA"]),
+        (["party_id", "market_id"], ["NA · m", "no party", "NA · NA"]),
+        ([*ba.ACCOUNT_KEY], ["general · NA · m", "general · no party", "own"]),
+    ],
+)
+def test_a_label_has_the_parts_that_an_account_or_group_has_also_missing_ones(columns, expected):
+    own = {("VOTE", "ACCOUNT_TYPE_GENERAL", "NA", "NA"): "own"}
+    shown = ba.account_labels(ACCOUNTS[columns].set_axis([*"xyx"]), labels=own)
+    pd.testing.assert_series_equal(shown, pd.Series(expected, [*"xyx"], name="label"))
+
+
+def test_accounts_show_own_names_and_parties_of_one_name_differ():
+    accounts = pd.DataFrame([ACCOUNT, SAVINGS, ACCOUNT], columns=ba.ACCOUNT_KEY)
+    assert ba.account_labels(accounts, labels=LABELS).tolist() == ["Bets", "Savings", "Bets"]
+    labels = {PARTY: "Desk", OTHER: "desk", MARKET: "BTC"}
+    accounts["party_id"] = [PARTY, "d4" * 32, OTHER]
+    assert ba.account_labels(accounts, labels=labels).tolist() == [
+        "margin · Desk (a1a1a1…a1a1) · BTC",
+        "general · d4d4d4…d4d4",
+        "margin · desk (c3c3c3…c3c3) · BTC",
+    ]
+    assert ba.account_labels(accounts[["market_id"]], labels=labels).iloc[0] == "market BTC"
+
+
+@given(
+    st.lists(st.tuples(*(st.integers(0, 2) for _ in range(4))), max_size=30),
+    st.booleans(),
+    st.booleans(),
+)
+def test_each_row_has_the_label_of_its_own_account_whatever_the_order(rows, as_categories, many):
+    accounts = pd.DataFrame(rows, columns=ba.ACCOUNT_KEY).astype("str")
+    if as_categories:
+        kind = pd.CategoricalDtype(map(str, range(128 if many else 3)))
+        accounts = accounts.astype(kind)
+    shown = ba.labelled(accounts)
+    assert shown["symbol"].tolist() == accounts["asset_id"].tolist()
+    assert shown["label"].tolist() == [
+        f"{kind} · {party} · {market}"
+        for kind, party, market in accounts.iloc[:, 1:].itertuples(index=False)
+    ]
+
+
+SAMPLE = Path(demo.sample_data() / "changes.parquet")
+SYMBOLS = {one: asset.symbol for one, asset in demo.sample_assets().items()}
+DAYS = ("2023-04-11", "2023-04-13")
+PLAIN = ba.read_parquet(SAMPLE).balances.between(*DAYS)
+SOME = sorted({*PLAIN["party_id"]} - {"network"})[:3]
+OWN = {SOME[0]: "Alice", SOME[1]: "Desk", SOME[2]: "Desk"}
+NAMED = ba.read_parquet(SAMPLE, assets=demo.sample_assets(), labels=OWN).balances.between(*DAYS)
+PLAIN.attrs["balance_analysis"] = {
+    key: value
+    for key, value in PLAIN.attrs["balance_analysis"].items()
+    if key not in {"assets", "labels"}
+}
+RESULTS = {
+    "table": ba.labelled,
+    "at": lambda t: ba.balance_at(t, "2023-04-12"),
+    "series": lambda t: ba.balance_series(t, freq="1D", layout="long"),
+    "summarize": ba.summarize_accounts,
+    "parties": ba.summarize_parties,
+    "deltas": ba.deltas,
+    "flows": lambda t: ba.flows(t, freq="1D", by=["asset_id", "party_id"]),
+    "totals": lambda t: ba.totals(t, freq="1D", by=["asset_id", "party_id"]),
+    "holders": lambda t: ba.holders(t, "2023-04-12", by=["asset_id", "party_id"]),
+    "compare": lambda t: ba.compare(t, at=("2023-04-11", "2023-04-12")),
+}
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_every_long_result_of_a_table_with_names_has_symbol_and_label_in_one_way(result):
+    plain = PLAIN if result == "table" else RESULTS[result](PLAIN)
+    shown = RESULTS[result](NAMED)
+    assert not {"symbol", "label"} & {*plain}
+    pd.testing.assert_frame_equal(pd.DataFrame(shown.iloc[:, 2:]), pd.DataFrame(plain))
+    assert [*shown][:2] == ["symbol", "label"]
+    assert {str(shown[name].dtype) for name in ("symbol", "label")} == {"category"}
+    assert (shown["symbol"] == [SYMBOLS[one] for one in plain["asset_id"]]).all()
+    for party, label in zip(SOME, ["Alice", *(f"Desk ({x[:6]}" for x in SOME[1:])], strict=True):
+        texts = shown["label"][(plain["party_id"] == party).to_numpy()].astype("str")
+        assert texts.str.contains(label, regex=False).all()
+    keys = [name for name in ba.ACCOUNT_KEY[1:] if name in plain]
+    pairs = shown[["label", *keys]].drop_duplicates()
+    assert len(pairs) == shown["label"].nunique() == len(plain[keys].drop_duplicates())
+    pd.testing.assert_frame_equal(ba.labelled(shown), shown)
+    again = ba.labelled(shown, labels={SOME[0]: "Bob"})
+    assert [*again] == [*shown]
+    is_own = (plain["party_id"] == SOME[0]).to_numpy()
+    assert (again["label"].astype("str").str.contains("Bob").to_numpy() == is_own).all()
+
+
+def test_wide_results_and_those_without_names_keep_their_columns():
+    assert [*ba.balance_series(NAMED, freq="1D").columns.names] == ba.ACCOUNT_KEY
+    assert [*ba.totals(NAMED, freq="1D", by="asset_id")][:2] == ["symbol", "asset_id"]
+    assert "symbol" not in ba.balance_at(PLAIN, "2023-04-12")
+    wide = ba.balance_series(PLAIN.head(100), freq="1D")
+    assert ba.account_labels(wide.columns.to_frame()).index.equals(wide.columns)
+    assert ba.account_labels(PLAIN[:0]).empty
+    assert ba.labelled(NAMED[:0]).empty
+    for label in (ba.labelled, ba.account_labels):
+        with pytest.raises(ValueError, match="made of the columns asset_id, account_type"):
+            label(pd.DataFrame({"x": [1]}))
+
+
+def test_names_are_read_once_and_stay_out_of_the_way_of_what_is_put_in_attrs():
+    held = ba.balance_at(NAMED, "2023-04-12")
+    carried = names.names_of(held)
+    assert carried is names.names_of(NAMED)
+    held.attrs["balance_analysis"] = {**held.attrs["balance_analysis"], "labels": {SOME[0]: "Bob"}}
+    assert names.names_of(held).labels == {SOME[0]: "Bob"}
+    assert names.names_of(held).assets == carried.assets
+
+
+def test_functions_that_take_results_back_take_them_with_names():
+    held = ba.balance_at(NAMED, "2023-04-12")
+    whole = ba.to_units(held)
+    assert [*whole] == [*held]
+    assert whole["balance"].dtype == float
+    assert ba.account_labels(held).tolist() == held["label"].tolist()
+    assert ba.to_integers(held)["label"].equals(held["label"])
+    shown = ba.labelled(NAMED)
+    pd.testing.assert_frame_equal(ba.totals(shown, freq="1D"), ba.totals(NAMED, freq="1D"))
+
+
+READ = {"csv": pd.read_csv, "json": pd.read_json, "xlsx": pd.read_excel, "parquet": pd.read_parquet}
+
+
+@pytest.mark.parametrize("form", READ)
+def test_files_of_results_have_the_names_in_columns(tmp_path, form):
+    held = ba.balance_at(NAMED, "2023-04-12")
+    ba.write_table(held, tmp_path / f"x.{form}")
+    read = READ[form](tmp_path / f"x.{form}")
+    assert [*read][:3] == ["symbol", "label", "asset_id"]
+    assert read["party_id"].tolist() == held["party_id"].tolist()
+    assert read["symbol"].tolist() == held["symbol"].tolist()
+    assert read["label"].str.contains("Alice").any()
+    assert read["label"].map(str.isascii).all() == (form == "csv")
+
+
+def test_the_header_of_a_wide_file_has_names_in_place_of_ids(tmp_path):
+    wide = ba.balance_series(NAMED[NAMED["party_id"] == SOME[0]], freq="1D")
+    ba.write_table(wide, tmp_path / "y.csv")
+    header = (tmp_path / "y.csv").read_text().splitlines()[0]
+    assert "/Alice" in header
+    assert SOME[0][:6] not in header
+
+
+def test_a_column_of_the_caller_s_that_is_called_label_stays_and_is_added_up(tmp_path):
+    table = NAMED[NAMED["asset_id"] == NAMED["asset_id"].iloc[0]]
+    table = table.assign(label=ba.labelled(table[["party_id"]], labels=OWN)["label"])
+    sums = ba.totals(table, by=["asset_id", "label"], freq="1D")
+    assert ba.labelled(sums)["label"].tolist() == sums["label"].tolist()
+    ba.write_table(sums, tmp_path / "x.csv")
+    read = pd.read_csv(tmp_path / "x.csv", keep_default_na=False, dtype=str)
+    assert read["label"].tolist() == [x.replace("…", "..") for x in sums["label"]]
+    expected = ba.totals(table, by=["asset_id", "party_id"], freq="1D")
+    alice = sums[sums["label"] == "Alice"].drop(columns="label").reset_index(drop=True)
+    other = expected[expected["party_id"] == SOME[0]].drop(columns=["party_id", "label"])
+    pd.testing.assert_frame_equal(alice, other.reset_index(drop=True))
+
+
+def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
+    shown = repr(NAMED.balances)
+    rows = shown[shown.index("symbol") :].splitlines()
+    assert max(map(len, rows)) <= 100
+    assert len(rows) <= 14
+    assert str(NAMED["balance"].iloc[2]) in shown
+    assert "tGOV" in shown
+    assert "<table" in NAMED.balances._repr_html_()
+    assert "Alice" in repr(NAMED[NAMED["party_id"] == SOME[0]].balances)
+
+
+def test_the_examples_in_docstrings_run():
+    assert text.type_label("77") == "77"
+    for module in (names, text):
+        failed, attempted = doctest.testmod(module)
+        assert attempted > 0
+        assert failed == 0
+
+
+def test_a_difference_of_tables_with_names_has_them_in_its_rows(tmp_path):
+    plain, named = (ba.to_table(x.tail(), known=[DAYS]) for x in (PLAIN, NAMED))
+    changed = plain.copy()
+    changed.loc[4, "balance"] += 1
+    assert "symbol" not in ba.diff(plain, changed).rows
+    ba.write_parquet(named, tmp_path / "x.parquet")
+    for one in (named, tmp_path / "x.parquet"):
+        rows = ba.diff(one, changed).rows
+        assert [*rows][:3] == ["symbol", "label", "asset_id"]
+        assert rows["symbol"].tolist() == [SYMBOLS[rows["asset_id"].iloc[0]]]
