@@ -1,4 +1,4 @@
-"""Exports in child processes that die, are interrupted, or find the disk full, at a scan step.
+"""Exports in child processes that are killed, or find the disk full, at one step.
 
 A step is one change on disk: a file opened for writing, half of its content written, flushed,
 renamed or deleted, a folder made or flushed. Between two steps nothing on disk changes, so to die
@@ -19,7 +19,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ WRITING = os.O_WRONLY | os.O_RDWR
 CHANGES = {"os.rename": "rename", "os.remove": "remove", "os.mkdir": "mkdir", "os.rmdir": "rmdir"}
 NEEDS_SPACE = ("open", "half", "mkdir")
 
-Mode = Literal["kill", "full", "SIGINT", "SIGTERM", "nobody", "none"]
+Mode = Literal["kill", "full", "nobody", "none"]
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class Outcome:
         What it did on disk, up to its end: of each step its kind and the file's name.
     error, errno
         The name of the exception that ended the export, and its number in the system.
-    told
-        What the exception says.
+    said
+        The message of the exception.
     """
 
     killed: bool
     steps: list[list[str]]
     error: str | None = None
     errno: int | None = None
-    told: str = ""
+    said: str = ""
 
 
 class Crasher:
@@ -84,25 +83,19 @@ class Crasher:
         *,
         mode: Mode = "none",
         step: int = -1,
-        on: str = "",
         **options: Any,
     ) -> Outcome:
         """Run an export in a child; a folder in place of an address is imported as segments.
-
-        With the option `confirm`, what is there is confirmed by the node instead.
 
         Parameters
         ----------
         mode
             What happens right before a step: the child is killed by SIGKILL; the disk is full from
-            then on; it sends itself a signal, which raises KeyboardInterrupt. "nobody": the child
-            gives up all rights from the beginning on.
+            then on. "nobody": the child gives up all rights from the beginning on.
         step
             Which, from 0.
-        on
-            The kind of steps that are counted, such as "request"; by default all on disk.
         """
-        order = {"url": url, "folder": str(folder), "mode": mode, "step": step, "on": on}
+        order = {"url": url, "folder": str(folder), "mode": mode, "step": step}
         self._process.stdin.write(json.dumps({**order, "options": options}) + "\n")
         self._process.stdin.flush()
         return Outcome(**json.loads(self._process.stdout.readline()))
@@ -126,8 +119,6 @@ class Steps:
                 self.take(CHANGES[event], path)
 
     def take(self, kind: str, path: Any) -> None:
-        if self._order["on"] not in ("", kind) or (kind == "request" and not self._order["on"]):
-            return
         number, self._count = self._count, self._count + 1
         os.write(self._log, (json.dumps([kind, Path(path).name]) + "\n").encode())
         self._act(kind, number)
@@ -140,8 +131,6 @@ class Steps:
             return
         if mode == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if mode.startswith("SIG"):
-            signal.pthread_kill(threading.main_thread().ident, getattr(signal, mode))
 
     def _is_inside(self, path: Any) -> bool:
         return isinstance(path, str | os.PathLike) and os.fspath(path).startswith(self.folder)
@@ -149,7 +138,6 @@ class Steps:
 
 def _install(steps: Steps) -> None:
     """Let every change on disk be a step; content is written half by half."""
-    import requests  # noqa: PLC0415 - the tests only talk to the server
 
     def write_bytes(path: Path, data: bytes) -> int:
         half = len(data) // 2
@@ -166,14 +154,7 @@ def _install(steps: Steps) -> None:
         # What a process has written outlives it, flushed or not.
         steps.take("fsync", Path(f"/proc/self/fd/{handle}").readlink())
 
-    plain_send = requests.Session.send
-
-    def send(session: requests.Session, request: Any, **options: Any) -> Any:
-        steps.take("request", "request")
-        return plain_send(session, request, **options)
-
     Path.write_bytes, Path.write_text, os.fsync = write_bytes, write_text, fsync
-    requests.Session.send = send
     sys.addaudithook(steps.audit)
 
 
@@ -182,24 +163,20 @@ def _run(order: dict[str, Any], log: int) -> dict[str, Any]:
     import balance_analysis as ba  # noqa: PLC0415 - only the server exports
     from tests.archive.exporting import run_export  # noqa: PLC0415
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if order["mode"] == "nobody" and os.getuid() == 0:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
     _install(Steps(order, log))
     try:
-        if order["options"].get("confirm"):
-            ba.confirm(order["folder"], order["url"])
-        elif order["url"].startswith("http"):
+        if order["url"].startswith("http"):
             run_export(order["url"], Path(order["folder"]), **order["options"])
         else:
             ba.import_segments(ba.Archive(order["folder"]), order["url"], **order["options"])
-    except BaseException as error:  # noqa: BLE001 - it is told to the test
+    except BaseException as error:  # noqa: BLE001 - the test gets it
         number = getattr(error, "errno", None)
-        told = "".join(traceback.format_exception_only(error))
-        return {"error": type(error).__name__, "errno": number, "told": told}
+        said = "".join(traceback.format_exception_only(error))
+        return {"error": type(error).__name__, "errno": number, "said": said}
     return {}
 
 
@@ -215,12 +192,12 @@ def _fork(order: dict[str, Any]) -> dict[str, Any]:
         os._exit(0)
     os.close(writing)
     os.close(log)
-    with open(steps_out) as lines, open(reading) as told:  # noqa: PTH123 - pipes
+    with open(steps_out) as lines, open(reading) as pipe:  # noqa: PTH123 - pipes
         steps = [json.loads(line) for line in lines]
-        content = told.read()
+        content = pipe.read()
     _, status = os.waitpid(child, 0)
-    told_of = json.loads(content) if content else {}
-    return {"killed": os.WIFSIGNALED(status), "steps": steps, **told_of}
+    ended = json.loads(content) if content else {}
+    return {"killed": os.WIFSIGNALED(status), "steps": steps, **ended}
 
 
 def _orders() -> Iterator[dict[str, Any]]:

@@ -6,28 +6,34 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from balance_analysis import demo
+from tests.archive.exporting import node_of, spread_history
 from tests.cli.running import run
+from tests.moments import to_microseconds
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = nbformat.read(ROOT / "notebooks" / "03_archives.ipynb", as_version=4)
 TEXT = "\n".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown")
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)).splitlines()
+START, END = (to_microseconds(f"2023-{month}-01") for month in ("04", "05"))
+ROWS = [
+    replace(row, balance=int(row.balance) % 10**20)
+    for row in spread_history(7, start=START, end=END, rows=300)
+]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("without_waits")
 def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BALANCE_ANALYSIS_ASSETS", str(demo.sample_data() / "assets.toml"))
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
-    with demo.serve_sample() as url:
-        places = {"http://127.0.0.1:3008": url, "s3://bucket/archive": address}
+    with node_of(ROWS, head=END) as node:
+        places = {"http://127.0.0.1:3008": node.url, "s3://bucket/archive": address}
         for line in COMMANDS:
             command = re.sub("|".join(places), lambda found: places[found[0]], line)
             code = int((re.findall(r"# exit code (\d+)", line) or [0])[0])
@@ -40,7 +46,7 @@ def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("code", re.findall(r"^\| (\d+) \|", README, re.MULTILINE)[1:])
-def test_what_to_do_is_told_of_each_exit_code(code):
+def test_it_is_said_what_to_do_at_each_exit_code(code):
     assert re.search(rf"^\| {code} \| .+ \| .+ \|$", TEXT, re.MULTILINE)
 
 

@@ -4,16 +4,8 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import demo
 from balance_analysis.archive.store import Store
-
-INTERVAL = {"start": "2023-04-01", "end": "2023-04-05"}
-
-
-@pytest.fixture(scope="module")
-def sample():
-    table = ba.read_parquet(demo.sample_data() / "changes.parquet")
-    return table[table["timestamp"] < INTERVAL["end"]].reset_index(drop=True)
+from tests.archive.exporting import END, MONTH, START, loaded, node_of, run_export, spread_history
 
 
 @pytest.fixture(params=["folder", "file URL", "S3"])
@@ -76,26 +68,20 @@ def test_only_what_an_interrupted_write_left_is_swept_up(tmp_path):
     assert list(store.names()) == [".hidden.tmp", "changes/x.parquet"]
 
 
-def test_an_archive_is_filled_and_read_wherever_it_is(place, sample):
-    with demo.serve_sample() as url, ba.Client(url) as client:
-        archive = ba.Archive(place)
-        ba.export(client, archive, start="2023-04-01", end="2023-04-03")
-        ba.export(client, archive, end=INTERVAL["end"])
-    pd.testing.assert_frame_equal(
-        ba.Archive(place).read(), sample, check_categorical=False, check_dtype=False
-    )
+def test_an_archive_is_filled_and_read_wherever_it_is(place):
+    with node_of(spread_history(4)) as node:
+        run_export(node, place, start=START, end=MONTH)
+        run_export(node, place, end=END)
+        expected = loaded(node, START, END)
+    pd.testing.assert_frame_equal(ba.Archive(place).read(), expected)
 
 
-def test_a_missing_bucket_is_told_and_named(address):
+def test_a_missing_bucket_is_named(address):
     address = address.replace("s3://", "s3://nowhere-")
     with pytest.raises(ba.ArchiveError, match=r"s3://nowhere-.*is no archive"):
         ba.Archive(address).coverage()
-    with (
-        demo.serve_sample() as url,
-        ba.Client(url) as client,
-        pytest.raises(OSError, match="nowhere-"),
-    ):
-        ba.export(client, ba.Archive(address), **INTERVAL)
+    with node_of([]) as node, pytest.raises(OSError, match="nowhere-"):
+        run_export(node, address, start=START, end=END)
 
 
 @pytest.mark.parametrize("address", ["s3://key:secret@bucket/archive", "gs://key@bucket/x"])

@@ -1,42 +1,104 @@
-"""Whatever ends an export, and wherever, the archive is whole and the next run completes it."""
+"""Whatever ends a run, and wherever, the archive is whole and the next run completes it.
+
+A run writes nothing between two writes of its store, so one that is killed at any moment leaves
+what one leaves that may write no more from a write on: an archive of whole files, and maybe
+a part of the next one under a temporary name. A few real kills show that this is so.
+"""
 
 from __future__ import annotations
 
 import errno
+import os
 import random
 import shutil
 import stat
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from balance_analysis import Archive, ArchiveError
+import balance_analysis as ba
 from tests.archive.crashing import Crasher
 from tests.archive.exporting import (
     HOUR,
     MONTH,
     assert_holds,
     content_of,
+    dont_wait,
     lasting,
     node_of,
+    run_export,
     spans_of,
     spread_history,
     state_of,
 )
-from tests.moments import to_microseconds
+from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 
 START = to_microseconds("2023-04-30T18:00")
 END = to_microseconds("2023-05-01T06:00")
 ROWS = spread_history(3, start=START, end=END, rows=40, accounts=10)
-MIDDLE = START + HOUR
 WORKERS = {"workers": 1, "page_size": 9}
-SHARES = 2
-"""In how many tests the steps of a run are tried, so that they run side by side."""
+FIRST = {"start": START, "end": END, **WORKERS}
+
+
+class KilledError(BaseException):
+    """Ends a run as a kill does."""
+
+
+@dataclass
+class Writes:
+    """Count a run's writes; from one of them on, or at that one `only`, raise an error instead."""
+
+    stop: int = -1
+    error: object = KilledError
+    only: bool = False
+    count: int = 0
+
+    def __call__(self):
+        number, self.count = self.count, self.count + 1
+        if number == self.stop or (0 <= self.stop < number and not self.only):
+            raise self.error
+
+
+@dataclass
+class Scenario:
+    """A kind of run: the archive before it, what it asks, and what it leaves undisturbed."""
+
+    before: Path
+    url: str
+    options: dict
+    whole: object = None
+
+    def run(self, folder, progress=False, **writes):
+        """Run in an archive; return the number of its writes."""
+        archive = ba.Archive(folder)
+        archive.store.guard = Writes(**writes)
+        if self.options.get("confirm"):
+            ba.confirm(archive, self.url)
+        else:
+            bounds = {x: from_microseconds(y) for x, y in self.options.items() if x in BOUNDS}
+            with ba.Client(self.url, sleep=dont_wait) as client:
+                ba.export(client, archive, **{**self.options, **bounds}, progress=progress)
+        return archive.store.guard.count
+
+    def copied(self, folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        return shutil.copytree(self.before, folder)
+
+    def assert_completes(self, folder):
+        """Check that the archive is whole, and that another run completes it."""
+        assert_whole(folder)
+        self.run(folder)
+        assert left_by(folder) == self.whole
+        assert not [name for name in content_of(folder) if name.endswith(".tmp")]
+
+
+BOUNDS = ("start", "end")
+KINDS = ["the first run", "a later run", "a backfill", "a confirmation"]
 
 
 @pytest.fixture(scope="module")
@@ -46,175 +108,134 @@ def node():
 
 
 @pytest.fixture(scope="module")
-def crasher():
-    with Crasher() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def second():
-    """A node of another origin, one of whose rows is another."""
-    other = replace(ROWS[5], balance=int(ROWS[5].balance) + 1)
-    with node_of([other if row is ROWS[5] else row for row in ROWS]) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def scenarios(node, second, crasher, tmp_path_factory):
-    """For each kind of run: the archive before it, what the run is, and the undisturbed archive."""
+def scenarios(node, tmp_path_factory):
+    """For each kind of run what it is; the second node is of another origin."""
     folder = tmp_path_factory.mktemp("scenarios")
     (folder / "nothing").mkdir()
-    first = {"start": START, "end": END, **WORKERS}
-    ended(crasher.export(node.url, folder / "whole", **first))
-    ended(crasher.export(node.url, folder / "half", start=START, end=MIDDLE, **WORKERS))
-    ended(crasher.export(node.url, folder / "late", start=MONTH, end=END, **WORKERS))
-    shutil.copytree(folder / "whole", folder / "confirmed")
-    ended(crasher.export(second.url, folder / "confirmed", confirm=True))
-    whole, confirmed = left_by(folder / "whole"), left_by(folder / "confirmed")
-    assert whole != confirmed
-    return {
-        "a confirmation": (folder / "whole", {"confirm": True}, confirmed),
-        "the first run": (folder / "nothing", first, whole),
-        "a later run": (folder / "half", {"end": END, **WORKERS}, whole),
-        "a backfill": (folder / "late", first, whole),
-    }
+    run_export(node, folder / "half", start=START, end=START + HOUR, **WORKERS)
+    run_export(node, folder / "late", start=MONTH, end=END, **WORKERS)
+    run_export(node, folder / "whole", **FIRST)
+    other = replace(ROWS[5], balance=int(ROWS[5].balance) + 1)
+    with node_of([other if row is ROWS[5] else row for row in ROWS]) as second:
+        made = {
+            "the first run": Scenario(folder / "nothing", node.url, FIRST),
+            "a later run": Scenario(folder / "half", node.url, {"end": END, **WORKERS}),
+            "a backfill": Scenario(folder / "late", node.url, FIRST),
+            "a confirmation": Scenario(folder / "whole", second.url, {"confirm": True}),
+        }
+        for kind, scenario in made.items():
+            scenario.run(scenario.copied(folder / f"after {kind}"))
+            scenario.whole = left_by(folder / f"after {kind}")
+        whole = [made[kind].whole for kind in KINDS]
+        assert whole[0] == whole[1] == whole[2] != whole[3]
+        yield made
 
 
-def ended(outcome):
-    """Return the steps of a run that nothing disturbed."""
-    assert (outcome.error, outcome.killed) == (None, False), outcome.told
-    return outcome.steps
+@pytest.fixture
+def scenario(scenarios, request):
+    return scenarios[request.param]
+
+
+of_exports = pytest.mark.parametrize("scenario", KINDS[:2], indirect=True)
+of_first = pytest.mark.parametrize("scenario", KINDS[:1], indirect=True)
 
 
 def left_by(folder):
     """Return what a run leaves: the files, and which rows are confirmed or disputed."""
-    evidence = state_of(folder).evidence if (folder / "_archive.json").exists() else None
-    words = evidence and (evidence.confirmed, [span for span, _ in evidence.disputed])
+    state = state_of(folder)
+    words = state.evidence.confirmed, [span for span, _ in state.evidence.disputed]
     return *lasting(folder), words, len([*folder.glob("_disputes/*")])
-
-
-def copied(before, folder):
-    shutil.rmtree(folder, ignore_errors=True)
-    return shutil.copytree(before, folder)
 
 
 def assert_whole(folder):
     """Check that an archive can be read at once, as exactly the intervals that it says."""
     if not (folder / "_archive.json").exists():
         assert content_of(folder, "changes/") == {}
-        with pytest.raises(ArchiveError, match="is no archive"):
-            Archive(folder).read()
+        with pytest.raises(ba.ArchiveError, match="is no archive"):
+            ba.Archive(folder).read()
         return
     assert_holds(folder, ROWS)
-    assert Archive(folder).verify().is_whole
+    assert ba.Archive(folder).verify().is_whole
     for path in (folder / "changes").glob("*/*.parquet"):
         rows = lines_of_table(pd.read_parquet(path, partitioning=None))
         assert set(rows) <= set(lines_of_rows(ROWS))
         assert len(set(rows)) == len(rows)
 
 
-def leftovers(folder):
-    return [name for name in content_of(folder) if name.endswith(".tmp")]
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+ENDS = [*((kind, KilledError) for kind in KINDS), (KINDS[0], FULL), (KINDS[0], KeyboardInterrupt)]
 
 
-KINDS = ["the first run", "a later run", "a backfill", "a confirmation"]
-
-
-@pytest.mark.parametrize("share", range(SHARES))
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    *, scenarios, node, second, crasher, tmp_path, kind, share
+@pytest.mark.parametrize(("scenario", "error"), ENDS, indirect=["scenario"])
+def test_ended_at_any_write_the_archive_is_whole_and_the_next_run_completes_it(
+    scenario, tmp_path, error
 ):
-    before, run, whole = scenarios[kind]
-    folder, url = tmp_path / "archive", second.url if kind == "a confirmation" else node.url
-    steps = ended(crasher.export(url, copied(before, folder), **run))
-    assert left_by(folder) == whole
-    # Between one change of a name and the next only what no reader sees changes on disk.
-    tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
-    if kind == "the first run":
-        for other in ("open", "half", "mkdir"):
-            tried += [at for at, (step, _) in enumerate(steps) if step == other][::5]
-    for step in tried[share::SHARES]:
-        outcome = crasher.export(url, copied(before, folder), mode="kill", step=step, **run)
-        assert outcome.killed
-        assert len(outcome.steps) == step + 1
-        assert_whole(folder)
-        ended(crasher.export(url, folder, **run))
-        assert left_by(folder) == whole, f"killed before step {step}, {steps[step]}"
-        assert leftovers(folder) == []
+    folder, only = tmp_path / "archive", error is KeyboardInterrupt
+    for stop in range(scenario.run(scenario.copied(folder))):
+        with pytest.raises(error if isinstance(error, type) else type(error)) as caught:
+            scenario.run(scenario.copied(folder), stop=stop, error=error, only=only)
+        assert error is not FULL or "No space left on device" in str(caught.value)
+        scenario.assert_completes(folder)
 
 
-def test_killed_again_and_again_the_archive_gets_there(scenarios, node, crasher, tmp_path):
-    before, run, whole = scenarios["the first run"]
-    folder, rng = copied(before, tmp_path / "archive"), random.Random(0)
-    for _ in range(8):
-        crasher.export(node.url, folder, mode="kill", step=rng.randrange(60), **run)
-        assert_whole(folder)
-    ended(crasher.export(node.url, folder, **run))
-    assert left_by(folder) == whole
+@pytest.fixture(scope="module")
+def crasher():
+    with Crasher() as running:
+        yield running
 
 
-@pytest.mark.parametrize("kind", ["the first run", "a later run"])
-def test_a_disk_that_fills_up_at_any_step_is_told_and_leaves_the_archive_whole(
-    scenarios, node, crasher, tmp_path, kind
+@of_first
+def test_killed_in_the_midst_of_a_write_it_is_so_too(scenario, crasher, tmp_path):
+    folder, rng = tmp_path / "archive", random.Random(0)
+    steps = crasher.export(scenario.url, scenario.copied(folder), **FIRST).steps
+    assert left_by(folder) == scenario.whole
+    # What a run leaves on disk has all gone through a step.
+    renamed = {name.lstrip(".").rsplit(".", 2)[0] for step, name in steps if step == "rename"}
+    assert {name.rpartition("/")[2] for name in content_of(folder)} <= renamed
+    kinds = {step for step, _ in steps}
+    assert kinds >= {"open", "half", "fsync", "rename"}
+    for kind in sorted(kinds):
+        step = rng.choice([at for at, (each, _) in enumerate(steps) if each == kind])
+        scenario.copied(folder)
+        assert crasher.export(scenario.url, folder, mode="kill", step=step, **FIRST).killed
+        # The next one finds what was left, and is killed as well.
+        crasher.export(scenario.url, folder, mode="kill", step=rng.randrange(60), **FIRST)
+        scenario.assert_completes(folder)
+
+
+@of_first
+def test_a_disk_that_fills_up_in_the_midst_of_a_file_leaves_nothing_of_it(
+    scenario, crasher, tmp_path
 ):
-    before, run, whole = scenarios[kind]
     folder = tmp_path / "archive"
-    steps = ended(crasher.export(node.url, copied(before, folder), **run))
-    writes = [at for at, (step, _) in enumerate(steps) if step == "half"]
-    for step in writes[kind == "a later run" :: 2]:
-        outcome = crasher.export(node.url, copied(before, folder), mode="full", step=step, **run)
-        assert outcome.errno == errno.ENOSPC, (steps[step], outcome.told)
-        assert "No space left on device" in outcome.told
-        assert_whole(folder)
-        assert leftovers(folder) == []
-        ended(crasher.export(node.url, folder, **run))
-        assert left_by(folder) == whole
+    steps = crasher.export(scenario.url, scenario.copied(folder), **FIRST).steps
+    halves = [at for at, (step, _) in enumerate(steps) if step == "half"]
+    for step in halves[:: len(halves) // 3]:
+        scenario.copied(folder)
+        outcome = crasher.export(scenario.url, folder, mode="full", step=step, **FIRST)
+        assert outcome.errno == errno.ENOSPC, (steps[step], outcome.said)
+        assert "No space left on device" in outcome.said
+        assert not [name for name in content_of(folder) if name.endswith(".tmp")]
+        scenario.assert_completes(folder)
 
 
-@pytest.mark.parametrize(("signal", "on"), [("SIGTERM", ""), ("SIGINT", "request")])
-def test_interrupted_anywhere_what_is_complete_is_committed(
-    *, scenarios, node, crasher, tmp_path, signal, on
-):
-    before, run, whole = scenarios["the first run"]
-    folder = tmp_path / "archive"
-    steps = ended(crasher.export(node.url, copied(before, folder), on=on, **run))
-    ends = []
-    for step in range(0, len(steps), 2 if on else 17):
-        copied(before, folder)
-        outcome = crasher.export(node.url, folder, mode=signal, step=step, on=on, **run)
-        assert not outcome.killed
-        # Once everything is committed there is nothing left to interrupt.
-        assert outcome.error in ("KeyboardInterrupt", None), outcome.told
-        assert_whole(folder)
-        if (folder / "_archive.json").exists():
-            ends += [end for _, end, _ in spans_of(folder)[-1:]]
-        ended(crasher.export(node.url, folder, **run))
-        assert left_by(folder) == whole
-    assert ends == sorted(ends)
-    assert max(ends) > MONTH
-
-
-def test_interrupted_within_its_first_period_a_run_keeps_what_is_complete(
-    scenarios, node, crasher, tmp_path
-):
-    before, run, _ = scenarios["the first run"]
-    folder, run = tmp_path / "archive", {**run, "partition": "month", "end": MONTH}
-    steps = ended(crasher.export(node.url, copied(before, folder), on="request", **run))
-    whole, ends, proven = left_by(folder), [], set()
-    for step in range(len(steps)):
-        copied(before, folder)
-        outcome = crasher.export(node.url, folder, mode="SIGTERM", step=step, on="request", **run)
-        assert outcome.error == "KeyboardInterrupt", outcome.told
-        assert_whole(folder)
-        if (folder / "_archive.json").exists():
-            ends += [end for _, end, _ in spans_of(folder)[-1:]]
-            proven |= {end for _, end, is_proven in spans_of(folder) if is_proven}
-        ended(crasher.export(node.url, folder, **run))
-        assert left_by(folder) == whole
-    assert ends == sorted(ends)
-    assert len({*ends} - {MONTH}) > 1
-    assert proven - {MONTH}
+@pytest.mark.parametrize("partition", ["day", "month"])
+@of_first
+def test_interrupted_at_any_step_what_is_complete_is_committed(scenario, tmp_path, partition):
+    folder, ends, steps = tmp_path / "archive", [], []
+    options = {**FIRST, "partition": partition, "end": END if partition == "day" else MONTH}
+    own = replace(scenario, options=options)
+    own.run(own.copied(folder), progress=lambda *_: steps.append(1))
+    own.whole = left_by(folder)
+    for stop in range(len(steps)):
+        interrupting = Writes(stop, KeyboardInterrupt(), only=True)
+        with pytest.raises(KeyboardInterrupt):
+            own.run(own.copied(folder), progress=lambda *_, due=interrupting: due())
+        ends.append(spans_of(folder)[-1][1])
+        assert state_of(folder).evidence.complete
+        own.assert_completes(folder)
+    assert ends == sorted({*ends})
+    assert ends[-1] == options["end"]
 
 
 @pytest.fixture
@@ -231,26 +252,24 @@ def let_write(folder, *, allowed):
         path.chmod(mode if allowed else mode & ~(stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH))
 
 
-@pytest.mark.parametrize("kind", ["the first run", "a later run"])
-def test_a_folder_that_may_not_be_written_to_is_told_and_stays_as_it_was(
-    scenarios, node, crasher, public, kind
+@of_exports
+def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(
+    scenario, crasher, public
 ):
-    before, run, whole = scenarios[kind]
-    folder = copied(before, public / "archive")
+    folder = scenario.copied(public / "archive")
     let_write(folder, allowed=False)
     kept = content_of(folder)
-    outcome = crasher.export(node.url, folder, mode="nobody", **run)
+    outcome = crasher.export(scenario.url, folder, mode="nobody", **scenario.options)
     let_write(folder, allowed=True)
-    assert outcome.error == "PermissionError", outcome.told
-    assert str(folder) in outcome.told
+    assert outcome.error == "PermissionError", outcome.said
+    assert str(folder) in outcome.said
     assert content_of(folder) == kept
-    ended(crasher.export(node.url, folder, **run))
-    assert left_by(folder) == whole
+    scenario.assert_completes(folder)
 
 
-def test_readers_see_a_whole_archive_at_every_moment_of_a_run(scenarios, crasher, tmp_path):
-    before, run, _ = scenarios["a backfill"]
-    folder, seen = copied(before, tmp_path / "archive"), Counter()
+def test_readers_see_a_whole_archive_at_every_moment_of_a_run(scenarios, tmp_path):
+    scenario = scenarios["a backfill"]
+    folder, seen = scenario.copied(tmp_path / "archive"), Counter()
 
     def reading(index, _):
         # The run waits for this answer, with whatever it has written so far.
@@ -258,14 +277,5 @@ def test_readers_see_a_whole_archive_at_every_moment_of_a_run(scenarios, crasher
         seen[len(spans_of(folder))] += 1
 
     with node_of(ROWS, faults=reading) as node:
-        ended(crasher.export(node.url, folder, **run))
+        run_export(node, folder, **FIRST)
     assert seen.total() > 4
-
-
-def test_every_step_is_seen(scenarios, node, crasher, tmp_path):
-    """What a run leaves on disk has all gone through a step."""
-    before, run, _ = scenarios["the first run"]
-    folder = copied(before, tmp_path / "archive")
-    steps = ended(crasher.export(node.url, folder, **run))
-    renamed = {name.lstrip(".").rsplit(".", 2)[0] for step, name in steps if step == "rename"}
-    assert {name.rpartition("/")[2] for name in content_of(folder)} <= renamed

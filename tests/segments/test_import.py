@@ -218,7 +218,7 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     if kind == "over a node's rows":
         run_export(node, before, start=few[5], end=few[-5])
     undisturbed = crasher.export(str(segments), shutil.copytree(before, folder))
-    assert undisturbed.error is None, undisturbed.told
+    assert undisturbed.error is None, undisturbed.said
     steps, done = undisturbed.steps, everything(folder)
     tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
     for step in tried[::2]:

@@ -34,7 +34,7 @@ SEGMENTS, STRANGER = "segments", "stranger"
 TOO_LONG, UNREADABLE = "9" * 39, "x" * 39
 """What stands for a balance of 39 digits, and for a time that can't be read."""
 UNEXPECTED = 1
-"""The exit code of an error that is none of the package's; of `diff`: different."""
+"""The exit code of an error of another kind than the package's; of `diff`: different."""
 
 
 def an_id(seed: str) -> str:
@@ -254,9 +254,10 @@ class Held:
 
     @property
     def options(self):
-        """The options of commands that name its accounts."""
+        """The options of commands that name its accounts, and a file's period."""
         asset, parties = self.filters.get("asset_id"), self.filters.get("party_ids", ())
-        return ["--asset-id", asset] if asset else [x for y in parties for x in ("--party-id", y)]
+        own = ["--asset-id", asset] if asset else [x for y in parties for x in ("--party-id", y)]
+        return [*own, "--partition", "month" if self.filters else "day"]
 
     def copied_to(self, path):
         return replaced(self, path=path, answers=[*self.answers], compared=[*self.compared])

@@ -54,6 +54,7 @@ def changed(row, rows=ROWS, **other):
 def export(folder, *urls, code=0, **options):
     """Export from the first row on; return the model of the archive."""
     options = {"since": moment_text(FIRST), "until": moment_text(LATER), **options}
+    options["partition"] = "month"
     given = [part for name, value in options.items() for part in (f"--{name}", value)]
     ended, said = run_command("export", folder, *urls, *[x for x in given if x is not True])
     assert code in {None, ended}, said
