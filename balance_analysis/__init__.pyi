@@ -11,8 +11,10 @@ from .analysis.periods import (
 )
 from .analysis.totals import totals
 from .analysis.units import to_integers, to_units
-from .archive.inspection import ArchiveDigest, ArchiveStatus, CitedRow, Explanation
+from .archive.digest import ArchiveDigest
+from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
+from .archive.status import ArchiveStatus
 from .archives import Archive
 from .errors import (
     ArchiveDamagedError,

@@ -15,23 +15,17 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import sidecars
-from balance_analysis.archive.inspection import (
-    ArchiveDigest,
-    ArchiveStatus,
-    Explanation,
-    coverage_frame,
-    digest,
-    explain,
-    read_status,
-)
-from balance_analysis.archive.partitions import dask_frame
+from balance_analysis.archive.digest import ArchiveDigest, digest
+from balance_analysis.archive.explain import Explanation, explain
 from balance_analysis.archive.snapshot import (
     Scan,
     Snapshot,
     check_columns,
+    dask_frame,
     with_snapshot,
 )
 from balance_analysis.archive.sql import views_of
+from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_status
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
@@ -325,7 +319,7 @@ class Archive:
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
     ) -> ArchiveStatus:
-        """Return the status: coverage, gaps, rows, files, and the archive's age `now`.
+        """Return the status: coverage, rows, files, and the archive's age `now`.
 
         `count_accounts` reads the files since the last checkpoint.
         """

@@ -163,7 +163,7 @@ class Evidence:
 
     @property
     def complete(self) -> list[Span]:
-        """The stretches of which every row is there, as a node sent it that knew all of them."""
+        """The stretches that are whole: a node sent them that knew all of their rows."""
         return between_all(self.reached, [bad.span for bad in self.set_aside])
 
     @property
@@ -173,7 +173,7 @@ class Evidence:
 
     @property
     def reached(self) -> list[Span]:
-        """The stretches of which answers prove that the node knew all rows."""
+        """The stretches whose answers prove that the node knew all rows."""
         return joined(answer.span for answer in self.answers if answer.reached)
 
     @property
@@ -184,8 +184,8 @@ class Evidence:
     @property
     def confirmed(self) -> list[Span]:
         """The complete stretches that a node of another origin agrees with and none disputes."""
-        found = [span for span, _ in self.confirmations()]
-        return joined(found)
+        confirmed = [span for span, _ in self.confirmations()]
+        return joined(confirmed)
 
     def confirmations(self) -> Iterator[tuple[Span, Node]]:
         """Yield the confirmed stretches, each with a node that agrees."""
@@ -255,15 +255,15 @@ class Evidence:
             for each in self.set_aside
             for part in overlap([each.span], spans)
         )
-        found = replace(
+        clipped = replace(
             self,
             answers=tuple(sorted(answers, key=lambda answer: answer.span)),
             set_aside=tuple(bad),
             agreed=words(self.agreed),
             disputed=words(self.disputed),
         )
-        is_first = self.from_first_block and found.bounds[0] == self.bounds[0]
-        return replace(found, from_first_block=is_first and bool(found.answers))
+        is_first = self.from_first_block and clipped.bounds[0] == self.bounds[0]
+        return replace(clipped, from_first_block=is_first and bool(clipped.answers))
 
     def narrow(self, filters: Filters) -> Evidence:
         """Return the evidence for the accounts that both these filters and others select."""
@@ -398,8 +398,8 @@ def _sorted_words(words: Iterable[tuple[Span, Node]]) -> Words:
 
 def to_json(evidence: Evidence) -> dict[str, Any]:
     """Return evidence as JSON's types."""
-    found: dict[str, Any] = msgspec.to_builtins(evidence, order="sorted")
-    return found
+    content: dict[str, Any] = msgspec.to_builtins(evidence, order="sorted")
+    return content
 
 
 def from_json(content: object) -> Evidence:

@@ -18,13 +18,13 @@ _Moment = TypeVar("_Moment", int, dt.datetime)
 
 def joined(spans: Iterable[tuple[_Moment, _Moment]]) -> list[tuple[_Moment, _Moment]]:
     """Return spans in time order, those that touch or overlap as one."""
-    found: list[tuple[_Moment, _Moment]] = []
+    united: list[tuple[_Moment, _Moment]] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if united and start <= united[-1][1]:
+            united[-1] = united[-1][0], max(end, united[-1][1])
         else:
-            found.append((start, end))
-    return found
+            united.append((start, end))
+    return united
 
 
 def clipped(
@@ -39,12 +39,12 @@ def clipped(
 
 def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
     """Return what of [start, end) lies in none of the spans, in time order."""
-    found: list[Span] = []
+    gaps: list[Span] = []
     for first, last in [*joined(spans), (end, end)]:
         if start < min(first, end):
-            found.append((start, min(first, end)))
+            gaps.append((start, min(first, end)))
         start = max(start, last)
-    return found
+    return gaps
 
 
 def overlap(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:

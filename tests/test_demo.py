@@ -41,7 +41,7 @@ def test_the_archive_and_the_files_hold_the_sample(made):
     archive = ba.Archive(made / "archive")
     for table in (archive.read(), ba.read_parquet(made / "changes.parquet")):
         assert table.equals(sample)
-    assert not archive.status().gaps
+    assert not archive.status().missing
     limits = ba.read_network_limits(demo.sample_data() / "network_limits.json")
     written = ba.read_network_limits(made / "network_limits.json")
     assert (written.extra, written.block_height) == (limits.extra, limits.block_height)

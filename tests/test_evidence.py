@@ -176,16 +176,16 @@ def assert_is(evidence, model):
 
 def check_answers(evidence, model):
     """Check who answered each moment, and that joined answers keep the ends of what they join."""
-    told = {}
+    said = {}
     for answer in evidence.answers:
         for at in range(*answer.span):
-            assert at not in told
-            told[at] = answer.node, answer.reached
+            assert at not in said
+            said[at] = answer.node, answer.reached
             _, _, asked, height = model.answers[at]
             assert answer.asked[0] <= asked <= answer.asked[1]
             if height is not None:
                 assert answer.heights[0] <= height <= answer.heights[1]
-    assert told == {at: (node, reached) for at, (node, reached, *_) in model.answers.items()}
+    assert said == {at: (node, reached) for at, (node, reached, *_) in model.answers.items()}
 
 
 def check_stretches(evidence, model):

@@ -34,10 +34,10 @@ def test_a_count_has_its_plural_at_the_last_word(number, said):
 
 
 def test_a_report_of_a_check_counts_its_parts():
-    said = str(ba.VerifyReport("a", files=1, rows=2, gaps=1, unproven=2)).splitlines()
+    said = str(ba.VerifyReport("a", files=1, rows=2, missing=1, unproven=2)).splitlines()
     assert said == [
         "a: no problem (1 file, 2 rows, 0 checkpoints checked)",
-        "coverage: 1 gap and 2 unproven parts",
+        "coverage: 1 missing and 2 unproven parts",
         "    `balance-analysis status a` shows which",
     ]
 

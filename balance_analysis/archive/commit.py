@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from balance_analysis.archive import layout, sidecars
-from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows
+from balance_analysis.archive.datafile import NO_ROWS, decode_rows, encode_rows, entry_of
 from balance_analysis.archive.manifest import (
     BoundQuery,
     FileEntry,
@@ -27,7 +27,7 @@ from balance_analysis.archive.manifest import (
 )
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
-from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.errors import ArchiveDamagedError, logger
 from balance_analysis.evidence import Evidence
 from balance_analysis.files.parquet import encode_parquet
 from balance_analysis.filters import Filters
@@ -66,7 +66,7 @@ class Writer:
         self.store.sweep()
         pending = self.manifest.pending
         if pending is not None:
-            content = self.store.read(self.manifest.changes_file(pending.period))
+            content = self.store.read(pending.name)
             is_done = not pending.file.mismatch(content)
             self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
 
@@ -82,18 +82,37 @@ class Writer:
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Add the network's current limits; ArchiveError if their file is damaged."""
-        known = sidecars.read_limits(self.store)
+        known = self._known_limits()
         self._put_limits(sidecars.to_timeline([*known.to_pylist(), sidecars.limits_row(limits)]))
 
     def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
         """Add all changes of the limits up to a moment; ArchiveError if their file is damaged."""
-        known = sidecars.read_limits(self.store)
+        known = self._known_limits()
         rows = sidecars.with_timeline(known, changes, until)
         if not rows.equals(known):
             self._put_limits(rows)
 
+    def _known_limits(self) -> pa.Table:
+        if self.manifest.limits is not None and not self.store.has(layout.LIMITS):
+            logger.warning(
+                "%s/%s is missing: a new one begins, without the older limits",
+                self.store.uri,
+                layout.LIMITS,
+            )
+            self.amend(replace(self.manifest, limits=None))
+        return sidecars.read_limits(self.store)
+
     def _put_limits(self, rows: pa.Table) -> None:
-        self.store.write(layout.LIMITS, encode_parquet(rows))
+        content = encode_parquet(rows)
+        entry = entry_of(content, rows["first_seen"])
+        if entry != self.manifest.limits:
+            self._replace(layout.LIMITS, content, entry, self.manifest.evidence)
+
+    def _replace(self, name: str, content: bytes, entry: FileEntry, evidence: Evidence) -> None:
+        """Replace a file and the evidence."""
+        self.amend(self.manifest.announce(name, entry, evidence))
+        self.store.write(name, content)
+        self.amend(self.manifest.settle())
 
     def rows_of(self, period: str) -> pa.Table:
         """Return the rows of a period; ArchiveError if its file differs from the manifest."""
@@ -125,10 +144,8 @@ class Writer:
             # Other rows may change the balances at all later months' starts.
             begin, _ = layout.period_bounds(period, self.manifest.partition)
             kept = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
-            state = replace(self.manifest, checkpoints=kept)
-            self.amend(state.announce(period, note, evidence))
-            self.store.write(self.manifest.changes_file(period), content)
-            self.amend(self.manifest.settle())
+            self.manifest = replace(self.manifest, checkpoints=kept)
+            self._replace(self.manifest.changes_file(period), content, note, evidence)
         self.prove(evidence)
 
     def checkpoint(self) -> None:

@@ -193,11 +193,15 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
             # With the ids of this row group only, or each had those of the whole file.
             writer.write_table(canonical(ordered.slice(start, ROW_GROUP), sort=False))
     content = sink.getvalue().to_pybytes()
-    times = times_of(ordered)
-    digest = hashlib.sha256(content).hexdigest()
+    return content, entry_of(content, ordered["timestamp"])
+
+
+def entry_of(content: bytes, times: pa.ChunkedArray) -> FileEntry:
+    """Return the manifest's entry for a Parquet file, at least one row, and its rows' times."""
+    digest, ends = hashlib.sha256(content).hexdigest(), pc.min_max(times.cast(pa.int64()))
     footer = Footer(read_footer(pa.BufferReader(content))).digest
-    first, last = int(times.min()), int(times.max())
-    return content, FileEntry(ordered.num_rows, len(content), digest, first, last, footer)
+    first, last = (int(ends[name].as_py()) for name in ("min", "max"))
+    return FileEntry(len(times), len(content), digest, first, last, footer)
 
 
 def in_file_order(rows: pa.Table) -> pa.Table:
@@ -258,8 +262,12 @@ class Footer:
         """Return the least and greatest value of a column in a row group; `None` if not stored."""
         key = group, column
         if key not in self._bounds:
-            found = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
-            bounds = (found.min, found.max) if found is not None and found.has_min_max else None
+            statistics = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
+            bounds = (
+                (statistics.min, statistics.max)
+                if statistics is not None and statistics.has_min_max
+                else None
+            )
             if bounds is not None and column == "timestamp":
                 bounds = to_microseconds(bounds[0]), to_microseconds(bounds[1])
             self._bounds[key] = bounds
@@ -317,12 +325,12 @@ def check_footer(
 
 def wrong_schema(schema: pa.Schema) -> str | None:
     """Return how a file's columns differ from a table's; `None` if they don't."""
-    found = schema.remove_metadata()
-    if found.equals(ARROW_SCHEMA):
+    plain = schema.remove_metadata()
+    if plain.equals(ARROW_SCHEMA):
         return None
-    if found.names != ARROW_SCHEMA.names:
-        return f"has the columns {', '.join(found.names)}, not {', '.join(ARROW_SCHEMA.names)}"
-    pairs = zip(found, ARROW_SCHEMA, strict=True)
+    if plain.names != ARROW_SCHEMA.names:
+        return f"has the columns {', '.join(plain.names)}, not {', '.join(ARROW_SCHEMA.names)}"
+    pairs = zip(plain, ARROW_SCHEMA, strict=True)
     column, wanted = next(pair for pair in pairs if not pair[0].equals(pair[1]))
     if column.type == wanted.type:
         return f"its column {column.name} may have missing values"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 from collections.abc import Iterator
 from typing import Final, Literal
 
@@ -33,6 +34,7 @@ def period_of(moment: int, partition: Partition) -> str:
     return from_microseconds(moment).strftime(_FORMATS[partition])
 
 
+@functools.lru_cache(1 << 16)
 def period_bounds(period: str, partition: Partition) -> tuple[int, int]:
     """Return when a period begins and when the next one does, in microseconds.
 

@@ -89,9 +89,9 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A period's file that is being replaced, and the evidence from then on."""
+    """A file that is being replaced, by its name, and the evidence from then on."""
 
-    period: str
+    name: str
     file: FileEntry
     evidence: Evidence
 
@@ -110,6 +110,8 @@ class Manifest:
         The file of each period that has rows, by the period's name.
     checkpoints
         The file of the balances at each month's start, by that moment in microseconds.
+    limits
+        The file of the network's limits; `None` if there is none.
     pending
         The commit under way.
     """
@@ -118,6 +120,7 @@ class Manifest:
     evidence: Evidence
     files: dict[str, FileEntry] = field(default_factory=dict)
     checkpoints: dict[int, FileEntry] = field(default_factory=dict)
+    limits: FileEntry | None = None
     pending: Pending | None = None
 
     @property
@@ -125,27 +128,42 @@ class Manifest:
         """What the archive is bound to."""
         return BoundQuery(self.evidence.filters, self.partition)
 
-    def notes(self, period: str) -> tuple[FileEntry, ...]:
-        """Return the committed and the pending note of a period; its file matches one of them."""
-        noted = [self.files[period]] if period in self.files else []
-        if self.pending is not None and self.pending.period == period:
-            noted.append(self.pending.file)
-        return tuple(noted)
+    @property
+    def committed(self) -> dict[str, FileEntry]:
+        """The entry of each committed file, by its name."""
+        files = {self.changes_file(period): entry for period, entry in self.files.items()}
+        files |= {layout.checkpoint_file(at): entry for at, entry in self.checkpoints.items()}
+        return files if self.limits is None else {**files, layout.LIMITS: self.limits}
+
+    def entries(self, name: str) -> tuple[FileEntry, ...]:
+        """Return the committed and the pending entry of a file; it matches one of them."""
+        period = layout.period_named(name, self.partition)
+        entry = self.committed.get(name) if period is None else self.files.get(period)
+        committed = () if entry is None else (entry,)
+        is_pending = self.pending is not None and self.pending.name == name
+        return (*committed, self.pending.file) if self.pending and is_pending else committed
 
     def changes_file(self, period: str) -> str:
         """Return the name of a period's file."""
         return layout.changes_file(period, self.partition)
 
-    def announce(self, period: str, file: FileEntry, evidence: Evidence) -> Manifest:
+    def announce(self, name: str, file: FileEntry, evidence: Evidence) -> Manifest:
         """Return the state that announces a file and its evidence."""
-        return replace(self, pending=Pending(period, file, evidence))
+        return replace(self, pending=Pending(name, file, evidence))
 
     def settle(self) -> Manifest:
         """Return the state after the pending file has been replaced."""
         if self.pending is None:
             return self
-        files = dict(sorted({**self.files, self.pending.period: self.pending.file}.items()))
-        return replace(self, evidence=self.pending.evidence, files=files, pending=None)
+        file, period = self.pending.file, layout.period_named(self.pending.name, self.partition)
+        files = self.files if period is None else dict(sorted({**self.files, period: file}.items()))
+        return replace(
+            self,
+            evidence=self.pending.evidence,
+            files=files,
+            limits=file if period is None else self.limits,
+            pending=None,
+        )
 
 
 def to_bytes(manifest: Manifest) -> bytes:
@@ -183,34 +201,35 @@ def parse(store: Store, content: bytes | None) -> Manifest:
             why = "there is no such folder"
         raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
     try:
-        found = msgspec.json.decode(content)
-        version = found.pop("format", 1)
+        decoded = msgspec.json.decode(content)
+        version = decoded.pop("format", 1)
         if type(version) is int and version > FORMAT:
             raise ArchiveError(
                 f"{where} has format {version}, which is newer than this package reads ({FORMAT}): "
                 "update balance-analysis"
             )
-        if version == 1 and "format_version" in found:
+        if version == 1 and "format_version" in decoded:
             raise ArchiveError(f"{where} {_OLDER}")
-        return _manifest(version, found)
+        return _manifest(version, decoded)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error}): {_mend(store)}") from error
 
 
-def _manifest(version: int, found: dict[str, Any]) -> Manifest:
+def _manifest(version: int, decoded: dict[str, Any]) -> Manifest:
     """Return the state in decoded content; ValueError if it contradicts itself."""
-    if found.pop(_DIGEST, None) != _digest({"format": version, **found}):
+    if decoded.pop(_DIGEST, None) != _digest({"format": version, **decoded}):
         raise ValueError("its content doesn't match its digest")
-    if missing := {each.name for each in fields(Manifest)} - found.keys():
+    if missing := {each.name for each in fields(Manifest)} - decoded.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    manifest = msgspec.convert(found, Manifest, str_keys=True)
+    manifest = msgspec.convert(decoded, Manifest, str_keys=True)
     pending = manifest.pending
-    for each in (found, *([found["pending"]] if pending else [])):
+    for each in (decoded, *([decoded["pending"]] if pending else [])):
         if from_json(each["evidence"]).filters != manifest.evidence.filters:
             raise ValueError("its pending evidence is of other accounts")
-    for period in [*manifest.files, *([pending.period] if pending else [])]:
-        if layout.period_named(manifest.changes_file(period), manifest.partition) is None:
-            raise ValueError(f"it names {period!r} as a {manifest.partition}")
+    names = [manifest.changes_file(period) for period in manifest.files]
+    for name in [*names, *([pending.name] if pending and pending.name != layout.LIMITS else [])]:
+        if layout.period_named(name, manifest.partition) is None:
+            raise ValueError(f"it names {name!r} as the file of a {manifest.partition}")
     if list(manifest.files) != sorted(manifest.files):
         raise ValueError("it names files out of time order")
     return manifest
@@ -302,14 +321,6 @@ def _last_source(store: Store) -> str:
     return "URL"
 
 
-def noted_files(manifest: Manifest) -> dict[str, tuple[FileEntry, ...]]:
-    """Return the notes of each file by its name: the committed and the pending one."""
-    periods = [*manifest.files, *([manifest.pending.period] if manifest.pending else [])]
-    files = {manifest.changes_file(period): manifest.notes(period) for period in periods}
-    checkpoints = {layout.checkpoint_file(m): (x,) for m, x in manifest.checkpoints.items()}
-    return {**files, **checkpoints}
-
-
 def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
     """Return what a file may be now; ArchiveError if this machine doesn't see the archive."""
     content = store.read(layout.MANIFEST)
@@ -319,7 +330,7 @@ def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
             "works on an archive must reach it, in an object store or in a folder with the same "
             "path on all"
         )
-    return noted_files(parse(store, content)).get(name, ())
+    return parse(store, content).entries(name)
 
 
 def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) -> None:
@@ -333,10 +344,8 @@ def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) ->
 def lost_files(store: Store, manifest: Manifest) -> list[str]:
     """Return the files that are gone, or of another size than what was written.
 
-    A look at names and sizes alone, which costs one listing; `verify` reads them.
+    Only names and sizes are compared; `verify` reads the files.
     """
-    sizes = store.sizes(layout.CHANGES) | store.sizes(layout.CHECKPOINTS)
-    expected = noted_files(manifest)
-    if manifest.pending is not None:
-        expected.pop(manifest.changes_file(manifest.pending.period))
-    return [x for x, notes in expected.items() if sizes.get(x) not in [y.size for y in notes]]
+    sizes, pending = store.sizes(), manifest.pending and manifest.pending.name
+    committed = manifest.committed.items()
+    return [x for x, entry in committed if x != pending and sizes.get(x) != entry.size]

@@ -26,7 +26,7 @@ from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import Record
 from balance_analysis.rows import BadRow
 from balance_analysis.schema import NetworkLimits, from_microseconds, to_moments
-from balance_analysis.spans import Moments, joined
+from balance_analysis.spans import Moments, Span, joined
 from balance_analysis.text import exact_text, list_text, spans_text, without_credentials
 
 Kind = Literal["export", "import", "repair"]
@@ -161,13 +161,13 @@ class RunWriter:
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
 
-    def asks(self, start: int, end: int) -> None:
-        """Note that [start, end), microseconds, is asked for."""
-        self.record.spans += to_moments([(start, end)])
+    def asks(self, spans: Iterable[Span]) -> None:
+        """Note that some stretches are asked for."""
+        self.record.spans += to_moments(spans)
 
-    def commits(self, start: int, end: int) -> None:
-        """Note that [start, end) is in the archive."""
-        self.record.committed = joined([*self.record.committed, *to_moments([(start, end)])])
+    def commits(self, spans: Iterable[Span]) -> None:
+        """Note that some stretches are in the archive."""
+        self.record.committed = joined([*self.record.committed, *to_moments(spans)])
 
     def replaces(self, rows: pa.Table) -> None:
         """Note rows of the archive that came with another balance or not at all."""

@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
-from balance_analysis.files.atomic import DAMAGES
 from balance_analysis.files.parquet import open_parquet
 from balance_analysis.filters import FilterKeywords, Filters, make_filters
 from balance_analysis.names import Names, read_assets, read_labels
@@ -26,6 +26,10 @@ _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.LABELS: ("labels", read_labels),
 }
 
+MEND_LIMITS: Final = (
+    "put back a copy of it; else remove what is there, and the next run begins a new one, without "
+    "the older limits"
+)
 _MICROSECOND: Final = pa.timestamp("us", "UTC")
 _NANOSECOND: Final = pa.timestamp("ns", "UTC")
 _SEEN: Final = pa.schema(
@@ -53,19 +57,25 @@ def read_limits(store: Store) -> pa.Table:
     Raises
     ------
     ArchiveDamagedError
-        If the file is damaged.
+        If the file is missing, damaged, or another one than was written.
     """
-    content = store.read(layout.LIMITS)
-    if content is None:
-        return _LIMITS.empty_table()
-    try:
-        rows: pa.Table = open_parquet(content).read().cast(_LIMITS)
-    except DAMAGES as error:
-        raise ArchiveDamagedError(
-            f"{store.uri}/{layout.LIMITS} is damaged ({error}): put back a copy of it, or remove "
-            "it; the next run writes a new one"
-        ) from error
-    return rows
+    before, wrong = None, ""
+    # A run may replace the file after its manifest is read; then there is another manifest.
+    while (manifest := read_manifest(store)) != before:
+        content, before = store.read(layout.LIMITS), manifest
+        if content is None and manifest.limits is None:
+            return _LIMITS.empty_table()
+        entries = manifest.entries(layout.LIMITS)
+        wrongs = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
+        if "" in wrongs:
+            return parse_limits(content or b"")
+        wrong = wrongs[0]
+    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {wrong}: {MEND_LIMITS}")
+
+
+def parse_limits(content: bytes) -> pa.Table:
+    """Return the snapshots in the file of the limits; one of `DAMAGES` if it is another file."""
+    return open_parquet(content).read().cast(_LIMITS)
 
 
 def limits_without_source(rows: pa.Table) -> list[dict[str, Any]]:

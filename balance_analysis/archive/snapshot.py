@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,6 @@ from balance_analysis.archive.manifest import (
     Manifest,
     check_not_replaced,
     lost_files,
-    noted_files,
     notes_now,
     parse,
 )
@@ -52,7 +52,7 @@ from balance_analysis.errors import ArchiveDamagedError, IncompleteError, Snapsh
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import to_columns
-from balance_analysis.known import START_KEY, Known, note_evidence
+from balance_analysis.known import ROWS_KEY, START_KEY, Known, note_evidence
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -61,10 +61,14 @@ from balance_analysis.schema import (
     COLUMNS,
     NO_MARKET,
     Instant,
+    from_microseconds,
     to_bounds,
 )
 from balance_analysis.spans import EVER, Span, clipped
 from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
+
+if TYPE_CHECKING:
+    import dask.dataframe as dd
 
 TAKE: Final = "`partial` takes what there is"
 
@@ -215,8 +219,8 @@ class Scan:
         ends: list[int] = []
         for files, function in ((self.files, np.min), (reversed(self.files), np.max)):
             times_of_files = (map(times_of, self.rows(file, ["timestamp"])) for file in files)
-            found = ([function(times) for times in each if len(times)] for each in times_of_files)
-            ends += itertools.islice((int(function(each)) for each in found if each), 1)
+            limits = ([function(times) for times in each if len(times)] for each in times_of_files)
+            ends += itertools.islice((int(function(each)) for each in limits if each), 1)
         return ends
 
     def accounts(self, columns: Sequence[str] = FILE_KEY, key_range: KeyRange = ALL) -> pa.Table:
@@ -243,12 +247,14 @@ class Scan:
         """
 
         def read(some: Scan) -> list[Part]:
-            found = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
-            return list(sort_parts(found))
+            tables = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
+            return list(sort_parts(tables))
 
         def lasts(files: tuple[File, ...]) -> Iterator[Part]:
-            found = replace(self, files=files).each(lambda some: some.accounts(COLUMNS, key_range))
-            return sort_parts([combine_accounts(found).select(COLUMNS)])
+            accounts = replace(self, files=files).each(
+                lambda some: some.accounts(COLUMNS, key_range)
+            )
+            return sort_parts([combine_accounts(accounts).select(COLUMNS)])
 
         rows = itertools.chain(*self.each(read))
         table = merge([*lasts(self.openings), *rows, *lasts(self.later)])
@@ -306,6 +312,14 @@ def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFil
             notes = now
 
 
+def interval_of(start: Instant | None, end: Instant | None) -> Span:
+    """Return an interval in microseconds, without bounds all time; ValueError if it is empty."""
+    begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
+    if begin >= stop:
+        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
+    return begin, stop
+
+
 def check_columns(columns: Sequence[str]) -> None:
     """Raise ValueError if these are not some of a table's columns, each once."""
     names = [columns] if isinstance(columns, str) else list(columns)
@@ -325,6 +339,41 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     return to_columns(pa.Table.from_batches(itertools.chain(*batches), schema))
 
 
+def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
+    """Return the rows of a scan, one partition per file: see `Archive.to_dask`."""
+    dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
+    nothing = replace(scan, files=())
+    scans = scan.split(1) or [nothing]
+    begins = [_begin(some) for some in scans]
+    ids = [name for name in columns if name in ACCOUNT_KEY]
+    frame: dd.DataFrame = dask.from_map(
+        _read_partition,
+        scans,
+        args=(tuple(columns),),
+        meta=dask.utils.clear_known_categories(_read_partition(nothing, columns), ids),
+        divisions=(*begins, begins[-1]),
+        label="balance-changes",
+        enforce_metadata=False,
+    )
+    return frame
+
+
+def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
+    # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
+    # in another order.
+    table = read_frame(scan, names)
+    # Joined, only attrs stay that are the same in all partitions: how many rows are in one is not.
+    table.attrs.get(ATTRS_KEY, {}).pop(ROWS_KEY, None)
+    period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
+    return table.set_axis(period.rename("period"), axis=0)
+
+
+def _begin(scan: Scan) -> pd.Timestamp:
+    """Return when the period of the first file begins."""
+    begin = scan.files[0].begin if scan.files else 0
+    return pd.Timestamp(from_microseconds(begin)).as_unit("us")
+
+
 class LruCache:
     """A cache that keeps the last used entries; safe for threads.
 
@@ -341,11 +390,11 @@ class LruCache:
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
         """Return the entry of a key, else make it; `make` returns the entry and its size."""
-        found = self.peek(key)
-        if found is None:
-            found, size = make()
-            self.put(key, found, size)
-        return found
+        entry = self.peek(key)
+        if entry is None:
+            entry, size = make()
+            self.put(key, entry, size)
+        return entry
 
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
         """Return the entry of a key, or `None`."""
@@ -409,16 +458,16 @@ class Snapshot:
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[File]:
         """Return the files that may have rows in [start, end) that is covered, in time order."""
         answered = self.evidence.answered
-        found, known = [], self.known
+        files, known = [], self.known
         for period in self.manifest.files:
             begin, stop = layout.period_bounds(period, self.manifest.partition)
             spans = tuple(clipped(answered, max(begin, start), min(stop, end)))
             if spans:
                 name = self.manifest.changes_file(period)
                 is_final = all(any(a <= c and d <= b for a, b in known) for c, d in spans)
-                notes = self.manifest.notes(period)
-                found.append(File(name, notes, begin, stop, spans, is_final=is_final))
-        return found
+                notes = self.manifest.entries(name)
+                files.append(File(name, notes, begin, stop, spans, is_final=is_final))
+        return files
 
     def checkpoint(self, moment: int) -> File | None:
         """Return the file of the last month's start up to a moment, if there is one.
@@ -538,7 +587,7 @@ class Snapshot:
     def last_rows(self, filters: Filters, moment: int) -> pa.Table:
         """Return of each account the last row up to a moment."""
         files = self.files_since(moment, moment + 1)
-        return combine_accounts(self._look(filters, files, COLUMNS)).select(COLUMNS)
+        return combine_accounts(self._accounts(filters, files, COLUMNS)).select(COLUMNS)
 
     def until(self, moment: int) -> int:
         """Return the end of the time in which rows must be known for the balances at a moment."""
@@ -548,19 +597,19 @@ class Snapshot:
     def count_accounts(self) -> int:
         """Return the number of accounts with a row."""
         files = self.files_since(EVER[1], EVER[1])
-        return int(combine_accounts(self._look(Filters(), files, FILE_KEY)).num_rows)
+        return int(combine_accounts(self._accounts(Filters(), files, FILE_KEY)).num_rows)
 
     def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:  # noqa: B008 - frozen
         """Return the ids of the accounts that filters select, by column."""
         scan = Scan(self.store, filters, tuple(self.files_since(EVER[1], EVER[1])), Evidence())
 
         def look(some: Scan) -> dict[str, set[str]]:
-            found: dict[str, set[str]] = {name: set() for name in ACCOUNT_KEY}
+            held: dict[str, set[str]] = {name: set() for name in ACCOUNT_KEY}
             for file in some.files:
                 for rows in some.rows(file, FILE_KEY):
-                    for name, ids in found.items():
+                    for name, ids in held.items():
                         ids.update(rows[name].unique().to_pylist())
-            return found
+            return held
 
         parts = scan.each(look)
         return {name: set().union(*(part[name] for part in parts)) for name in ACCOUNT_KEY}
@@ -587,7 +636,7 @@ class Snapshot:
         assert both is not None  # noqa: S101 - each id that is wanted is among the narrowed ones
         return both
 
-    def _look(
+    def _accounts(
         self, filters: Filters, files: Sequence[File], columns: Sequence[str]
     ) -> list[pa.Table]:
         scan = Scan(self.store, filters, tuple(files), Evidence())
@@ -603,7 +652,7 @@ class Snapshot:
         """
         lost = lost_files(self.store, self.manifest)
         for name in lost:
-            check_not_replaced(self.store, name, noted_files(self.manifest)[name])
+            check_not_replaced(self.store, name, self.manifest.entries(name))
         return lost
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
-from balance_analysis.archive.inspection import coverage_frame
 from balance_analysis.archive.sidecars import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.names import Asset, Names
@@ -151,5 +151,5 @@ def _dataset(store: Store, files: Sequence[str]) -> Dataset:
     ds: Any = import_module("pyarrow.dataset")  # takes long, and most need none
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
     fragments = [parquet.make_fragment(store.place(name)[1], system) for name in files]
-    found: Dataset = ds.FileSystemDataset(fragments, ARROW_SCHEMA, parquet, system)
-    return found
+    dataset: Dataset = ds.FileSystemDataset(fragments, ARROW_SCHEMA, parquet, system)
+    return dataset

@@ -155,8 +155,8 @@ class Store:
         root, inside = self._path(folder.rstrip("/")).rstrip("/"), len(self._path("").rstrip("/"))
         if self.folder is None:
             selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
-            found = self._files.get_file_info(selector)
-            return {info.path[inside + 1 :]: info.size for info in found if info.is_file}
+            infos = self._files.get_file_info(selector)
+            return {info.path[inside + 1 :]: info.size for info in infos if info.is_file}
         sizes = {}
         for here, _, files in os.walk(root, onerror=_raise_unless_gone):
             for path in (f"{here}/{file}" for file in files):

@@ -340,11 +340,11 @@ def status(
     if max_age is not None and found.is_older_than(max_age):
         ended = moment_text(found.complete[-1][1]) if found.complete else "never"
         wrong.append(f"{found.uri} is complete only up to {ended}, more than {max_age} ago")
-    if fail_on_gaps and (found.gaps or found.unproven):
+    if fail_on_gaps and (found.missing or found.unproven):
         from balance_analysis.archive.manifest import export_command
 
         mend = export_command(held.store, "--fill-gaps")
-        lacks = spans_text(sorted(found.gaps + found.unproven))
+        lacks = spans_text(sorted(found.missing + found.unproven))
         wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
     elif fail_on_gaps and not found.complete:
         wrong.append("no part of it is known to be complete")

@@ -49,7 +49,7 @@ _GAUGES: Final = {
     "last_run_timestamp_seconds": "When the last run began.",
     "archive_rows": "Rows that the archive holds.",
     "lag_seconds": "How far the end of the archive lies behind now.",
-    "gaps": "Stretches inside the archive that no node answered for.",
+    "missing_intervals": "Stretches inside the archive that no node answered for.",
     "unproven_intervals": "Stretches in which rows may be missing.",
     "conflicts": "Rows that came with another balance in the last run, or not again.",
     "bad_rows": "Rows that the last run set aside.",
@@ -398,7 +398,7 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
         manifest = read_manifest(store)
         evidence = manifest.evidence
         values["archive_rows"] = sum(note.rows for note in manifest.files.values())
-        values["gaps"] = len(evidence.missing(*evidence.bounds))
+        values["missing_intervals"] = len(evidence.missing(*evidence.bounds))
         values["unproven_intervals"] = len(evidence.unproven)
         if evidence.answers:
             values["lag_seconds"] = time.time() - evidence.bounds[1] / 1e6

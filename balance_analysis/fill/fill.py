@@ -35,13 +35,13 @@ from balance_analysis.spans import EVER, Span, between, joined
 from balance_analysis.text import range_text, spans_text
 
 PATIENCE: Final = 3.0
-"""Seconds that a node may take to vouch for what an interrupted run keeps."""
+"""Seconds that a source may take to prove what a run that is cut off keeps."""
 
 _MOST_DOUBTS: Final = 1000
 """Rows on which two answers differ that the evidence names one by one."""
 
-_LONG: Final = 30.0
-"""Seconds after which a run that goes on asks the node again what it may have forgotten."""
+SECONDS_TO_PROOF: Final = 30.0
+"""After how long a run asks the node again what it may have forgotten."""
 
 
 class Source(Protocol):
@@ -92,8 +92,7 @@ def fill(
     run = RunWriter(Run(kind=kind))
     source = make_source(store, query, run)
     if dry_run:
-        for span in source.plan(Writer(store, query)):
-            run.asks(*span)
+        run.asks(source.plan(Writer(store, query)))
         return run.result()
     with one_writer(store):
         is_new = check_bound(store, query)
@@ -132,9 +131,9 @@ class _Filler:
         Steps from `front` on.
     committed
         The stretches that are committed.
-    changed, absent
-        Rows that the archive held: those that came with another balance, and those that didn't
-        come.
+    changed, absent, missed
+        Rows that the archive held: those that came with another balance, those that didn't come,
+        and of these the ones that the source is proven to lack.
     contradicted
         Rows that came, and that an earlier complete answer has otherwise, or lacks.
     is_known, is_checked
@@ -149,7 +148,7 @@ class _Filler:
         self.begin = self.front = 0
         self.waiting: list[Step] = []
         self.committed: list[Span] = []
-        self.changed = self.absent = self.contradicted = NO_ROWS
+        self.changed = self.absent = self.missed = self.contradicted = NO_ROWS
         self.is_known, self.is_checked = not writer.manifest.files, False
         self.proven_at = time.monotonic()
 
@@ -158,8 +157,7 @@ class _Filler:
         total, done, rows = sum(end - start for start, end in spans), 0, 0
         if not spans:
             self.check()
-        for span in spans:
-            self.run.asks(*span)
+        self.run.asks(spans)
         with reporting(progress) as report:
             try:
                 # Begin with stretches that show whether the source is of the archive's network.
@@ -170,8 +168,8 @@ class _Filler:
                             report((done + step.end - start) / total, rows)
                     done += end - start
                 self.prove()
-            except BaseException as error:
-                self.keep(patience=None if isinstance(error, Exception) else PATIENCE)
+            except BaseException:
+                self.keep()
                 raise
         evidence = self.writer.manifest.evidence
         if gaps := joined(gap for span in spans for gap in evidence.incomplete(*span)):
@@ -195,11 +193,6 @@ class _Filler:
         """Take the rows of a stretch, and commit each period that is complete."""
         self.begin = self.front = start
         self.waiting.clear()
-        partition = self.writer.manifest.partition
-        period = layout.period_of(start, partition)
-        stop = min(end, layout.period_bounds(period, partition)[1])
-        if not within(self.writer.rows_of(period), start, stop).num_rows:
-            self.check()
         with contextlib.closing(self.source.steps(start, end)) as steps:
             for step in steps:
                 self.waiting.append(step)
@@ -207,22 +200,18 @@ class _Filler:
                 yield step
         self._commit_periods(with_rest=True)
 
-    def keep(self, patience: float | None) -> None:
+    def keep(self) -> None:
         """Commit what is complete, and prove it if the source answers in time.
 
         The error that ended the run is the one to report, so one in here is only logged.
         """
         try:
             self._commit_periods(with_rest=True)
-            try:
-                proof = started(self.source.evidence).result(patience)
-            except (BalanceAnalysisError, TimeoutError) as error:
-                why = str(error) or "the node doesn't answer"
-                logger.warning("what came last stays unproven until the next export: %s", why)
-                proof = self.source.answered(*EVER)
-            self._join(proof)
+            self._join(self.source.answered(*EVER))
+            self._join(started(self.source.evidence).result(PATIENCE))
         except (BalanceAnalysisError, OSError) as error:
-            logger.warning("what came last isn't kept: %s", error)
+            why = str(error) or "the node doesn't answer"
+            logger.warning("what came last isn't kept, or stays unproven: %s", why)
 
     def prove(self) -> None:
         """Ask the source what it may have forgotten, and note what it proves."""
@@ -241,7 +230,7 @@ class _Filler:
             steps = [step.between(self.front, stop) for step in self.waiting if step.start < stop]
             self._commit(period, steps, stop)
             self.waiting = [x.between(stop, x.end) for x in self.waiting if x.end > stop]
-            if time.monotonic() - self.proven_at > _LONG:
+            if time.monotonic() - self.proven_at > SECONDS_TO_PROOF:
                 self.prove()
 
     def _commit(self, period: str, steps: list[Step], stop: int) -> None:
@@ -289,9 +278,11 @@ class _Filler:
         proof = proof.clipped(self.committed)
         evidence = self.writer.manifest.evidence | proof
         missed = _inside(self.absent, proof.complete)
+        self.missed = pa.concat_tables([self.missed, missed])
+        # Each proof is of all rows so far, so it would lift the doubts of the one before it.
         # A row that came otherwise is disputed by who sent it before; one that didn't come, by who
         # didn't send it.
-        for place, rows in enumerate([self.contradicted, missed]):
+        for place, rows in enumerate([self.contradicted, self.missed]):
             evidence = _doubting(evidence, rows)
             for span in moments_of(rows):
                 answers = [each.answer_at(span[0]) for each in (self.before, evidence)]
@@ -303,9 +294,8 @@ class _Filler:
         if conflicts.num_rows:
             self.run.replaces(canonical(conflicts))
         self.absent = _inside(self.absent, between(proof.complete, *EVER))
-        self.changed = self.contradicted = NO_ROWS
-        for span in self.committed:
-            self.run.commits(*span)
+        self.changed = NO_ROWS
+        self.run.commits(self.committed)
 
 
 def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:

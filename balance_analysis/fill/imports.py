@@ -123,17 +123,17 @@ def import_segments(
     """
     check_on_bad_rows(on_bad_rows)
     stretches, names = find_stretches(paths), read_names(assets, labels)
-    found = read_segment_assets(stretches[-1].segments[-1])
+    newest = read_segment_assets(stretches[-1].segments[-1])
     filters: FilterKeywords = {
         "asset_id": asset_id,
         "party_ids": party_ids,
         "market_ids": market_ids,
         "account_types": account_types,
-        "assets": {**found, **names.assets},
+        "assets": {**newest, **names.assets},
         "labels": names.labels or labels,
     }
     make_source = partial(
-        _Segments, stretches=stretches, assets=found, given=names, on_bad_rows=on_bad_rows
+        _Segments, stretches=stretches, assets=newest, given=names, on_bad_rows=on_bad_rows
     )
     return fill(
         archive,

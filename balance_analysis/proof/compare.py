@@ -29,7 +29,7 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, numbers_of, times_of
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.snapshot import Scan, Snapshot, read_snapshot
+from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
 from balance_analysis.evidence import Evidence, Node, between_all
@@ -47,7 +47,6 @@ from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     Instant,
-    to_bounds,
     to_microseconds,
     to_moments,
 )
@@ -233,14 +232,6 @@ def diff(
         return compare(*sides, begin, stop)
 
 
-def interval_of(start: Instant | None, end: Instant | None) -> Span:
-    """Return an interval in microseconds, without bounds all time; ValueError if it is empty."""
-    begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
-    if begin >= stop:
-        raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-    return begin, stop
-
-
 def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) -> Difference:
     """Compare two sides in [start, end), microseconds: see `diff`."""
     sides = (one, other)
@@ -279,13 +270,13 @@ def _not_shared(
         {"complete": x.complete, "unproven": x.unproven, "missing": between(x.answered, *bounds)}
         for x in (ours, theirs)
     )
-    found = [
+    stretches = [
         (span, state, its)
         for (state, spans), (its, others) in itertools.product(one.items(), other.items())
         for span in between_all(overlap(spans, others), shared)
         if (state, its) != ("missing", "missing")
     ]
-    yield from ((to_moments([span])[0], state, its) for span, state, its in sorted(found))
+    yield from ((to_moments([span])[0], state, its) for span, state, its in sorted(stretches))
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
@@ -355,11 +346,11 @@ def opened(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, S
         # Two nodes end at the same moment at the latest, though one is asked after the other.
         if not any(isinstance(side, Side) for side in sides):
             end = min(end, time.time_ns() // 1000)
-        found = [
+        both = [
             side if isinstance(side, Side) else _node(side, mate, start, end, stack)
             for side, mate in (sides, sides[::-1])
         ]
-        yield found[0], found[1]
+        yield both[0], both[1]
 
 
 def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa: ANN401 - likewise
@@ -503,32 +494,34 @@ def confirm(
         writer = Writer(store)
         writer.recover()
         with opened(archive_side(read_snapshot(store)), other, begin, stop) as sides:
-            found, theirs = compare(*sides, begin, stop), sides[1].evidence
-        if not found.common and all(found.compared):
-            raise NetworkMismatchError(f"{found.one} and {found.other} have no row in common")
-        _keep_dispute(store, found)
-        writer.prove(_with_words(writer.manifest.evidence, theirs, found))
-    return found
+            difference, theirs = compare(*sides, begin, stop), sides[1].evidence
+        if not difference.common and all(difference.compared):
+            raise NetworkMismatchError(
+                f"{difference.one} and {difference.other} have no row in common"
+            )
+        _keep_dispute(store, difference)
+        writer.prove(_with_words(writer.manifest.evidence, theirs, difference))
+    return difference
 
 
-def _keep_dispute(store: Store, found: Difference) -> None:
+def _keep_dispute(store: Store, difference: Difference) -> None:
     """Write the rows that differ, if any do."""
-    if found.rows.empty:
+    if difference.rows.empty:
         return
-    rows = found.rows.astype("str").where(found.rows.notna(), None).to_dict("records")
-    content = {"one": found.one, "other": found.other, "rows": rows}
+    rows = difference.rows.astype("str").where(difference.rows.notna(), None).to_dict("records")
+    content = {"one": difference.one, "other": difference.other, "rows": rows}
     encoded = (json.dumps(content, indent=1) + "\n").encode()
     # By its content, so that a dispute that is seen each hour is kept once.
     store.write(f"{layout.DISPUTES}{hashlib.sha256(encoded).hexdigest()}.json", encoded)
 
 
-def _with_words(ours: Evidence, theirs: Evidence, found: Difference) -> Evidence:
+def _with_words(ours: Evidence, theirs: Evidence, difference: Difference) -> Evidence:
     """Return an archive's evidence with the words of the nodes that another's rows came from."""
-    shared = [(to_microseconds(a), to_microseconds(b)) for a, b in found.shared]
-    times = [to_microseconds(each) for each in found.rows["timestamp"].drop_duplicates()]
+    shared = [(to_microseconds(a), to_microseconds(b)) for a, b in difference.shared]
+    times = [to_microseconds(each) for each in difference.rows["timestamp"].drop_duplicates()]
     differing_at = joined((time, time + 1) for time in times)
     # Of fewer accounts, or without a row in common, a node can't agree.
-    if found.filters != ours.filters.sorted() or not found.common:
+    if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at
     answered: dict[Node, list[Span]] = {}
     for answer in theirs.answers:

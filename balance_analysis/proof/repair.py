@@ -8,7 +8,6 @@ nothing else changes.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,18 +17,26 @@ import pyarrow as pa
 from balance_analysis import defaults
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer, merge_rows
-from balance_analysis.archive.datafile import NO_ROWS, Footer, decode_rows, encode_rows, read_footer
+from balance_analysis.archive.datafile import (
+    NO_ROWS,
+    Footer,
+    decode_rows,
+    encode_rows,
+    entry_of,
+    read_footer,
+)
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import FileEntry, Manifest, parse, read_manifest, to_bytes
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, keep_bad_rows, reported
+from balance_analysis.archive.sidecars import parse_limits
+from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, between_all
-from balance_analysis.files.atomic import PathLike
+from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, check_client
-from balance_analysis.proof.compare import interval_of
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
 from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
@@ -87,7 +94,7 @@ def repair(
         The archive, or its path.
     start, end
         Ask again for the periods in this interval too, sound or not: for what differs from a node.
-        Of a sound file, the rows at a time of which the node sends a bad row stay.
+        A sound file keeps its rows at a moment at which the node sends a bad row.
     page_size, workers
         As for `load_balance_changes`.
     on_report
@@ -158,8 +165,7 @@ def _mend(
     """
     manifest, bounds = writer.manifest, layout.period_bounds(period, writer.manifest.partition)
     spans, note = overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
-    for span in spans:
-        run.asks(*span)
+    run.asks(spans)
     steps = [step for span in spans for step in source.known_rows(*span)]
     run.sets_aside(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
@@ -198,8 +204,7 @@ def _mend(
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = (manifest.evidence | proof).without_agreement([bounds])
         writer.put(period, (content, new), evidence)
-    for span in spans:
-        run.commits(*span)
+    run.commits(spans)
     return new != note
 
 
@@ -251,7 +256,12 @@ def _rebuild(store: Store) -> bool:
     known = clipped(joined(spans), min(ends, default=0), max(ends, default=0))
     answers = (Answer(span, Node("unknown"), (0, 0), reached=False) for span in known)
     evidence = Evidence(query.filters, tuple(answers))
-    store.write(layout.MANIFEST, to_bytes(Manifest(query.partition, evidence, files)))
+    limits, content = None, store.read(layout.LIMITS)
+    with contextlib.suppress(*DAMAGES):
+        limits = content and entry_of(content, parse_limits(content)["first_seen"])
+    store.write(
+        layout.MANIFEST, to_bytes(Manifest(query.partition, evidence, files, limits=limits or None))
+    )
     return True
 
 
@@ -259,7 +269,7 @@ def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
     """Return what a period's file is, or how it is wrong if it isn't as it was written."""
     try:
         rows = decode_rows(content)
-        again, note = encode_rows(rows)
+        again, _ = encode_rows(rows)
         footers = [read_footer(pa.BufferReader(each)) for each in (content, again)]
         # The same rows give the same bytes, unless another release of pyarrow wrote them. Checksums
         # alone don't show all damage: they leave out headers and indexes.
@@ -268,6 +278,5 @@ def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
             return "is not what was written"
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         return f"can't be read: {error}"
-    digest, footer = (hashlib.sha256(part).hexdigest() for part in (content, footers[0]))
-    note = replace(note, size=len(content), sha256=digest, footer=footer)
+    note = entry_of(content, rows["timestamp"])
     return find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds]) or note

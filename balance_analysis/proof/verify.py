@@ -38,10 +38,9 @@ from balance_analysis.archive.manifest import (
     Manifest,
     check_not_replaced,
     export_command,
-    noted_files,
 )
-from balance_analysis.archive.sidecars import read_limits, read_names_file
-from balance_analysis.archive.snapshot import Snapshot, read_snapshot, with_snapshot
+from balance_analysis.archive.sidecars import MEND_LIMITS, read_limits, read_names_file
+from balance_analysis.archive.snapshot import Snapshot, interval_of, read_snapshot, with_snapshot
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
@@ -54,7 +53,6 @@ from balance_analysis.proof.compare import (
     Difference,
     archive_side,
     compare,
-    interval_of,
     opened,
     rows_text,
     segments_side,
@@ -137,8 +135,8 @@ class VerifyReport(Record):
         How many changes of balances were compared with a ledger.
     not_compared
         What could not be compared with a ledger, and why.
-    gaps, unproven
-        How many gaps and unproven stretches it has: no problems, but not proven either.
+    missing, unproven
+        How many stretches are missing and how many unproven: no problems, but not complete.
     """
 
     uri: str
@@ -149,7 +147,7 @@ class VerifyReport(Record):
     compared: tuple[Difference, ...] = ()
     changes: int = 0
     not_compared: tuple[str, ...] = ()
-    gaps: int = 0
+    missing: int = 0
     unproven: int = 0
 
     @property
@@ -168,21 +166,21 @@ class VerifyReport(Record):
     def _title(self) -> str:
         names, count = ("file", "row", "checkpoint"), len(self.problems)
         checked = ", ".join(count_text(getattr(self, f"{name}s"), name) for name in names)
-        found = count_text(count, "problem") if count else "no problem"
-        return f"{self.uri}: {found} ({checked} checked)"
+        problems = count_text(count, "problem") if count else "no problem"
+        return f"{self.uri}: {problems} ({checked} checked)"
 
     def _findings(self) -> Iterator[tuple[str, str, str]]:
-        if self.gaps or self.unproven:
+        if self.missing or self.unproven:
             unproven = count_text(self.unproven, "unproven part")
-            parts = f"{count_text(self.gaps, 'gap')} and {unproven}"
+            parts = f"{self.missing:,} missing and {unproven}"
             which = shlex.join(["balance-analysis", "status", self.uri])
             yield "coverage", parts, f"`{which}` shows which"
         for problem in self.problems:
             yield problem.where, problem.what, problem.mend
-        for found in self.compared:
-            said = f"{count_text(found.compared[0], 'row')} of {spans_text(found.shared)}"
-            yield f"compared with {found.other}", said if found.shared else "nothing", ""
-            yield from (("not compared", what, "") for what in found.left_out())
+        for difference in self.compared:
+            said = f"{count_text(difference.compared[0], 'row')} of {spans_text(difference.shared)}"
+            yield f"compared with {difference.other}", said if difference.shared else "nothing", ""
+            yield from (("not compared", what, "") for what in difference.left_out())
         if self.changes:
             yield "compared with the ledger", count_text(self.changes, "change"), ""
         for said in self.not_compared:
@@ -207,9 +205,9 @@ def verify(
     others += [] if segments is None else [segments_side(segments)]
     for other in others:
         with opened(archive_side(snapshot), other, *span) as sides:
-            found = compare(*sides, *span)
-        problems = *report.problems, *_differences(store, found)
-        report = replace(report, problems=problems, compared=(*report.compared, found))
+            difference = compare(*sides, *span)
+        problems = *report.problems, *_differences(store, difference)
+        report = replace(report, problems=problems, compared=(*report.compared, difference))
     if segments is not None:
         asked = snapshot.with_evidence(snapshot.evidence.within(*span))
         ledger = _Ledger(asked, find_stretches(segments))
@@ -227,10 +225,10 @@ def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
     return snapshot.with_evidence(snapshot.evidence.clipped(spans))
 
 
-def _differences(store: Store, found: Difference) -> Iterator[Problem]:
+def _differences(store: Store, difference: Difference) -> Iterator[Problem]:
     """Yield a problem for each day that differs, with its first rows in words."""
     form = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
-    rows = found.rows.assign(other=found.other)
+    rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
@@ -250,10 +248,10 @@ def verify_store(store: Store, *, progress: bool | Report | None = False) -> Ver
 
     def check(snapshot: Snapshot) -> VerifyReport:
         manifest, problems = snapshot.manifest, list[Problem]()
-        checking, noted = _Checking(store, manifest), noted_files(manifest)
+        checking = _Checking(store, manifest)
         with reporting(progress) as show:
             for each in checking.problems(show):
-                check_not_replaced(store, each.where, noted.get(each.where, ()))
+                check_not_replaced(store, each.where, manifest.entries(each.where))
                 what, mend = without_credentials(each.what), each.mend or repair
                 problems.append(replace(each, what=what, mend=mend))
         evidence = manifest.evidence
@@ -263,7 +261,7 @@ def verify_store(store: Store, *, progress: bool | Report | None = False) -> Ver
             files=len(manifest.files),
             rows=checking.rows,
             checkpoints=len(manifest.checkpoints),
-            gaps=len(evidence.missing(*evidence.bounds)),
+            missing=len(evidence.missing(*evidence.bounds)),
             unproven=len(evidence.unproven),
         )
 
@@ -296,7 +294,8 @@ class _Checking:
     def problems(self, show: Report) -> Iterator[Problem]:
         """Check all files, and yield each problem."""
         manifest, pending = self.manifest, self.manifest.pending
-        periods = {*manifest.files, *([] if pending is None else [pending.period])}
+        announced = pending and layout.period_named(pending.name, manifest.partition)
+        periods = {*manifest.files, *([announced] if announced else [])}
         # A checkpoint holds the balances before its moment.
         steps = [(moment, "") for moment in manifest.checkpoints]
         steps += [(period_bounds(period, manifest.partition)[0], period) for period in periods]
@@ -307,8 +306,8 @@ class _Checking:
         yield from self._check_names()
 
     def _check_period(self, period: str) -> Iterator[Problem]:
-        name, notes = self.manifest.changes_file(period), self.manifest.notes(period)
-        rows, note, wrong = _read(self.store, name, notes)
+        name = self.manifest.changes_file(period)
+        rows, note, wrong = _read(self.store, name, self.manifest.entries(name))
         if note != self.manifest.files.get(period):
             if wrong:
                 return  # it is announced, and not there yet
@@ -350,13 +349,14 @@ class _Checking:
                 read(self.store)
             except ArchiveError as error:
                 kind = name[1:].partition(".")[0]
-                how = "" if name == layout.LIMITS else f" with --{kind}"
-                mend = f"remove it; the next run{how} writes a new one"
+                mend = f"remove it; the next run with --{kind} writes a new one"
+                mend = MEND_LIMITS if name == layout.LIMITS else mend
                 yield Problem(kind, str(error), name, mend)
 
     def _check_names(self) -> Iterator[Problem]:
         """Look for files that should not be there."""
-        known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_PLAIN, *noted_files(self.manifest)}
+        known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_PLAIN, *self.manifest.committed}
+        known |= {self.manifest.pending.name} if self.manifest.pending else set()
         for name in self.store.names():
             if name in known or name.startswith(_BESIDE) or is_leftover(name):
                 continue

@@ -294,7 +294,7 @@ def _health(archive: Archive) -> dict[str, object]:
         "coverage_start": status.complete[0][0].isoformat() if status.complete else None,
         "coverage_end": status.complete[-1][1].isoformat() if status.complete else None,
         "age_seconds": None if age is None else age.total_seconds(),
-        "gaps": len(status.gaps),
+        "missing": len(status.missing),
         "unproven": len(status.unproven),
         "rows": status.rows,
     }

@@ -54,11 +54,11 @@ class Front:
         if self.lose and environ["REQUEST_METHOD"] == "PUT":
             self.lose -= 1
             return start("500 Lost", [("Content-Type", "text/plain")])
-        told = dict(headers)
-        if "last-modified" in told:
-            moved = parse_date(told["last-modified"]).timestamp() + self.clock - self.aged
-            told["last-modified"] = http_date(moved)
-        return start(status, list(told.items()), *rest)
+        known = dict(headers)
+        if "last-modified" in known:
+            moved = parse_date(known["last-modified"]).timestamp() + self.clock - self.aged
+            known["last-modified"] = http_date(moved)
+        return start(status, list(known.items()), *rest)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -76,7 +76,7 @@ def expected(whole):
     return {name: read(Archive(whole)) for name, read in READS.items()}
 
 
-def told_by(folder, expected):
+def errors_of(folder, expected):
     """Return the errors of all reads; one that is no error gives what it gave before."""
     errors = []
     for name, read in READS.items():
@@ -106,7 +106,7 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
     found = data.draw(st.none() | others | damaged(files[name]), "content")
     assume(found != files[name])
     (folder / name).unlink() if found is None else (folder / name).write_bytes(found)
-    told_by(folder, expected)
+    errors_of(folder, expected)
     problems = Archive(folder).verify().problems
     assert name in {problem.where for problem in problems}
     done = mend(node, folder)
@@ -122,7 +122,7 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
 def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
     content, day = (folder / DAY_FILE).read_bytes(), {"start": "2023-04-29", "end": "2023-04-30"}
     expected = Archive(folder).read(**day)
-    # The heads of pages have no checksum, and the footer tells how all is read.
+    # The heads of pages have no checksum, and the footer says how all is read.
     head, foot = 600, len(content) - 2000
     places = chain(
         range(0, 8 * head, 29), range(8 * head, 8 * foot, 97), range(8 * foot, 8 * len(content), 97)
@@ -167,20 +167,9 @@ REPLACED = {
 @pytest.mark.parametrize("put", REPLACED)
 def test_a_valid_file_of_other_rows_is_never_read(folder, expected, put, name):
     REPLACED[put](folder / name, pq.read_table(folder / name, partitioning=None).cast(ARROW_SCHEMA))
-    errors = told_by(folder, expected)
+    errors = errors_of(folder, expected)
     assert len(errors) == {DAY_FILE: len(READS) - 1, CHECKPOINT: 3}[name]
     assert all(name in error for error in errors)
-
-
-def test_limits_that_cannot_be_read_are_told_by_all(folder):
-    content = (folder / "_limits.parquet").read_bytes()
-    (folder / "_limits.parquet").write_bytes(content[:-9])
-    archive = Archive(folder)
-    for read in (archive.limits, archive.status, archive.connect):
-        with pytest.raises(ArchiveDamagedError, match=r"_limits\.parquet is damaged .* remove it"):
-            read()
-    (problem,) = archive.verify().problems
-    assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
 
 
 LINKED = [DAY_FILE, "_limits.parquet", MANIFEST, "changes", CHECKPOINT]
@@ -197,7 +186,7 @@ def test_a_link_in_the_place_of_a_file_or_folder_is_refused_and_never_written_th
     problems = Archive(folder).verify().problems
     assert any(x.where.startswith(name) and "symbolic link" in x.what for x in problems)
     if name != "_limits.parquet":
-        assert any("symbolic link" in error for error in told_by(folder, expected))
+        assert any("symbolic link" in error for error in errors_of(folder, expected))
     with contextlib.suppress(ArchiveError):
         mend(node, folder, start=from_microseconds(START), end=from_microseconds(END))
     with contextlib.suppress(ArchiveError):

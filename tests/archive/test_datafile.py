@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY
-from balance_analysis.archive import datafile as rowfiles
 from balance_analysis.archive.datafile import (
     FILE_ORDER,
     DataFile,
@@ -30,7 +29,7 @@ SMALL_GROUP = 7
 @pytest.fixture(autouse=True, scope="module")
 def _small_row_groups():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rowfiles, "ROW_GROUP", SMALL_GROUP)
+        patch.setattr("balance_analysis.archive.datafile.ROW_GROUP", SMALL_GROUP)
         yield
 
 
@@ -134,7 +133,7 @@ def test_each_row_group_has_only_the_ids_of_its_own_rows():
                 assert (found.min, found.max) == (min(values), max(values))
 
 
-def test_a_file_tells_its_order_and_what_it_is():
+def test_a_file_names_its_order_and_what_it_is():
     content, _ = encode_rows(arrow_of(random_history(6, rows=20)))
     with opened(content) as file:
         note = json.loads(file.metadata.metadata[b"balance_analysis"])

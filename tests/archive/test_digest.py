@@ -97,7 +97,7 @@ def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_pa
     assert digests == {naive(ROWS, [[TIMES[0], TIMES[-1] + 1]])}
 
 
-def test_what_a_node_may_have_forgotten_is_told_apart(tmp_path):
+def test_what_a_node_may_have_forgotten_is_distinguished(tmp_path):
     late = [row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[20]]
     with node_of(late, head=END) as forgetful:
         run_export(forgetful, tmp_path / "a", start=START, end=END)
@@ -113,7 +113,7 @@ def test_the_accounts_that_an_archive_is_bound_to_are_part_of_its_digest(node, t
     assert found == naive(own, [[START, END]], asset_id=[asset])
 
 
-def test_limits_and_assets_have_digests_that_dont_tell_when_they_were_asked(node, tmp_path):
+def test_limits_and_assets_have_digests_that_dont_depend_on_when_they_were_asked(node, tmp_path):
     assets = {ROWS[0].asset_id: {"symbol": "A", "decimals": 5}}
     for name in ("a", "b"):
         run_export(node, tmp_path / name, start=START, end=END, assets=assets)
@@ -130,11 +130,11 @@ def test_limits_and_assets_have_digests_that_dont_tell_when_they_were_asked(node
 
 def test_a_copy_is_proven_by_the_digest_that_was_printed(folder, tmp_path):
     since, until = "2023-04-29", "2023-05-02T06:30Z"
-    told = json.loads(
+    printed = json.loads(
         run("digest", folder, "--since", since, "--until", until, "--format=json").stdout
     )
-    assert told["digest"] == ba.Archive(folder).digest(start=since, end=until).digest
-    assert told["digest"] in run("digest", folder, "--since", since, "--until", until).stdout
+    assert printed["digest"] == ba.Archive(folder).digest(start=since, end=until).digest
+    assert printed["digest"] in run("digest", folder, "--since", since, "--until", until).stdout
 
 
 def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):

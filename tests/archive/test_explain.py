@@ -1,4 +1,4 @@
-"""Of each balance an archive tells the row it rests on, the file of that and who sent it."""
+"""An archive names the row that a balance rests on, its file and who sent it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.segments.writer import write_segments
 
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
 MARCH, APRIL = 1_677_628_800_000_000, 1_680_307_200_000_000
-ROWS = spread_history(5, start=START, end=END, rows=150, accounts=25)
+ROWS = spread_history(5, start=START, end=END, rows=100, accounts=16)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 ACCOUNTS = sorted({row.account for row in ROWS})
 MOMENTS = st.sampled_from([at + n for at in (START, MARCH, APRIL, *TIMES) for n in (-1, 0, 1, DAY)])
@@ -108,8 +108,8 @@ def test_a_command_explains_the_account_that_its_options_name(folder):
     at = moment_text(row.timestamp_ns // 1000)
     names = ("--asset", row.asset_id, "--party", row.party_id, "--account-type", row.account_type)
     market = ("--market", row.market_id) if row.market_id else ()
-    told = run("explain", folder, *names, *market, "--at", at, "--format=json").stdout
-    content = json.loads(told)
+    printed = run("explain", folder, *names, *market, "--at", at, "--format=json").stdout
+    content = json.loads(printed)
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
     assert (
         f"{int(row.balance):,} since {at}"

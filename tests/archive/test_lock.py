@@ -37,7 +37,7 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_a_second_writer_is_refused_at_once_and_told_who_holds_the_lock(holder, tmp_path):
+def test_a_second_writer_is_refused_at_once_and_the_holder_named(holder, tmp_path):
     with pytest.raises(ArchiveLockedError) as caught, one_writer(Archive(tmp_path / "a").store):
         pass
     assert f"process {holder.pid} on {os.uname().nodename}" in str(caught.value)

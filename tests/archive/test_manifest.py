@@ -9,7 +9,6 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import Archive, ArchiveError
-from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.evidence import Evidence, Node
 from tests.archive.exporting import (
     END,
@@ -21,6 +20,7 @@ from tests.archive.exporting import (
 )
 from tests.archive.writing import answered, begin, writer_of
 from tests.cli.running import fails
+from tests.columns import ARROW_SCHEMA
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,17 @@ def first(content):
     return content["evidence"]["answers"][0]
 
 
+def name_of(period):
+    return f"changes/date={period}/changes.parquet"
+
+
 def a_file(content):
     return next(iter(content["files"].values()))
 
 
 EDITS = [
-    *(lambda c, key=key: c.pop(key) for key in ("partition", "evidence", "files", "checkpoints")),
-    lambda c: c.pop("pending"),
+    *(lambda c, key=key: c.pop(key) for key in ("partition", "evidence", "files", "limits")),
+    *(lambda c, key=key: c.pop(key) for key in ("checkpoints", "pending")),
     lambda c: c.update(partition="week"),
     lambda c: first(c).update(reached=1),
     lambda c: first(c).update(reached="true"),
@@ -59,11 +63,11 @@ EDITS = [
     lambda c: a_file(c).pop("sha256"),
     lambda c: c["checkpoints"].update({"April": a_file(c)}),
     lambda c: c.update(
-        pending={"period": "2023-02-30", "file": a_file(c), "evidence": c["evidence"]}
+        pending={"name": name_of("2023-02-30"), "file": a_file(c), "evidence": c["evidence"]}
     ),
     lambda c: c.update(
         pending={
-            "period": "2023-04-30",
+            "name": name_of("2023-04-30"),
             "file": a_file(c),
             "evidence": {**c["evidence"], "filters": {**c["evidence"]["filters"], "asset_id": "b"}},
         }
@@ -108,10 +112,10 @@ def test_an_archive_keeps_to_its_query(tmp_path):
             begin(tmp_path, **query)
     others = answered((0, 9), "http://one", "2023-04-01", asset_id="a2")
     with pytest.raises(ValueError, match="different accounts"):
-        writer_of(tmp_path).commit("1970-01-01", NO_ROWS, others)
+        writer_of(tmp_path).commit("1970-01-01", ARROW_SCHEMA.empty_table(), others)
 
 
-def test_the_frame_tells_states_in_time_order_and_gaps_between_them(tmp_path):
+def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
     writer, evidence = begin(tmp_path), Evidence()
     asked_at = "2023-04-01T00:00:00+00:00"
     evidence |= answered((0, 2), "http://one", asked_at, reached=False)

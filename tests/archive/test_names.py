@@ -42,7 +42,7 @@ def test_arrow_reads_the_rows_and_nothing_else_wherever_it_is_pointed(folder, pl
 @pytest.mark.parametrize("place", ["changes/**/*.parquet", "changes", "**/*.parquet"])
 def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(folder, tmp_path, place):
     copy = shutil.copytree(folder, tmp_path / "copy")
-    (copy / "_limits.parquet").unlink()  # or it is told of that, where it looks at all files
+    (copy / "_limits.parquet").unlink()  # or DuckDB refuses the pattern of all files
     found = duckdb.sql(f"select balance from read_parquet('{copy}/{place}')").fetchall()
     assert sorted(found) == sorted((int(row.balance),) for row in ROWS)
 

@@ -34,7 +34,7 @@ from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
 MARCH, APRIL, MAY = 1_677_628_800_000_000, 1_680_307_200_000_000, 1_682_899_200_000_000
-ROWS = spread_history(5, start=START, end=END, rows=150, accounts=25)
+ROWS = spread_history(5, start=START, end=END, rows=100, accounts=20)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 PARTIES = sorted({row.party_id for row in ROWS})
 MARKETS = sorted({row.market_id for row in ROWS} - {""})
@@ -171,7 +171,7 @@ def test_some_columns_of_one_account_are_in_time_order(folder):
 
 
 def counted(frame):
-    """Return how often each row stands in a frame, whatever its order and its categories."""
+    """Return how often a frame has each row, whatever its order and its categories."""
     return frame.astype(object).value_counts(dropna=False).to_dict()
 
 
@@ -358,7 +358,7 @@ def test_at_the_end_of_an_archive_accounts_hold_what_they_held_until_then(folder
     pd.testing.assert_frame_equal(found, balance_at(Archive(folder), moment(END - 1)))
 
 
-def test_where_an_archive_ends_is_told_whoever_asks_for_more(folder):
+def test_where_an_archive_ends_is_said_to_whoever_asks_for_more(folder):
     with pytest.raises(IncompleteError, match=f"ends at {moment_text(END)}, where the next"):
         Archive(folder).read(end=moment(END + 1))
 

@@ -30,22 +30,24 @@ def reports(folder):
     return [json.loads(path.read_text()) for path in paths]
 
 
-def test_a_report_is_incomplete_while_the_run_lasts_and_then_tells_what_it_did(tmp_path):
-    seen, told = [], []
+def test_a_report_is_incomplete_while_the_run_lasts_and_then_says_what_it_did(tmp_path):
+    seen, outcomes = [], []
 
     def look(answer, _):
         seen.extend(report["outcome"] for report in reports(tmp_path / "a"))
         return answer
 
     with node_of(ROWS, edit_page=look) as node:
-        run = run_export(node, tmp_path / "a", end=END, on_report=lambda x: told.append(x.outcome))
+        run = run_export(
+            node, tmp_path / "a", end=END, on_report=lambda x: outcomes.append(x.outcome)
+        )
         (report,) = reports(tmp_path / "a")
         assert (report["id"], report["outcome"], report["rows"]) == (run.id, "complete", len(ROWS))
         assert report["requests"] == len(node.requests)
         assert (report["source"], report["error"]) == (node.url, None)
         assert report["coverage_end"] == from_microseconds(END).isoformat()
         assert report["started"] <= report["ended"]
-        assert (set(seen), told) == ({"incomplete"}, ["incomplete", "complete"])
+        assert (set(seen), outcomes) == ({"incomplete"}, ["incomplete", "complete"])
         run_export(node, tmp_path / "a")
     assert [x["outcome"] for x in reports(tmp_path / "a")] == ["nothing new", "complete"]
 
@@ -101,7 +103,7 @@ def test_credentials_of_a_node_are_not_written(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{", "", "null", '{"id": 5, "started": "x"}', "[" * 100_000])
-def test_a_damaged_report_is_told_and_skipped(tmp_path, caplog, content):
+def test_a_damaged_report_is_named_and_skipped(tmp_path, caplog, content):
     with node_of(ROWS) as node:
         before, damaged = (run_export(node, tmp_path / "a").id for _ in range(2))
     path = tmp_path / "a" / "_runs" / f"{damaged}.json"
@@ -115,7 +117,7 @@ def test_a_damaged_report_is_told_and_skipped(tmp_path, caplog, content):
 
 
 def put_reports(folder, count, *, outcome="complete", days=0):
-    """Put reports of runs beside those of an archive: one a minute, up to so many days ago."""
+    """Put reports of runs beside those of an archive: one a minute, up to some days ago."""
     last, like, ids = dt.datetime.now(dt.UTC) - dt.timedelta(days=days), reports(folder)[0], []
     for number in range(count):
         began = last - dt.timedelta(minutes=number)

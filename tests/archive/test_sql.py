@@ -1,4 +1,4 @@
-"""SQL over an archive tells what its methods tell, and touches nothing."""
+"""SQL over an archive gives what its methods give, and touches nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.snapshot import read_snapshot
 from balance_analysis.archive.sql import views_of
 from tests.analysis.tables import table_from
 from tests.archive.exporting import (
@@ -37,10 +36,10 @@ WRITES = [
 ]
 
 
-@pytest.fixture(scope="module", params=["it's a folder", "it's [a] *.folder"])
-def folder(request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
     """An archive with an unproven beginning and a gap, in a folder of an awkward name."""
-    made = tmp_path_factory.mktemp("sql") / request.param
+    made = tmp_path_factory.mktemp("sql") / "it's [a] *.folder"
     with node_of([row for row in ROWS if row.timestamp_ns >= (MONTH - DAY) * 1000]) as node:
         run_export(node, made, start=MONTH - DAY, end=END)
     with node_of(ROWS) as node:
@@ -53,7 +52,7 @@ def read(connection, view):
 
 
 def cells(columns):
-    """Return the rows of some columns, sorted, each cell as text that tells all of it."""
+    """Return the rows of some columns, sorted, each cell as exact text."""
     return sorted(zip(*([_text(x) for x in column] for column in columns), strict=True))
 
 
@@ -80,14 +79,14 @@ def test_views_are_what_is_read_summarized_covered_and_limited(folder):
     ):
         found = read(connection, view)
         assert found.column_names == list(frame.columns)
-        told = cells(column.to_pylist() for column in found.columns)
-        assert told == cells(frame[name] for name in frame.columns)
+        lines = cells(column.to_pylist() for column in found.columns)
+        assert lines == cells(frame[name] for name in frame.columns)
     zone = "select current_setting('TimeZone'), min(timestamp)::text from changes"
     first = f"{wanted['timestamp'].min():%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
     assert connection.sql(zone).fetchall() == [("UTC", f"{first}+00")]
 
 
-@pytest.mark.parametrize("most", [0, 6, 18, 19])
+@pytest.mark.parametrize("most", [0, 18, 19])
 def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, tmp_path):
     ids = sorted({row.asset_id for row in ROWS})
     about = {
@@ -110,9 +109,9 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
             assert row["amount"] == pytest.approx(int(row["balance"]) / 10 ** asset["decimals"])
         else:
             assert Fraction(row["amount"]) * 10 ** asset["decimals"] == Fraction(row["balance"])
-    told = {row.pop("asset_id"): row for row in read(connection, "assets").to_pylist()}
+    tables = {row.pop("asset_id"): row for row in read(connection, "assets").to_pylist()}
     wanted = {x: {**y, "symbol": y["symbol"] or None, "name": None} for x, y in about.items()}
-    assert told == wanted
+    assert tables == wanted
     found = {row["id"]: row["label"] for row in read(connection, "labels").to_pylist()}
     assert ba.read_labels(found) == archive.labels() == ba.read_labels(labels)
 
@@ -121,11 +120,11 @@ def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
     store = ba.Archive(address).store
     for name in (local := ba.Archive(folder).store).names():
         store.write(name, local.read(name))
-    one, other = (views_of(read_snapshot(x), is_locked=True) for x in (local, store))
+    one, other = (views_of(ba.Archive(x).snapshot(), is_locked=True) for x in (folder, address))
     for view in VIEWS:
-        told = [read(each, view) for each in (one, other)]
-        assert told[0].schema == told[1].schema
-        both = [cells(column.to_pylist() for column in table.columns) for table in told]
+        tables = [read(each, view) for each in (one, other)]
+        assert tables[0].schema == tables[1].schema
+        both = [cells(column.to_pylist() for column in table.columns) for table in tables]
         assert both[0] == both[1]
 
 
@@ -160,7 +159,7 @@ def test_a_locked_connection_reaches_no_other_file(folder, query):
     assert connection.sql("select count(*) > 0 from changes").fetchall() == [(True,)]
 
 
-def test_without_duckdb_it_is_told_what_to_install(folder, monkeypatch):
+def test_without_duckdb_the_message_says_what_to_install(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'balance-analysis\[sql\]'"):
         ba.Archive(folder).connect()

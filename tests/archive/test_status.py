@@ -1,4 +1,4 @@
-"""A status tells what an archive holds, and how old that is."""
+"""A status says what an archive holds, and how old that is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from dataclasses import replace
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.evidence import Evidence
 from tests.archive.exporting import (
@@ -61,7 +60,9 @@ def test_its_age_is_from_the_end_of_what_is_complete(folder):
     assert status(folder, now=LATER.replace(tzinfo=None)) == status(folder, now=there) == found
 
 
-def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touches_is_one(tmp_path):
+def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touches_is_one(
+    tmp_path,
+):
     with node_of([]) as node:
         run_export(node, tmp_path, start=START)
     at = [START + days * DAY for days in range(7)]
@@ -77,9 +78,9 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_told_and_what_touche
     moments = [from_microseconds(moment) for moment in at]
     assert found.unproven == ((moments[0], moments[1]),)
     assert found.complete == ((moments[1], moments[3]), (moments[5], moments[6]))
-    assert found.gaps == ((moments[3], moments[5]),)
-    lines = str(replace(found, gaps=found.gaps * 5)).splitlines()
-    assert next(line for line in lines if line.startswith("gaps")).endswith(", and 2 more")
+    assert found.missing == ((moments[3], moments[5]),)
+    lines = str(replace(found, missing=found.missing * 5)).splitlines()
+    assert next(line for line in lines if line.startswith("missing")).endswith(", and 2 more")
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
@@ -96,13 +97,13 @@ def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
     assert str(limits["block_height"].dtype) == "Int64"
 
 
-def test_a_run_that_was_cut_off_is_told(tmp_path):
+def test_a_run_that_was_cut_off_is_shown(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
     writer = writer_of(ba.Archive(tmp_path / "x"))
     assert "interrupted" not in str(status(tmp_path / "x"))
-    note = encode_rows(writer.rows_of("2023-04-29"))[1]
-    writer.amend(writer.manifest.announce("2023-04-29", note, writer.manifest.evidence))
+    name, manifest = "changes/date=2023-04-29/changes.parquet", writer.manifest
+    writer.amend(manifest.announce(name, manifest.files["2023-04-29"], manifest.evidence))
     assert status(tmp_path / "x").is_interrupted
     assert "interrupted" in str(status(tmp_path / "x"))
     with one_writer(ba.Archive(tmp_path / "x").store):
@@ -110,7 +111,7 @@ def test_a_run_that_was_cut_off_is_told(tmp_path):
         assert f"writing     process {os.getpid()} on " in str(status(tmp_path / "x"))
 
 
-def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
+def test_a_killed_run_is_shown_by_its_report_and_not_while_it_runs(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
     (report,) = (tmp_path / "x" / "_runs").iterdir()
@@ -129,7 +130,7 @@ def test_a_killed_run_is_told_by_its_report_and_not_while_it_runs(tmp_path):
     assert "9999-01-01T00:00Z, under way" in str(status(tmp_path / "x"))
 
 
-def test_how_the_last_run_ended_is_told(tmp_path):
+def test_how_the_last_run_ended_is_shown(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START)
         assert f"complete, {len(ROWS)} new rows" in str(status(tmp_path / "x"))
@@ -140,7 +141,7 @@ def test_how_the_last_run_ended_is_told(tmp_path):
     assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
 
 
-def test_files_that_are_gone_or_cut_are_told(tmp_path):
+def test_files_that_are_gone_or_cut_are_listed(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START - DAY)
     found = status(tmp_path / "x")
@@ -154,7 +155,7 @@ def test_files_that_are_gone_or_cut_are_told(tmp_path):
     assert "missing or truncated" in str(found)
 
 
-def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, folder):
+def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, folder):
     found, state = status(folder), state_of(folder)
     assert found.rows == len(ROWS)
     assert found.accounts == len({row.account for row in ROWS})
@@ -171,7 +172,7 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
     assert said["holds"] == "all accounts, a file for each day"
     assert said["complete"] == "2023-04-28T20:00Z to 2023-05-03T08:00Z"
     assert said["age"] == "2 days 3 hours at 2023-05-05T11:00Z"
-    assert (said["gaps"], said["unproven"]) == ("none", "none")
+    assert (said["missing"], said["unproven"]) == ("none", "none")
     assert said["rows"] == f"400 of {found.accounts} accounts"
     assert said["files"].startswith("6 files (days with rows), 1 checkpoint, ")
     assert said["files"].endswith(" kB")
@@ -182,9 +183,9 @@ def test_it_tells_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fol
 def test_as_json_its_keys_are_stable(folder):
     content = json.loads(status(folder).to_json())
     keys = (
-        "uri query partition complete confirmed confirmed_by disputed gaps unproven rows accounts "
-        "files checkpoints bytes asked_at source block_height limits lost last_run writing now "
-        "age_seconds is_interrupted"
+        "uri query partition complete confirmed confirmed_by disputed missing unproven rows "
+        "accounts files checkpoints bytes asked_at source block_height limits lost last_run "
+        "writing now age_seconds is_interrupted"
     )
     assert sorted(content) == sorted(keys.split())
     assert content["complete"] == [["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00"]]

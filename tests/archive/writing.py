@@ -7,7 +7,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, write_empty
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.filters import Filters
-from balance_analysis.schema import to_microseconds
+from tests.moments import to_microseconds
 
 
 def begin(folder, partition="day", **query):

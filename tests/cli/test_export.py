@@ -283,7 +283,7 @@ def test_a_killed_run_leaves_its_trace_and_does_not_block_the_next(tmp_path):
 
 def test_status_tells_what_an_archive_holds(node, tmp_path):
     run("export", tmp_path / "a", node.url)
-    assert re.search(r"^gaps +none$", run("status", tmp_path / "a").stdout, re.MULTILINE)
+    assert re.search(r"^missing +none$", run("status", tmp_path / "a").stdout, re.MULTILINE)
     assert json.loads(run("status", tmp_path / "a", "--format", "json").stdout)["rows"] == len(ROWS)
 
 

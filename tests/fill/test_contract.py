@@ -101,7 +101,7 @@ class Source:
 
 @dataclass
 class Done:
-    """How a fill ended; a command tells a code, the library an error.
+    """How a fill ended; a command by a code, the library by an error.
 
     Attributes
     ----------
@@ -174,9 +174,9 @@ class Surface:
         begin = ("import", folder, where) if self.imports else ("export", folder, where)
         before = reports(folder)
         result = invoke([*begin, *arguments(options)])
-        told = [report for name, report in reports(folder).items() if name not in before]
+        new = [report for name, report in reports(folder).items() if name not in before]
         done = Done(printed_spans(result.stdout), code=result.exit_code, said=result.stderr)
-        for report in told:
+        for report in new:
             done.spans = [tuple(map(dt.datetime.fromisoformat, span)) for span in report["spans"]]
             done.rows, done.conflicts = report["rows"], report["conflicts"]
             done.bad_rows = report["bad_rows"]
@@ -292,13 +292,13 @@ def test_each_period_has_one_file_under_its_name(surface, tmp_path, made, partit
     assert_whole(folder, made, partition)
 
 
-def test_the_report_of_a_run_tells_what_it_did(surface, filled):
+def test_the_report_of_a_run_says_what_it_did(surface, filled):
     done, folder = filled
     [report] = reports(folder).values()
     assert report["kind"] == ("import" if surface.imports else "export")
     assert (report["outcome"], report["error"]) == ("complete", None)
-    told = [[pd.Timestamp(each) for each in span] for span in report["spans"]]
-    assert told == [[moment(START), moment(END)]] == [list(span) for span in done.spans]
+    asked = [[pd.Timestamp(each) for each in span] for span in report["spans"]]
+    assert asked == [[moment(START), moment(END)]] == [list(span) for span in done.spans]
     assert report["committed"] == report["spans"]
     assert (report["rows"], report["conflicts"], report["bad_rows"]) == (len(ROWS), 0, 0)
     assert pd.Timestamp(report["coverage_end"]) == moment(END)
@@ -331,15 +331,15 @@ def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path, made
 
 @of_calls
 def test_progress_runs_once_from_nothing_to_all(surface, with_gaps, tmp_path):
-    folder, told = shutil.copytree(with_gaps, tmp_path / "a"), []
-    options = {"progress": lambda share, rows: told.append((share, rows))}
+    folder, shares = shutil.copytree(with_gaps, tmp_path / "a"), []
+    options = {"progress": lambda share, rows: shares.append((share, rows))}
     done = surface.fill(source_at(tmp_path), folder, end=END, fill_gaps=True, **options)
-    assert told == sorted(told)
-    assert told[0][0] > 0
-    assert told[-1] == (pytest.approx(1), done.rows)
+    assert shares == sorted(shares)
+    assert shares[0][0] > 0
+    assert shares[-1] == (pytest.approx(1), done.rows)
 
 
-def test_a_dry_run_changes_nothing_and_tells_the_spans_of_the_run(surface, with_gaps, tmp_path):
+def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(surface, with_gaps, tmp_path):
     options = {"start": START, "end": END, "fill_gaps": True, "dry_run": True}
     done = surface.fill(source_at(tmp_path), tmp_path / "none", **options)
     assert done.ended(0), done

@@ -146,13 +146,6 @@ def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
     assert before - pd.Timedelta(hours=5) <= end.ceil("ms") <= after - pd.Timedelta(hours=5)
 
 
-def test_an_empty_history_is_covered_all_the_same(tmp_path):
-    with node_of([]) as node:
-        run_export(node, tmp_path / "a", start=START, end=END)
-        assert spans_of(tmp_path / "a") == [(START, END, False)]
-    assert len(read_all(tmp_path / "a", partial=True)) == 0
-
-
 # What a run asks for
 
 
@@ -312,7 +305,7 @@ def test_a_chain_that_goes_on_after_its_last_block_was_finished_breaks_nothing(
 
 
 @pytest.mark.parametrize("fault", [Fault.status(416), Fault.status(503)])
-def test_a_node_that_does_not_tell_of_its_last_block_leaves_it_out(tmp_path, fault):
+def test_a_node_that_refuses_its_last_block_leaves_it_out(tmp_path, fault):
     asked = str((LAST - 1) * 1000)
 
     def refusing(_, request):
@@ -324,7 +317,7 @@ def test_a_node_that_does_not_tell_of_its_last_block_leaves_it_out(tmp_path, fau
 
 
 def test_a_source_that_may_lack_rows_of_its_last_block_leaves_it_out(tmp_path):
-    """An archive that is served ends before the moment that it tells."""
+    """An archive that is served ends before the moment that it names."""
     said = f"{LAST * 1000}-{(LAST + HOUR) * 1000}"
     with node_of(ROWS, head=LAST, extra_headers={"X-Incomplete": said}) as node:
         run_export(node, tmp_path / "a", start=START)
@@ -363,9 +356,7 @@ def test_an_answer_of_a_node_that_lags_behind_the_same_address_is_not_taken_for_
 
 
 @pytest.mark.parametrize("status", [403, 500])
-def test_a_refusal_to_tell_the_limits_ends_the_run_before_anything_is_covered(
-    node, archive, status
-):
+def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_covered(node, archive, status):
     node.faults = lambda _, request: Fault.code(status, 3) if request.path == LIMITS else None
     with unchanged(archive), pytest.raises(RequestError):
         run_export(node, archive, end=END + HOUR)

@@ -79,7 +79,7 @@ def sources_of(folder):
     return [(*each.span, each.node.name) for each in state_of(folder).evidence.answers]
 
 
-def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_told_only_its_head(tmp_path, caplog):
+def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_gave_only_its_head(tmp_path, caplog):
     """After the head was asked, the first node is down, and the other holds the last hours."""
 
     def only_limits(_, request):
@@ -256,7 +256,11 @@ def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
     assert spans_of(tmp_path / "a") == [(START, times[-1], False)]
 
 
-def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(tmp_path):
+@pytest.mark.parametrize("seconds", [30.0, -1.0])
+def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(
+    tmp_path, monkeypatch, seconds
+):
+    monkeypatch.setattr("balance_analysis.fill.fill.SECONDS_TO_PROOF", seconds)
     folder, (gone, changed) = tmp_path / "a", (ROWS[-20], ROWS[-3])
     others = [row for row in ROWS if row not in (gone, changed)]
     others.append(replace(changed, balance=int(changed.balance) + 1))
@@ -269,6 +273,7 @@ def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(tmp_p
     found = {span: node.name for span, node in state_of(folder).evidence.disputed}
     at = [row.timestamp_ns // 1000 for row in (gone, changed)]
     assert found == {(at[0], at[0] + 1): two.url, (at[1], at[1] + 1): one.url}
+    assert [start for start, _ in state_of(folder).evidence.unproven] == at
 
 
 def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):

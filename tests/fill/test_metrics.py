@@ -35,17 +35,17 @@ def exported(node, folder, *options, code=0):
     return metrics(path)
 
 
-def test_metrics_tell_the_archive_and_the_run(tmp_path):
+def test_metrics_are_of_the_archive_and_the_run(tmp_path):
     began = int(time.time())
     with node_of(ROWS) as node:
         found = exported(node, tmp_path / "a", "--until", moment_text(END))
     assert list(found) == [
         *("last_success_timestamp_seconds", "last_run_timestamp_seconds"),
-        *("archive_rows", "lag_seconds", "gaps", "unproven_intervals"),
+        *("archive_rows", "lag_seconds", "missing_intervals", "unproven_intervals"),
         *("conflicts", "bad_rows", "exit_code"),
     ]
     assert found["archive_rows"] == len(ROWS)
-    assert found["gaps"] == found["unproven_intervals"] == found["exit_code"] == 0
+    assert found["missing_intervals"] == found["unproven_intervals"] == found["exit_code"] == 0
     now = time.time()
     assert began - END / 1e6 <= found["lag_seconds"] <= now - END / 1e6
     assert began <= found["last_success_timestamp_seconds"] <= now

@@ -180,6 +180,6 @@ def interrupt(folder, *, is_replaced):
     writer = writer_of(folder)
     rows = rows_in(folder, name_of(SECOND))
     content, note = encode_rows(rows.slice(1))
-    writer.amend(writer.manifest.announce(SECOND, note, writer.manifest.evidence))
+    writer.amend(writer.manifest.announce(name_of(SECOND), note, writer.manifest.evidence))
     if is_replaced:
         store.write(name_of(SECOND), content)

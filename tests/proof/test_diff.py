@@ -32,7 +32,7 @@ def naive(ours, theirs):
 
 
 def found_in(difference):
-    """Return the rows that a difference tells, in the same form."""
+    """Return the rows of a difference, in the same form."""
     rows = difference.rows.astype({"timestamp": "int64"}).to_dict("records")
     kinds = {(True, False): "removed", (False, True): "added", (True, True): "changed"}
     for row in rows:
@@ -154,10 +154,10 @@ def test_a_bad_row_of_a_node_leaves_its_moment_out(held):
 def test_a_command_ends_as_diff_does_and_writes_each_row(held, changed, tmp_path):
     one, other = held(ROWS, "archive"), held(changed, "file")
     assert "the same" in run("diff", one, held(ROWS, "months")).stdout
-    told = run("diff", one, other, "-o", tmp_path / "x.csv", code=1).stdout
+    printed = run("diff", one, other, "-o", tmp_path / "x.csv", code=1).stdout
     written = pd.read_csv(tmp_path / "x.csv", dtype=str)
     assert sorted(written["change"]) == ["added", "changed", "removed"]
-    assert told.count(": 1 ") == 3
+    assert printed.count(": 1 ") == 3
     day = f"{from_microseconds(TIMES[len(TIMES) // 2] // DAY * DAY):%Y-%m-%d}"
     content = json.loads(run("diff", one, one, "--until", day, "--format=json").stdout)
     assert content["is_same"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -138,7 +139,7 @@ def test_a_wrong_file_is_named_and_mended(*, node, undisturbed, folder, damage, 
 
 
 @pytest.mark.parametrize(("damage", "said"), CHECKPOINTS)
-def test_a_wrong_checkpoint_is_named_and_made_anew(node, undisturbed, folder, damage, said):
+def test_a_wrong_checkpoint_is_named_and_made_again(node, undisturbed, folder, damage, said):
     damage(folder)
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.where) == ("checkpoint", CHECKPOINT)
@@ -174,7 +175,7 @@ def test_a_manifest_that_contradicts_itself_is_named_and_made_again(
     assert lasting(folder)[0] == lasting(undisturbed)[0]
 
 
-def test_rows_of_time_that_is_not_covered_are_told_with_the_way_to_cover_it(node, folder):
+def test_rows_of_time_that_is_not_covered_are_named_with_the_way_to_cover_it(node, folder):
     until = START + 4 * HOUR
     edit_answers((START, until), (until + DAY, END))(folder)
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
@@ -186,13 +187,13 @@ def test_rows_of_time_that_is_not_covered_are_told_with_the_way_to_cover_it(node
     assert verify(folder).is_whole
 
 
-def test_a_proof_tells_of_gaps_too(node, tmp_path):
+def test_a_report_counts_gaps_too(node, tmp_path):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START - DAY, end=START + HOUR)
     said = str(verify(tmp_path / "a"))
     assert "no problem (" in said
     status = f"balance-analysis status {tmp_path / 'a'}"
-    assert f"\ncoverage: 1 gap and 1 unproven part\n    `{status}` shows which" in said
+    assert f"\ncoverage: 1 missing and 1 unproven part\n    `{status}` shows which" in said
 
 
 def test_a_file_that_the_manifest_has_lost_is_no_stranger(node, undisturbed, folder):
@@ -230,7 +231,7 @@ def test_a_checkpoint_that_the_manifest_does_not_name_is_made_again(undisturbed,
     assert lasting(folder) == lasting(undisturbed)
 
 
-def test_a_report_is_told_as_text_and_as_json(folder):
+def test_a_report_is_given_as_text_and_as_json(folder):
     said = str(verify(folder))
     assert said.startswith(f"{folder}: no problem (")
     truncate(folder)
@@ -262,17 +263,48 @@ def test_a_stranger_is_named_and_never_deleted(node, folder, name):
     assert (folder / name).read_text() == "mine"
 
 
-def test_a_link_among_the_files_leads_elsewhere_and_is_told(folder, tmp_path):
+def test_a_link_among_the_files_leads_elsewhere_and_is_named(folder, tmp_path):
     (tmp_path / "mine").write_text("x")
     (folder / "mine").symlink_to(tmp_path / "mine")
     (problem,) = ba.Archive(folder).verify().problems
     assert (problem.kind, problem.where) == ("stranger", "mine")
 
 
-def test_a_damaged_timeline_of_limits_is_named_and_the_next_run_writes_one(node, folder):
-    (folder / "_limits.parquet").write_bytes(b"x")
+HARMS = {
+    "removed": lambda path, _: path.unlink(),
+    "truncated": lambda path, _: path.write_bytes(path.read_bytes()[:-1]),
+    "exchanged": lambda path, other: shutil.copyfile(other / path.name, path),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_begins_others(
+    node, folder, tmp_path, caplog, harm
+):
+    limits, kept = folder / "_limits.parquet", (folder / "_limits.parquet").read_bytes()
+    run_export(node, tmp_path / "other", start=END - HOUR, end=END)
+    HARMS[harm](limits, tmp_path / "other")
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
-    assert problem.mend == "remove it; the next run writes a new one"
-    (folder / "_limits.parquet").unlink()
+    assert "put back a copy of it; else remove what is there" in problem.mend
+    for read in (ba.Archive(folder).limits, ba.Archive(folder).connect):
+        with pytest.raises(ba.ArchiveDamagedError, match=r"_limits\.parquet"):
+            read()
+    assert (harm != "exchanged") == (ba.Archive(folder).status().lost == ("_limits.parquet",))
+    changed = shutil.copytree(folder, tmp_path / "copy")
+    (changed / "_limits.parquet").write_bytes(kept)
+    assert verify(changed).is_whole
+    limits.unlink(missing_ok=True)
+    assert run_export(node, folder, end=END).damaged == []
+    assert "without the older limits" in caplog.text
     assert verify(folder).is_whole
+    assert len(ba.Archive(folder).limits()) == 1
+
+
+def test_limits_that_the_manifest_does_not_name_are_a_problem(tmp_path):
+    with node_of(ROWS, limits=None) as node:
+        run_export(node, tmp_path / "a", start=START, end=END)
+    assert verify(tmp_path / "a").is_whole
+    (tmp_path / "a/_limits.parquet").write_bytes(b"")
+    (problem,) = verify(tmp_path / "a").problems
+    assert (problem.kind, "is not in the manifest" in problem.what) == ("limits", True)

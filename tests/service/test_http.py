@@ -128,7 +128,7 @@ def test_health_tells_gaps_and_unproven_stretches(tmp_path):
     stretches = [Stretch(BASE + a * HOUR, BASE + b * HOUR, proven) for a, b, proven in found]
     with serving(write_archive(tmp_path / "a", [], stretches=stretches)) as url:
         told = ask(url, "/health").json()
-    assert (told["status"], told["gaps"], told["unproven"], told["rows"]) == ("ok", 1, 1, 0)
+    assert (told["status"], told["missing"], told["unproven"], told["rows"]) == ("ok", 1, 1, 0)
     assert told["coverage_start"] == "2023-05-01T00:00:00+00:00"
     assert told["coverage_end"] == "2023-05-01T04:00:00+00:00"
 

@@ -1,0 +1,139 @@
+"""Digests of the history that an archive holds: equal where the rows are."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from balance_analysis.archive import sidecars
+from balance_analysis.archive.datafile import NO_ROWS, in_file_order, times_of
+from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
+from balance_analysis.evidence import Evidence
+from balance_analysis.filters import Filters
+from balance_analysis.presentation import Record
+from balance_analysis.rows import to_records
+from balance_analysis.schema import (
+    Instant,
+    to_moments,
+)
+from balance_analysis.spans import Moments
+from balance_analysis.text import (
+    spans_text,
+    without_credentials,
+)
+
+_DAY: Final = 86_400_000_000
+"""Microseconds of a day."""
+
+_VERSION: Final = 2
+"""The version of the definition of a digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveDigest(Record):
+    """Digests of an archive's history: SHA-256 in hex digits.
+
+    Attributes
+    ----------
+    uri
+        The archive's address.
+    complete, unproven
+        The covered intervals that were asked for, [start, end) each in UTC.
+    rows
+        Number of balance changes in them.
+    digest
+        Of these rows and intervals, and of the accounts that the archive is bound to.
+    limits
+        Of the network's limits, in the order in which they were seen, whenever that was.
+    assets, labels
+        Of what assets, and parties, markets and accounts, are called.
+    """
+
+    uri: str
+    complete: tuple[Moments, ...]
+    unproven: tuple[Moments, ...]
+    rows: int
+    digest: str
+    limits: str
+    assets: str
+    labels: str
+
+    def _title(self) -> str:
+        return "Digest of an archive"
+
+    def _facts(self) -> Iterator[tuple[str, object]]:
+        yield "archive", self.uri
+        yield "complete", spans_text(self.complete) or "nothing"
+        yield "unproven", spans_text(self.unproven) or "none"
+        names = ("rows", "digest", "limits", "assets", "labels")
+        yield from ((name, getattr(self, name)) for name in names)
+
+
+def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> ArchiveDigest:
+    """Return digests of the history: see `Archive.digest`."""
+    begin, stop = interval_of(start, end)
+    evidence = snapshot.evidence.within(begin, stop)
+    complete, unproven = evidence.complete, evidence.unproven
+    files = tuple(snapshot.files(begin, stop))
+    days = _days(Scan(snapshot.store, Filters(), files, Evidence()))
+    head = {
+        "version": _VERSION,
+        "filters": evidence.filters.allowed(),
+        "complete": complete,
+        "unproven": unproven,
+    }
+    whole = hashlib.sha256(_json(head) + b"\n")
+    for _, _, sha256 in days:
+        whole.update(sha256)
+    names = sidecars.read_archive_names(snapshot.store)
+    return ArchiveDigest(
+        uri=without_credentials(snapshot.store.uri),
+        complete=to_moments(complete),
+        unproven=to_moments(unproven),
+        rows=sum(rows for _, rows, _ in days),
+        digest=whole.hexdigest(),
+        limits=_hex(sidecars.limits_without_source(sidecars.read_limits(snapshot.store))),
+        assets=_hex(names.to_json()["assets"]),
+        labels=_hex(names.to_json()["labels"]),
+    )
+
+
+def _json(content: object) -> bytes:
+    return msgspec.json.encode(content, order="sorted")
+
+
+def _hex(content: object) -> str:
+    return hashlib.sha256(_json(content)).hexdigest()
+
+
+def _days(scan: Scan) -> list[tuple[int, int, bytes]]:
+    """Return the number of each day with rows since 1970, its rows and their SHA-256, in order."""
+    days = itertools.groupby(scan.files, lambda file: file.begin // _DAY)
+    parts = [replace(scan, files=tuple(files)) for _, files in days]
+    return sorted(itertools.chain(*scan.each(_days_of_files, parts)))
+
+
+def _days_of_files(scan: Scan) -> list[tuple[int, int, bytes]]:
+    """Return the days of one file, or of the files of one day."""
+    hashes: dict[int, Any] = {}
+    counts: Counter[int] = Counter()
+    tables: Iterable[pa.Table] = itertools.chain(*map(scan.rows, scan.files))
+    if len(scan.files) > 1:
+        tables = [in_file_order(pa.concat_tables([NO_ROWS, *tables]))]
+    for rows in tables:
+        days, records = times_of(rows) // _DAY, to_records(rows)
+        order = np.argsort(days, kind="stable")
+        edges = np.flatnonzero(np.diff(days.take(order), prepend=-1, append=-1))
+        for begin, stop in itertools.pairwise(edges):
+            day = int(days[order[begin]])
+            hashes.setdefault(day, hashlib.sha256()).update(records(order[begin:stop]))
+            counts[day] += int(stop - begin)
+    return [(day, counts[day], each.digest()) for day, each in hashes.items()]

@@ -1,0 +1,199 @@
+"""Where the balance of an account comes from."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from balance_analysis.archive import layout
+from balance_analysis.archive.snapshot import Scan, Snapshot
+from balance_analysis.evidence import Evidence
+from balance_analysis.filters import Filters
+from balance_analysis.presentation import Record, plain
+from balance_analysis.schema import (
+    ACCOUNT_KEY,
+    Instant,
+    from_microseconds,
+    to_microseconds,
+)
+from balance_analysis.spans import EVER
+from balance_analysis.text import (
+    duration_text,
+    moment_text,
+    spans_text,
+    without_credentials,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CitedRow:
+    """A row of an archive.
+
+    Attributes
+    ----------
+    timestamp
+        When the balance changed, UTC.
+    balance
+        The balance from then on, in the asset's smallest unit.
+    file
+        The name of its file in the archive.
+    """
+
+    timestamp: dt.datetime
+    balance: int
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.balance:,} since {moment_text(self.timestamp)}, in {self.file}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation(Record):
+    """Where an account's balance at a moment comes from, or why it is unknown.
+
+    Attributes
+    ----------
+    account
+        Its ids, by the names of `ACCOUNT_KEY`.
+    at
+        The moment, UTC.
+    balance
+        The balance, in the asset's smallest unit; `None` if unknown.
+    why
+        Why it is unknown, or 0 without a row; else `None`.
+    row, before, after
+        The row of the balance, the one before it, and the first one after the moment; `None` if
+        the archive has none.
+    carried
+        How long the row's balance had been held at the moment; `None` where it is unknown.
+    state
+        The state of the row's time, as in `Archive.coverage`.
+    source
+        The node or segments that answered for the row's time; the last of several.
+    asked, heights
+        When it was asked, UTC, and its last block then. Answers of several runs are kept as one,
+        with the first and the last moment, and the lowest and the highest block.
+    confirmed_by
+        Another source that has the same rows; `None` unless the state is "confirmed".
+    """
+
+    account: dict[str, str]
+    at: dt.datetime
+    balance: int | None
+    why: str | None
+    row: CitedRow | None
+    before: CitedRow | None
+    after: CitedRow | None
+    carried: dt.timedelta | None = None
+    state: str | None = None
+    source: str | None = None
+    asked: tuple[dt.datetime, dt.datetime] | None = None
+    heights: tuple[int, int] | None = None
+    confirmed_by: str | None = None
+
+    def _title(self) -> str:
+        return "Where a balance comes from"
+
+    def _facts(self) -> Iterator[tuple[str, object]]:
+        yield from self.account.items()
+        yield "at", self.at
+        yield "balance", "unknown" if self.balance is None else self.balance
+        if self.why is not None:
+            yield "why", self.why
+        for name, row in (("row", self.row), ("before", self.before), ("after", self.after)):
+            yield name, "none" if row is None else str(row)
+        if self.carried is not None:
+            yield "carried", duration_text(self.carried)
+        if self.state is not None:
+            yield "state of the row", self.state
+            yield "source", self.source
+            for name, ends in (("asked", self.asked), ("at block", self.heights)):
+                if ends is not None:
+                    yield name, " to ".join(dict.fromkeys(map(plain, ends)))
+            if self.confirmed_by is not None:
+                yield "confirmed by", self.confirmed_by
+
+    def _content(self) -> dict[str, Any]:
+        content = asdict(self)
+        for each in (content, *filter(None, map(content.get, ("row", "before", "after")))):
+            # JSON's numbers are floats to many.
+            each["balance"] = None if each["balance"] is None else str(each["balance"])
+        carried = content.pop("carried")
+        seconds = None if carried is None else carried.total_seconds()
+        return {**content, "carried_seconds": seconds}
+
+
+def explain(
+    snapshot: Snapshot, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], at: Instant
+) -> Explanation:
+    """Return where an account's balance at a moment comes from: see `Archive.explain`."""
+    is_plain = isinstance(account, tuple | list)
+    given = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
+    if len(given) != len(ACCOUNT_KEY):
+        raise ValueError(f"an account has {', '.join(ACCOUNT_KEY)}, unlike {account!r}")
+    ids = dict(zip(ACCOUNT_KEY, map(str, given), strict=True))
+    moment = to_microseconds(at, down=True)
+    asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
+    filters = Filters(asset, (party,), (market,), (kind,))
+    evidence, until = snapshot.evidence.narrow(filters), snapshot.until(moment)
+    row = _last(snapshot, filters, moment)
+    since = to_microseconds(row.timestamp) if row else moment
+    bare = Explanation(
+        account=ids,
+        at=from_microseconds(moment),
+        balance=row.balance if row else None,
+        why=None,
+        row=row,
+        before=_last(snapshot, filters, since - 1) if row else None,
+        after=_first(snapshot, filters, moment + 1),
+    )
+    if row is None:
+        first = evidence.bounds[0] if evidence.from_first_block else EVER[0]
+        for name, held in snapshot.ids().items() if bare.after is None else ():
+            if ids[name] not in held:
+                return replace(bare, why=f"no row has the {name} {ids[name]!r}; ids are whole here")
+        if evidence.incomplete(first, until):
+            return replace(bare, why="the archive has no row of it up to then")
+        return replace(bare, balance=0, why="it has no row since the network's first block")
+    if gaps := evidence.incomplete(since, until):
+        when = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
+        why = f"a change may be missing: {when} is not known to be complete"
+        bare = replace(bare, balance=None, why=why)
+    [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
+    carried = bare.at - row.timestamp if bare.balance is not None else None
+    bare = replace(bare, carried=carried, state=state)
+    if answer is None:
+        return bare
+    return replace(
+        bare,
+        source=without_credentials(answer.node.name),
+        heights=answer.heights,
+        asked=(from_microseconds(answer.asked[0]), from_microseconds(answer.asked[1])),
+        confirmed_by=None if by is None else without_credentials(by.name),
+    )
+
+
+def _last(snapshot: Snapshot, filters: Filters, moment: int) -> CitedRow | None:
+    """Return an account's last row up to a moment."""
+    return _cited(snapshot, snapshot.last_rows(filters, moment).to_batches())
+
+
+def _first(snapshot: Snapshot, filters: Filters, moment: int) -> CitedRow | None:
+    """Return an account's first row since a moment."""
+    files = tuple(snapshot.files(start=moment))
+    return _cited(snapshot, Scan(snapshot.store, filters, files, Evidence()).iter_batches())
+
+
+def _cited(snapshot: Snapshot, batches: Iterable[pa.RecordBatch]) -> CitedRow | None:
+    """Return the first of some rows."""
+    row = next((batch.slice(0, 1).to_pylist()[0] for batch in batches if batch.num_rows), None)
+    if row is None:
+        return None
+    manifest, moment = snapshot.manifest, to_microseconds(row["timestamp"])
+    file = manifest.changes_file(layout.period_of(moment, manifest.partition))
+    return CitedRow(row["timestamp"], int(row["balance"]), file)
