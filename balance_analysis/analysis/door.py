@@ -21,7 +21,7 @@ from balance_analysis.analysis.history import AccountSlices, Sliced
 from balance_analysis.analysis.sums import concatenated, numbers_of_ids
 from balance_analysis.analysis.units import in_units
 from balance_analysis.known import EVIDENCE_KEY, note_rows
-from balance_analysis.names import UNITS_KEY, noted_units
+from balance_analysis.labels import UNITS_KEY, noted_units
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 
 F = TypeVar("F", bound=Callable[..., pd.DataFrame])

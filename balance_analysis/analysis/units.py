@@ -16,15 +16,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.frame import is_amounts, to_amounts
-from balance_analysis.names import (
-    UNITS_KEY,
-    AssetsLike,
-    Names,
-    carried,
-    names_in,
-    names_of,
-    with_names,
-)
+from balance_analysis.labels import UNITS_KEY, with_names
+from balance_analysis.names import AssetsLike, Names, carried, names_in, names_of
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import list_text
 
