@@ -351,7 +351,7 @@ class _Checking:
                 kind = name[1:].partition(".")[0]
                 mend = f"remove it; the next run with --{kind} writes a new one"
                 mend = MEND_LIMITS if name == layout.LIMITS else mend
-                yield Problem(kind, str(error), name, mend)
+                yield Problem(kind, str(error).removesuffix(f": {mend}"), name, mend)
 
     def _check_names(self) -> Iterator[Problem]:
         """Look for files that should not be there."""

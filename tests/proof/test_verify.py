@@ -287,6 +287,8 @@ def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
     assert "put back a copy of it; else remove what is there" in problem.mend
+    assert re.search(r"is missing$|is not what was written: \S+ \S+", problem.what)
+    assert str(verify(folder)).count("put back a copy") == 1
     for read in (ba.Archive(folder).limits, ba.Archive(folder).connect):
         with pytest.raises(ba.ArchiveDamagedError, match=r"_limits\.parquet"):
             read()
