@@ -22,6 +22,9 @@ from balance_analysis.spans import Span, between, joined, overlap
 STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""
 
+SEGMENTS: Final = "segments:"
+"""What the origin of segments begins with; their chain id follows."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -207,6 +210,12 @@ class Evidence:
     def _since(self, start: int, end: int) -> int:
         """Return a start, moved past the time before the first block, in which nothing happened."""
         return max(start, min(end, self.bounds[0])) if self.from_first_block else start
+
+    @property
+    def chains(self) -> list[str]:
+        """The chain ids of the segments that the answers came from."""
+        origins = {origin for answer in self.answers for origin in answer.node.origin}
+        return sorted(x.removeprefix(SEGMENTS) for x in origins if x.startswith(SEGMENTS))
 
     @property
     def bounds(self) -> Span:

@@ -190,14 +190,14 @@ class _Segments(Source):
         NetworkMismatchError
             If it holds others, of another chain.
         """
-        evidence, kind = writer.manifest.evidence, "segments:"
-        origins = {x for answer in evidence.answers for x in answer.node.origin}
-        for other in sorted(x for x in origins - self._node.origin if x.startswith(kind)):
-            raise NetworkMismatchError(
-                f"{self.store.uri} has blocks of the chain {other.removeprefix(kind)!r}, and "
-                f"{self.stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
-                "another archive"
-            )
+        evidence = writer.manifest.evidence
+        for other in evidence.chains:
+            if other != self._last.chain:
+                raise NetworkMismatchError(
+                    f"{self.store.uri} has blocks of the chain {other!r}, and "
+                    f"{self.stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
+                    "another archive"
+                )
         held = self._held(evidence)
 
         def is_held(segment: Segment) -> bool:

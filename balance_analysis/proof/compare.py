@@ -485,7 +485,7 @@ def confirm(
     ArchiveLockedError
         If another run is writing to the archive.
     NetworkMismatchError
-        If both have rows, but none in common: then nothing is written.
+        If both have rows, but none in common, or segments of two chains: then nothing is written.
     ArchiveError, CheckError, RequestError, DecodeError, IncompleteError, ValueError
         As `diff`.
     """
@@ -496,12 +496,16 @@ def confirm(
         writer.recover()
         with opened(archive_side(read_snapshot(store)), other, begin, stop) as sides:
             difference, theirs = compare(*sides, begin, stop), sides[1].evidence
+        one, another, ours = difference.one, difference.other, writer.manifest.evidence
         if not difference.common and all(difference.compared):
+            raise NetworkMismatchError(f"{one} and {another} have no row in common")
+        if ours.chains and theirs.chains and ours.chains != theirs.chains:
             raise NetworkMismatchError(
-                f"{difference.one} and {difference.other} have no row in common"
+                f"{one} is of the chain {', '.join(ours.chains)}, and {another} of "
+                f"{', '.join(theirs.chains)}"
             )
         _keep_dispute(store, difference)
-        writer.prove(_with_words(writer.manifest.evidence, theirs, difference))
+        writer.prove(_with_words(ours, theirs, difference))
     return difference
 
 

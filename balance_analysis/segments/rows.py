@@ -145,8 +145,8 @@ def read_segments(
         account_types=account_types,
         names=lambda: names,
     )
-    found = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
-    parts = [part for _, part in chain.from_iterable(found)]
+    read = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
+    parts = [part for _, part in chain.from_iterable(read)]
     bad = [each for part in parts for each in set_aside(part.bad_rows, part.blocks.span)]
     evidence = replace(evidence_of(stretches, wanted), set_aside=tuple(bad))
     if gaps := missing_blocks(stretches):
@@ -254,6 +254,8 @@ def _spelt(segment: Segment, name: str, column: pa.StringArray) -> pa.Dictionary
     spell = _type_text if name == "type" else _id_text
     try:
         spelt = [spell(text) for text in encoded.dictionary.to_pylist()]
+        if name == "asset_id" and "" in spelt:
+            raise ValueError("empty")  # noqa: TRY301 - as the others
     except ValueError as error:
         raise DecodeError(f"{segment}: an account's {name} is {error}") from error
     if name == "party_id":
@@ -308,12 +310,12 @@ def read_blocks(segment: Segment) -> Blocks:
         raise DecodeError(f"{segment}: a block has no height")
     numbers = heights.cast(pa.int64()).to_numpy()
     order = np.argsort(numbers, kind="stable")
-    found, texts = numbers[order], texts.take(pa.array(order))
-    _check_heights(segment, found, texts)
+    numbers, texts = numbers[order], texts.take(pa.array(order))
+    _check_heights(segment, numbers, texts)
     times = _moments(texts, f"{segment}: a block's time")
     if np.any(np.diff(times) <= 0):
         raise DecodeError(f"{segment}: the times of its blocks don't ascend")
-    return Blocks(found, times, texts)
+    return Blocks(numbers, times, texts)
 
 
 def span_of(segments: Sequence[Segment]) -> Span:
@@ -341,27 +343,27 @@ def evidence_of(stretches: Sequence[Stretch], filters: Filters = Filters()) -> E
     return Evidence(filters.sorted(), tuple(answers), from_first_block=is_first)
 
 
-def _check_heights(segment: Segment, found: NDArray[np.int64], texts: pa.StringArray) -> None:
+def _check_heights(segment: Segment, heights: NDArray[np.int64], texts: pa.StringArray) -> None:
     """Raise unless these are the heights of a segment's blocks, ascending."""
     wanted = segment.last - segment.first + 1
-    ends = (found[0] - segment.first, segment.last - found[-1]) if len(found) else (1, 1)
-    is_whole = ends in {(0, 0), (0, 1)} and bool(np.all(np.diff(found) > 0))
-    if is_whole and (len(found) == wanted or _are_of(segment, texts)):
+    ends = (heights[0] - segment.first, segment.last - heights[-1]) if len(heights) else (1, 1)
+    is_whole = ends in {(0, 0), (0, 1)} and bool(np.all(np.diff(heights) > 0))
+    if is_whole and (len(heights) == wanted or _are_of(segment, texts)):
         return
-    inside = found[(found >= segment.first) & (found <= segment.last)]
+    inside = heights[(heights >= segment.first) & (heights <= segment.last)]
     edges = [segment.first - 1, *np.unique(inside).tolist(), segment.last + 1]
     missing = [(a + 1, b - 1) for a, b in pairwise(edges) if b - a > 1]
     raise IncompleteError(
-        f"{segment} has {len(found)} blocks, not {wanted} from {segment.first} to {segment.last}; "
-        f"missing: {heights_text(missing) or 'none'}"
+        f"{segment} has {len(heights)} blocks, not {wanted} from {segment.first} to "
+        f"{segment.last}; missing: {heights_text(missing) or 'none'}"
     )
 
 
 def _are_of(segment: Segment, moments: pa.StringArray) -> bool:
     """Return whether all times in a segment's tables, from the first moment on, are among these."""
     for name in (BALANCES, LEDGER, ACCOUNTS):
-        [found] = segment.table(name, ("vega_time",)).columns
-        since = found.filter(pc.greater_equal(found, pc.min(moments)))
+        [times] = segment.table(name, ("vega_time",)).columns
+        since = times.filter(pc.greater_equal(times, pc.min(moments)))
         if not pc.all(pc.is_in(since, moments), min_count=0).as_py():
             return False
     return True

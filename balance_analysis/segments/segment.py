@@ -28,7 +28,7 @@ from balance_analysis.errors import (
     NetworkMismatchError,
     logger,
 )
-from balance_analysis.evidence import Node
+from balance_analysis.evidence import SEGMENTS, Node
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.text import count_text, list_text
 
@@ -102,7 +102,7 @@ class Segment:
     @property
     def node(self) -> Node:
         """What evidence calls the source of a chain's segments."""
-        return Node(f"segments {self.chain}", frozenset({f"segments:{self.chain}"}))
+        return Node(f"segments {self.chain}", frozenset({f"{SEGMENTS}{self.chain}"}))
 
     def read(self, name: str) -> bytes:
         """Return one of its files.
@@ -237,22 +237,22 @@ def _are_same(one: Segment, other: Segment) -> bool:
 
 def _find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
-    found = dict.fromkeys(each for path in named for each in _segments_at(Path(path)))
-    old = [path for path in found if _is_old(path)]
-    if old and len(old) == len(found):
+    places = dict.fromkeys(each for path in named for each in _segments_at(Path(path)))
+    old = [path for path in places if _is_old(path)]
+    if old and len(old) == len(places):
         raise DecodeError(f"{old[0]} was {_OLD}")
     if old:
         logger.warning("%s left out, such as %s, %s", count_text(len(old), "segment"), old[0], _OLD)
-    return [_open(path) for path in found if path not in old]
+    return [_open(path) for path in places if path not in old]
 
 
 def are_segments(path: PathLike) -> bool:
     """Return whether a path looks like segments, by names alone: see `find_stretches`."""
     try:
-        found = next(_segments_at(Path(path)))
+        place = next(_segments_at(Path(path)))
     except FileNotFoundError:
         return False
-    return found.is_dir() or zipfile.is_zipfile(found) or _is_old(found)
+    return place.is_dir() or zipfile.is_zipfile(place) or _is_old(place)
 
 
 def _is_old(path: Path) -> bool:

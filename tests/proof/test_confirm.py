@@ -82,6 +82,18 @@ def test_segments_confirm_and_the_same_node_is_no_second_source(tmp_path):
     assert ba.Archive(tmp_path / "a").status().confirmed_by[0].startswith("segments ")
 
 
+def test_segments_of_another_chain_confirm_nothing_whatever_rows_they_have(tmp_path):
+    for chain in ("one", "other"):
+        write_segments(tmp_path / chain, ROWS, chain=chain)
+    ba.import_segments(tmp_path / "a", tmp_path / "one")
+    ba.import_segments(tmp_path / "b", tmp_path / "other")
+    ba.write_parquet(ba.Archive(tmp_path / "b").read(), tmp_path / "x.parquet")
+    for other in (tmp_path / "other", tmp_path / "b", tmp_path / "x.parquet"):
+        with pytest.raises(ba.NetworkMismatchError, match=r"of the chain one, and .* of other"):
+            ba.confirm(tmp_path / "a", other)
+    assert not confirmed(tmp_path / "a")
+
+
 def test_what_comes_again_as_it_was_stays_confirmed_and_what_is_new_is_not(tmp_path):
     before = END - 10**10
     with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:

@@ -83,7 +83,7 @@ def test_balances_in_a_gap_and_behind_it_are_those_of_rows_alone(archive, cut):
     assert set(cells(later, "balance").values()) == {None}
 
 
-def test_a_series_through_a_gap_begins_anew_behind_it(archive):
+def test_a_series_through_a_gap_begins_again_behind_it(archive):
     table = archive.read(**WIDE)
     found = ba.balance_series(table, layout="long")
     assert set(found["state"]) <= {"observed"}

@@ -76,7 +76,7 @@ def node():
         yield running
 
 
-def test_the_coverage_tells_the_segments_and_their_last_block(whole):
+def test_the_coverage_names_the_segments_and_their_last_block(whole):
     coverage = ba.Archive(whole).coverage()
     [[start, end, state, source, height]] = coverage.iloc[:, :5].to_numpy().tolist()
     assert (start.value // 1000, end.value // 1000) == (TIMES[0], LAST)
@@ -205,7 +205,7 @@ def crasher():
         yield running
 
 
-@pytest.mark.parametrize("kind", ["the first run", "a later run", "over a node's rows"])
+@pytest.mark.parametrize("kind", ["the first run", "over a node's rows"])
 def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     *, tmp_path, crasher, node, kind
 ):
@@ -213,15 +213,13 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     before.mkdir()
     few = TIMES[:FEW]
     write_segments(segments, rows_until(few[-1] + 1))
-    if kind == "a later run":
-        imported(before, sorted(segments.iterdir())[:2])
     if kind == "over a node's rows":
         run_export(node, before, start=few[5], end=few[-5])
     undisturbed = crasher.export(str(segments), shutil.copytree(before, folder))
     assert undisturbed.error is None, undisturbed.said
     steps, done = undisturbed.steps, everything(folder)
     tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
-    for step in tried[::2]:
+    for step in tried[::3]:
         shutil.rmtree(folder)
         shutil.copytree(before, folder)
         outcome = crasher.export(str(segments), folder, mode="kill", step=step)
@@ -243,7 +241,7 @@ def limits_at(moment, **values):
     return {"vega_time": moment * 1000, **flags, **values}
 
 
-def test_the_limits_have_their_true_timeline_whatever_nodes_told_before(tmp_path, node):
+def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path, node):
     changes = [
         limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
         limits_at(TIMES[10], can_propose_market=False),

@@ -60,7 +60,7 @@ def test_a_table_of_segments_confirms_what_a_node_sent(tmp_path, segments):
     assert archive.status().confirmed
 
 
-def test_from_a_later_block_on_first_changes_are_not_compared_and_told(tmp_path):
+def test_from_a_later_block_on_first_changes_are_not_compared_and_named(tmp_path):
     write_segments(tmp_path / "segments", ROWS, first=100)
     ba.import_segments(ba.Archive(tmp_path / "archive"), tmp_path / "segments")
     report = verified(tmp_path / "archive", tmp_path / "segments")
@@ -68,7 +68,7 @@ def test_from_a_later_block_on_first_changes_are_not_compared_and_told(tmp_path)
     assert all("whose balance before is not known" in said for said in report.not_compared)
 
 
-def test_what_the_archive_lacks_is_not_compared_and_told(tmp_path, segments):
+def test_what_the_archive_lacks_is_not_compared_and_named(tmp_path, segments):
     paths = sorted(segments.iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
     ba.import_segments(ba.Archive(tmp_path / "archive"), paths[:2])
     report = verified(tmp_path / "archive", segments)
@@ -77,7 +77,7 @@ def test_what_the_archive_lacks_is_not_compared_and_told(tmp_path, segments):
 
 
 @given(number=st.integers(0, len(ROWS) - 1), step=st.integers(-(10**20), 10**20))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, segments, number, step):
     row, folder = ROWS[number], tmp_path_factory.mktemp("other")
     is_external = row.account_type == "ACCOUNT_TYPE_EXTERNAL"
@@ -167,7 +167,7 @@ def test_an_archive_of_some_accounts_is_compared_as_such(tmp_path, segments):
     assert (report.problems, report.not_compared) == ((), ())
 
 
-def test_the_command_tells_it_and_ends_with_5(tmp_path, whole, segments):
+def test_the_command_names_it_and_ends_with_5(tmp_path, whole, segments):
     said = run("verify", whole, "--against", segments).stdout
     assert "no problem" in said
     assert "compared with the ledger" in said

@@ -67,9 +67,9 @@ class Segment:
 
     @property
     def name(self) -> str:
-        told = self.metadata
-        heights = f"{told['HeightFrom']}-{told['HeightTo']}"
-        return f"{told['ChainID']}-{told['DatabaseVersion']}-{heights}.zip"
+        about = self.metadata
+        heights = f"{about['HeightFrom']}-{about['HeightTo']}"
+        return f"{about['ChainID']}-{about['DatabaseVersion']}-{heights}.zip"
 
     def files(self) -> dict[str, bytes]:
         """Return what is in it, by name."""
@@ -121,7 +121,7 @@ def make_segments(
         Each change: `vega_time` in nanoseconds and flags; moments are nanoseconds or `None`.
     """
     times = sorted({*(row.timestamp_ns for row in rows), *quiet})
-    told = assets or {a: (f"T{n}", 6) for n, a in enumerate(sorted({r.asset_id for r in rows}))}
+    named = assets or {a: (f"T{n}", 6) for n, a in enumerate(sorted({r.asset_id for r in rows}))}
     entries, levels = _ledger(rows, first), list(rows)
     found: list[Segment] = []
     for start in range(0, len(times), each):
@@ -136,7 +136,7 @@ def make_segments(
         }
         tables = {
             "currentstate/accounts": list(_accounts(r for r in levels if r.timestamp_ns <= last)),
-            "currentstate/assets": list(_assets(told, begin)),
+            "currentstate/assets": list(_assets(named, begin)),
             "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
             "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
             "history/blocks": [
@@ -178,11 +178,11 @@ def packed(
 ) -> Path:
     """Write a segment one of whose files has other content, and maybe says another size."""
     with zipfile.ZipFile(path, "w") as file:
-        for each, told in segment.files().items():
+        for each, content_of in segment.files().items():
             if each == name:
                 file.writestr(zipfile.ZipInfo(each), content, packing)
             else:
-                file.writestr(zipfile.ZipInfo(each), told, zipfile.ZIP_DEFLATED)
+                file.writestr(zipfile.ZipInfo(each), content_of, zipfile.ZIP_DEFLATED)
         file.getinfo(name).file_size = size or file.getinfo(name).file_size
     return path
 
