@@ -103,8 +103,8 @@ def replacing(path: PathLike) -> contextlib.AbstractContextManager[Path]:
 
 
 @contextlib.contextmanager
-def replacing_file(target: Path) -> Iterator[Path]:
-    """Do the same for any file, also one of an archive.
+def replacing_file(target: Path, *, is_folder: bool = False) -> Iterator[Path]:
+    """Do the same for any file, also one of an archive, or for a new folder.
 
     Raises
     ------
@@ -113,19 +113,19 @@ def replacing_file(target: Path) -> Iterator[Path]:
     """
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.touch(exist_ok=False)
+        temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
         yield temporary
-        flush(temporary)
+        for path in (*(temporary.iterdir() if is_folder else ()), temporary):
+            flush(path)
         temporary.replace(target)
         flush(target.parent)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True) if is_folder else temporary.unlink(True)
         name_file(error, target)
         raise
 
 
-@contextlib.contextmanager
-def making_folder(path: PathLike) -> Iterator[Path]:
+def making_folder(path: PathLike) -> contextlib.AbstractContextManager[Path]:
     """Give a folder beside `path` to write files to; on success it stands at `path`, whole.
 
     Raises
@@ -136,18 +136,7 @@ def making_folder(path: PathLike) -> Iterator[Path]:
     target = check_outside(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(errno.EEXIST, "is there already; name a new folder", os.fspath(path))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        temporary.mkdir()
-        yield temporary
-        for file in (*temporary.iterdir(), temporary):
-            flush(file)
-        temporary.replace(target)
-        flush(target.parent)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        name_file(error, target)
-        raise
+    return replacing_file(target, is_folder=True)
 
 
 def name_file(error: BaseException, target: Path) -> None:

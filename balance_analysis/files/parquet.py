@@ -7,11 +7,9 @@ imported where a table is made: pages become a file without it.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -168,7 +166,14 @@ def read_parquet(
             said = "is a folder without Parquet files; ba.Archive(...).read() reads an archive"
             raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
     read = [_read_part(part) for part in parts]
-    tables = [_noted(rows, note_names(load, names)) for rows, load in read]
+    tables: list[pd.DataFrame] = []
+    for rows, load in read:
+        table, metadata = to_frame(rows), note_names(load, names)
+        if metadata:
+            table.attrs[ATTRS_KEY] = metadata
+        if ROWS_KEY not in metadata:
+            note_rows(table)
+        tables.append(table)
     if len(tables) == 1:
         return tables[0]
     whole = to_frame(pa.concat_tables([rows for rows, _ in read]))
@@ -176,44 +181,19 @@ def read_parquet(
     return whole
 
 
-def _noted(rows: pa.Table, metadata: dict[str, Any]) -> pd.DataFrame:
-    """Return a file's rows as a table that knows what the file says."""
-    from balance_analysis.frame import to_frame  # noqa: PLC0415 - it imports pandas
-
-    table = to_frame(rows)
-    if metadata:
-        table.attrs[ATTRS_KEY] = metadata
-    if ROWS_KEY not in metadata:
-        note_rows(table)
-    return table
-
-
 def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Return the rows of a Parquet file, and what it says of their load."""
+    """Return the rows of a file, and what it says of their load: no evidence if it lost rows."""
     with path.open("rb") as source:
         try:
             file = open_parquet(source)
+            load: Any = read_note(file).get("load")
+            load = load if isinstance(load, dict) else {}
+            if noted_rows(load) != file.metadata.num_rows:
+                load = without_evidence(load)
+            return _read_rows(file), load
         except DAMAGES as error:
-            said = "is not a Parquet file of balance changes, or is damaged"
+            said = f"is not a Parquet file of balance changes, or is damaged: {error}"
             raise ArchiveError(f"{path} {said}") from error
-        with _naming_damage(path):
-            note = read_note(file)
-            return _read_rows(file), _load_note(file, note)
-
-
-def _load_note(file: ParquetFile, note: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file's note says of its load; without evidence, if it lost rows since."""
-    found = note["load"] if isinstance(note.get("load"), dict) else {}
-    kept: Any = without_evidence(found)
-    return found if noted_rows(found) == file.metadata.num_rows else kept
-
-
-@contextlib.contextmanager
-def _naming_damage(path: PathLike) -> Iterator[None]:
-    try:
-        yield
-    except DAMAGES as error:
-        raise ArchiveError(f"{os.fspath(path)} can't be read as a table: {error}") from error
 
 
 def _read_rows(file: ParquetFile) -> pa.Table:

@@ -220,9 +220,12 @@ def _readable(column: pd.Series[Any]) -> pd.Series[Any]:
     """Return a column that every reader knows: periods as text, integers of Python as amounts."""
     if isinstance(column.dtype, pd.CategoricalDtype) and not is_string_dtype(column.cat.categories):
         column = column.astype(column.cat.categories.dtype)
-    if isinstance(column.dtype, pd.PeriodDtype):
+    kind = infer_dtype(column) if column.dtype == object else ""
+    if kind.startswith("timedelta"):
+        return column.infer_objects()
+    if kind == "period" or isinstance(column.dtype, pd.PeriodDtype):
         return column.astype("str").str.replace(" ", "T")
-    if column.dtype == object and infer_dtype(column) == "integer":
+    if kind == "integer":
         exact = pd.arrays.ArrowExtensionArray(to_amounts(column, allow_missing=True))
         return pd.Series(exact, column.index)
     return column

@@ -214,7 +214,7 @@ def test_a_file_that_is_no_table_is_usage(tmp_path):
     (tmp_path / "x.parquet").write_text("not parquet")
     for command in (["summary"], ["plot", "-o", tmp_path / "x.png"]):
         said = fails(command[0], tmp_path / "x.parquet", *command[1:], code=2, folder=tmp_path)
-        assert "x.parquet is not a Parquet file of balance changes, or is damaged\n" in said
+        assert "x.parquet is not a Parquet file of balance changes, or is damaged: " in said
 
 
 def test_a_file_that_is_not_there_is_usage(tmp_path):

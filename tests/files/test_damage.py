@@ -68,7 +68,7 @@ def read_limits(path):
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_is_read_or_told(tmp_path, read, contents, data):
+def test_a_damaged_file_is_read_or_named(tmp_path, read, contents, data):
     (tmp_path / "x").write_bytes(data.draw(contents))
     read(tmp_path / "x")
 
@@ -82,6 +82,6 @@ def test_a_damaged_file_is_read_or_told(tmp_path, read, contents, data):
         *((read_limits, JSON.replace(DATE, x)) for x in (b"9" * 30, b"1e999", b"[]", b'{"a": 1}')),
     ],
 )
-def test_damage_that_once_was_an_unexpected_error_is_told(tmp_path, read, content):
+def test_damage_that_once_was_an_unexpected_error_is_named(tmp_path, read, content):
     (tmp_path / "x").write_bytes(content)
     read(tmp_path / "x")

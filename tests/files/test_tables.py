@@ -26,7 +26,7 @@ from tests.cli.test_tables import tables as spoilt
 from tests.columns import note_known
 
 SAMPLE = ba.read_parquet(demo.sample_data() / "changes.parquet")
-SOME = SAMPLE[SAMPLE["party_id"].isin(SAMPLE["party_id"].drop_duplicates()[:3])]
+SOME = SAMPLE[SAMPLE["party_id"].isin(SAMPLE["party_id"].drop_duplicates()[:3])][::25]
 ENDINGS = ["parquet", "csv", "json", "xlsx"]
 MAKES = {
     "table": lambda t: t,
@@ -87,8 +87,8 @@ def check(frame, path):
         header, rows = header[:-1], [row[:-1] for row in rows]
     header = [name.removesuffix(" [smallest]") for name in header]
     if rows or path.suffix != ".json":
-        told = [name.removesuffix(" (UTC)").removeprefix("'") for name in header]
-        assert [name.strip("/") for name in told] == names
+        plain = [name.removesuffix(" (UTC)").removeprefix("'") for name in header]
+        assert [name.strip("/") for name in plain] == names
     assert len(rows) == len(expected)
     for name in (name for name in header if name and name.endswith(" (UTC)")):
         assert path.suffix == ".xlsx", name
@@ -133,7 +133,7 @@ def test_any_text_and_amount_is_read_back(ending, table, scratch):
 
 
 def test_a_table_in_parquet_is_what_write_parquet_writes(tmp_path):
-    table = SAMPLE.copy()
+    table = ba.to_table(SAMPLE.head(2000))
     note_known(table, [(START, START + 1)])
     ba.write_table(table, tmp_path / "x.parquet")
     back = ba.read_parquet(tmp_path / "x.parquet")
@@ -213,14 +213,14 @@ def test_a_sheet_of_excel_is_ready_to_be_read_and_filtered(tmp_path):
 
 def test_excel_has_the_names_of_assets_and_accounts_that_the_frame_knows(tmp_path):
     party = SOME["party_id"].iloc[0]
-    told = {"assets": demo.sample_assets(), "labels": {party: "Alice"}}
-    held = ba.balance_at(ba.labelled(SOME, **told), "2023-04-12")
+    given = {"assets": demo.sample_assets(), "labels": {party: "Alice"}}
+    held = ba.balance_at(ba.labelled(SOME, **given), "2023-04-12")
     header, *rows = texts_of(sheet_of(held, tmp_path))
     assert header[:2] == ["symbol", "label"]
     named = ba.labelled(held)
     assert [row[:2] for row in rows] == named[["symbol", "label"]].to_numpy().tolist()
     assert any("Alice" in label for _, label, *_ in rows)
-    wide = sheet_of(ba.balance_series(ba.labelled(SOME, **told), freq="7D"), tmp_path)
+    wide = sheet_of(ba.balance_series(ba.labelled(SOME, **given), freq="7D"), tmp_path)
     assert "symbol" not in texts_of(wide)[0]
 
 
@@ -315,17 +315,18 @@ def test_days_are_days(ending, days, scratch):
 @given(lengths=st.lists(st.none() | st.timedeltas(-CENTURY, CENTURY), min_size=1))
 def test_durations_are_iso_8601_with_every_microsecond(ending, lengths, scratch):
     wanted = pd.Series(lengths, dtype="timedelta64[us]")
-    cells = unknown_as_none(cells_of(wanted, scratch / f"l.{ending}"))
-    assert all(cell is None or cell.startswith("P") for cell in cells)
-    assert pd.Series([*map(pd.Timedelta, cells)], dtype="timedelta64[us]").equals(wanted)
+    for kind in ("timedelta64[us]", object, pd.ArrowDtype(pa.duration("us"))):
+        cells = unknown_as_none(cells_of(wanted.astype(kind), scratch / f"l.{ending}"))
+        assert all(cell is None or cell.startswith("P") for cell in cells)
+        assert pd.Series([*map(pd.Timedelta, cells)], dtype="timedelta64[us]").equals(wanted)
 
 
-@pytest.mark.parametrize("kind", ["plain", "category"])
+@pytest.mark.parametrize("kind", ["period", "category", object])
 @pytest.mark.parametrize("freq", ["Y", "Q", "M", "D", "h", "s"])
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_periods_are_text(ending, freq, kind, tmp_path):
     periods = pd.Series([*pd.period_range("2023-04-01T05:00", periods=3, freq=freq), pd.NaT])
-    values = periods if kind == "plain" else periods.astype("category")
+    values = periods if kind == "period" else periods.astype(kind)
     cells = unknown_as_none(cells_of(values, tmp_path / f"x.{ending}"))
     assert all(isinstance(cell, str) and " " not in cell for cell in cells[:3])
     assert [pd.Period(cell, freq) for cell in cells[:3]] == [*periods[:3]]
@@ -414,8 +415,8 @@ def test_a_wide_layout_says_the_unit_in_its_header(tmp_path):
             account_type="ACCOUNT_TYPE_GENERAL", market_id="", timestamp=pd.Timestamp("2023-04-01")
         )
     )
-    told = table.attrs.get("balance_analysis", {})
-    table.attrs["balance_analysis"] = {**told, "assets": UNITS}
+    note = table.attrs.get("balance_analysis", {})
+    table.attrs["balance_analysis"] = {**note, "assets": UNITS}
     series = ba.balance_series(table, freq="1D")
     for frame, unit in ((series, "10^-5 tUSD"), (ba.to_units(series), "tUSD")):
         ba.write_table(frame, tmp_path / "x.csv")
