@@ -34,8 +34,7 @@ from balance_analysis.fill.fill import Source, fill
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Retry, check_client
-from balance_analysis.node.exchange import Response
+from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Response, Retry, check_client
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import Account, accounts_in, last_block, within

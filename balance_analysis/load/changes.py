@@ -17,7 +17,7 @@ from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.evidence import Evidence, between_all, least
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
-from balance_analysis.filters import make_filters
+from balance_analysis.filters import Filters, make_filters
 from balance_analysis.known import evidence_json
 from balance_analysis.load.request import (
     OnBadRows,
@@ -113,7 +113,7 @@ def load_balance_changes(
     pandas.DataFrame
         A table: columns asset_id, account_type, party_id, market_id (category), timestamp
         (datetime64[us, UTC]), balance (decimal128(38, 0)[pyarrow], in the asset's smallest unit),
-        sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` tells,
+        sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` has,
         as JSON: source, `start` and `end`, filters, rows, requests, retries, bytes, seconds
         (throttled ones too), the node's last block at the answer that knew least, `known` (the
         intervals of which the node sent every change, as pairs of ISO 8601), `evidence` (from which
@@ -143,13 +143,7 @@ def load_balance_changes(
     left open lies where what is known does.
     """
     names = read_names(assets, labels)
-    filters = make_filters(
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        names=lambda: names,
-    )
+    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
@@ -206,13 +200,7 @@ def load_to_parquet(
         If the file can't be written.
     """
     names = read_names(assets, labels)
-    filters = make_filters(
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        names=lambda: names,
-    )
+    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
     target = check_output(path)
@@ -221,17 +209,13 @@ def load_to_parquet(
         for step in load.steps(progress):
             batches += step.batches
             if sum(batch.num_rows for batch in batches) >= ROW_GROUP:
-                writer.write_table(_group(batches))
+                writer.write_table(canonical(pa.Table.from_batches(batches, ARROW_SCHEMA)))
                 batches = []
         if batches:
-            writer.write_table(_group(batches))
-        told = load.describe()
-        writer.add_key_value_metadata(make_note({"load": told}))
-    return told
-
-
-def _group(batches: list[pa.RecordBatch]) -> pa.Table:
-    return canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
+            writer.write_table(canonical(pa.Table.from_batches(batches, ARROW_SCHEMA)))
+        description = load.describe()
+        writer.add_key_value_metadata(make_note({"load": description}))
+    return description
 
 
 def iter_balance_changes(
@@ -278,16 +262,25 @@ def iter_balance_changes(
         As `load_balance_changes`; all batches before are complete.
     """
     names = read_names(assets, labels)
-    filters = make_filters(
+    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
+    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    return _batches(_Load(NodeSource(client, filters, **how), start, end, names), progress)
+
+
+def _to_filters(
+    names: Names,
+    asset_id: str | None,
+    party_ids: str | Iterable[str],
+    market_ids: str | Iterable[str],
+    account_types: str | Iterable[str],
+) -> Filters:
+    return make_filters(
         asset_id=asset_id,
         party_ids=party_ids,
         market_ids=market_ids,
         account_types=account_types,
         names=lambda: names,
     )
-    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    load = _Load(NodeSource(client, filters, **how), start, end, names, opening=False)
-    return _batches(load, progress)
 
 
 def _batches(load: _Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
@@ -325,7 +318,7 @@ class _Load:
         end: Instant | None,
         names: Names,
         *,
-        opening: bool,
+        opening: bool = False,
     ) -> None:
         self.source, self.names = source, names
         self.start, self.end = make_bounds(start, end)
@@ -377,7 +370,7 @@ class _Load:
     def describe(self) -> dict[str, Any]:
         """Return what a table's attrs say of its load; all of it is JSON."""
         steps = Counter(step.node.name for step in self.source.taken if step.page_size)
-        told = {
+        description = {
             "source": max(steps, key=steps.__getitem__, default=None),
             "steps_by_node": dict(steps),
             "start": iso_text(self.interval[0]),
@@ -394,16 +387,15 @@ class _Load:
                 {"row": bad.raw, "reason": bad.reason} for bad in dict.fromkeys(self.bad_rows)
             ],
         }
-        return note_names(told, self.names)
+        return note_names(description, self.names)
 
     def _unknown_text(self, start: int, end: int) -> str:
         """Return what of [start, end) is proven, and why the rest isn't."""
         evidence, head, reasons = self.evidence, self.head, list[str]()
         if missing := evidence.missing(start, end):
             until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))
-            names_none = f"the node names no last block, and its newest row is of {until}"
-            knows = f"the node knows blocks only up to {until}"
-            reasons.append(names_none if head is None else knows)
+            silent = f"the node names no last block, and its newest row is of {until}"
+            reasons.append(silent if head is None else f"the node knows blocks only up to {until}")
         if lacking := [*clipped(self.source.incomplete, start, end)]:
             reasons.append(f"the node says that it may lack rows of {spans_text(lacking)}")
         unreached = clipped(between_all(evidence.answered, evidence.reached), start, end)
@@ -412,12 +404,9 @@ class _Load:
         if evidence.set_aside:
             reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")
         interval, complete = spans_text([(start, end)]), [*clipped(evidence.complete, start, end)]
-        said = f"not known to be complete for any part of {interval}"
-        if complete:
-            said = (
-                f"known to be complete only for {spans_text(complete)}, not for all of {interval}"
-            )
-        return f"{said}: {'; '.join(reasons)}"
+        said = f"complete only for {spans_text(complete)}, not for all"
+        said = said if complete else "complete for any part"
+        return f"{'' if complete else 'not '}known to be {said} of {interval}: {'; '.join(reasons)}"
 
 
 def _last_rows(rows: pa.Table, batches: list[pa.RecordBatch]) -> pa.Table:
@@ -517,38 +506,26 @@ def iter_pages(
     RequestError, DecodeError
         As for `load_balance_changes`.
     """
-    if last is not None and first is not None:
-        raise ValueError("give first (forward) or last (backward), not both")
     backward = last is not None or before is not None
-    if backward and after is not None:
-        raise ValueError("after goes with first, before with last")
-    if first is not None and before is not None:
-        raise ValueError("before goes with last, after with first")
-    size = next((number for number in (first, last) if number is not None), 1000)
+    if backward and (first is not None or after is not None):
+        raise ValueError("give first and after (forward), or last and before (backward)")
+    given = last if backward else first
+    size = 1000 if given is None else given
     check_positive("last" if backward else "first", size)
     since, until = make_bounds(start, end)
-    chosen = make_filters(
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        names=lambda: read_names(assets, labels),
-    )
-
-    def pages() -> Iterator[Page]:
-        bounds = NodeSource(client).interval(since, until)
-        cursor = before if backward else after
-        first_page = PageRequest(chosen, *bounds, size, newest_first, cursor, backward)
-        yield from _follow(client, first_page)
-
-    return pages()
+    names, cursor = read_names(assets, labels), before if backward else after
+    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
+    # The bounds follow with the first page that is wanted.
+    request = PageRequest(filters, 0, until, size, newest_first, cursor, backward)
+    return _follow(client, request, since)
 
 
-def _follow(client: Client, request: PageRequest) -> Iterator[Page]:
+def _follow(client: Client, request: PageRequest, start: int | None) -> Iterator[Page]:
     """Yield pages from a cursor on, in one direction, until the node says that it has no more."""
     from balance_analysis.frame import to_frame  # noqa: PLC0415 - pandas is heavy
 
     seen = {request.cursor}
+    request = replace(request, start=NodeSource(client).interval(start, request.end)[0])
     while True:
         page = client.get(BALANCE_CHANGES, request.parameters(), decode_page).value
         raise_bad_row(page.bad_rows)

@@ -29,7 +29,7 @@ from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node.client import ONCE, Client, Retry, check_client
-from balance_analysis.node.reach import Asker, look, origin_of, quiet_since, started
+from balance_analysis.node.reach import Asker, ask_reach, origin_of, quiet_since, started
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     LONGEST_WINDOW,
@@ -115,12 +115,13 @@ class NodeSource:
         self._order = list(client.base_urls)
         self._origins: dict[str, frozenset[str]] = {}
         self._reaches: dict[str, Reach] = {}
-        self._looked: Span | None = None
+        self._asked_of: Span | None = None
         self._silent: set[str] = set()
         """Addresses that name no last block."""
         self._proven: list[list[Span]] = [[] for _ in self._parts]
         """What answers prove of each part of the filters."""
-        self._tried: set[tuple[int, Span]] = set()
+        self._tried: set[tuple[str, int, Span]] = set()
+        """Which address answered whether a part of the filters has no row in a stretch."""
         self._quiet: list[Answer] = []
         """Answers that prove that a stretch of a part has no row."""
         self._rested = EVER[0]
@@ -128,7 +129,7 @@ class NodeSource:
         self._heads: dict[str, int] = {}
         self._failed: set[str] = set()
         self._lagging: set[str] = set()
-        self._lock, self._looking = threading.Lock(), threading.RLock()
+        self._lock, self._asking = threading.Lock(), threading.RLock()
 
     @property
     def height(self) -> int | None:
@@ -157,17 +158,17 @@ class NodeSource:
             ask = Asker(self.client, url, self.stats)
             return least(*(find_oldest(ask, end, filters=part) for part in self._parts))
 
-        found = [each for each in self._answers(self._alive(), oldest) if each is not None]
-        return min(found, default=end), end
+        answers = self._answers(self._alive(), oldest)
+        return min((each for each in answers if each is not None), default=end), end
 
     def reaches(self, start: int, end: int) -> dict[str, Reach]:
         """Return the reach of each address that answers, best first.
 
         It is asked once for all stretches that lie in one that was asked for.
         """
-        with self._looking:
-            if self._looked is None or not self._looked[0] <= start <= end <= self._looked[1]:
-                self._look_at_all(start, end)
+        with self._asking:
+            if self._asked_of is None or not self._asked_of[0] <= start <= end <= self._asked_of[1]:
+                self._ask_all(start, end)
         return {url: self._reaches[url] for url in self._order if url in self._reaches}
 
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
@@ -195,11 +196,15 @@ class NodeSource:
         queued = QUEUED * self._workers if self._workers > 1 else 1
         failure: BaseException | None = None
         try:
-            ready, todo = dict[int, Step](), self._begin(start, end)
+            ready, todo = dict[int, Step](), [Window(start, end, self._page_size)]
+            if len(self._order) > 1:
+                self.reaches(start, end)
             while todo or running or ready or failure:
-                while failure is None and len(running) < queued:
-                    if not (window := self._next(todo, running.values(), ready)):
-                        break
+                while (
+                    failure is None
+                    and len(running) < queued
+                    and (window := self._next(todo, running.values(), ready))
+                ):
                     running[pool.submit(self._settle, window, stopped)] = window
                 while start in ready:  # now that the next ones are asked for
                     yield self._taken(ready[start])
@@ -243,12 +248,6 @@ class NodeSource:
             last = self.last_block(end if before is None else before)
             if last is not None:
                 yield last
-
-    def _begin(self, start: int, end: int) -> list[Window]:
-        """Return the windows of a stretch, after several addresses were looked at."""
-        if len(self._order) > 1:
-            self.reaches(start, end)
-        return [Window(start, end, self._page_size)]
 
     def _next(
         self, todo: list[Window], running: Iterable[Window], ready: Iterable[int]
@@ -314,19 +313,15 @@ class NodeSource:
             for gap in between(proven, *span)
         }
         with ThreadPoolExecutor(self._workers) as pool:
-            list(pool.map(self._prove_quiet, sorted(open_ - self._tried)))
+            list(pool.map(self._prove_quiet, sorted(open_)))
         reached = answered
         for proven in self._proven:
             reached = overlap(reached, proven)
-        found = self._evidence(reached)
-        quiet = (
-            replace(answer, span=part)
-            for answer in self._quiet
-            for part in overlap([answer.span], reached)
-        )
-        for answer in quiet:
-            found |= Evidence(self.filters, (answer,))
-        return found
+        evidence = self._evidence(reached)
+        for answer in self._quiet:
+            for part in overlap([answer.span], reached):
+                evidence |= Evidence(self.filters, (replace(answer, span=part),))
+        return evidence
 
     def answered(self, start: int, end: int) -> Evidence:
         """Return the evidence for [start, end) without asking: none of it is proven yet."""
@@ -335,15 +330,16 @@ class NodeSource:
     def _evidence(self, reached: list[Span]) -> Evidence:
         """Return the evidence for the steps, of which some stretches are proven."""
         answers = (answer for step in self.taken for answer in _answers_of(step, reached))
-        bad = (each for step in self.taken for each in step.set_aside)
-        found = Evidence(self.filters, tuple(answers), tuple(dict.fromkeys(bad)))
-        return Evidence(self.filters) | found
+        bad = dict.fromkeys(each for step in self.taken for each in step.set_aside)
+        return Evidence(self.filters) | Evidence(self.filters, tuple(answers), tuple(bad))
 
     def _prove_quiet(self, gap: tuple[int, Span]) -> None:
         """Ask whether a stretch in which no row of a part came has none."""
-        self._tried.add(gap)
         part, (start, end) = gap
         for url in self._candidates(start):
+            question = url, part, (start, end)
+            if question in self._tried:
+                continue
             ask, asked = Asker(self.client, url, self.stats), _now()
             is_silent = url in self._silent
             try:
@@ -351,6 +347,7 @@ class NodeSource:
             except (RequestError, IncompleteError) as error:
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
                 continue
+            self._tried.add(question)
             knows = ask.head is not None and ask.head + (end == self._rested) >= end
             if since < end and (knows or is_silent):
                 answer = Answer(
@@ -367,9 +364,12 @@ class NodeSource:
         """Return how one address answers the first part of [start, end), without counting it."""
         return self._step(url, Window(start, end, self._page_size))
 
-    def reach(self, url: str, start: int, end: int) -> Reach:
+    def reach(self, url: str, start: int, end: int, retry: Retry = Retry()) -> Reach:  # noqa: B008
         """Return how much of [start, end) one address knows."""
-        return self._look(url, start, end)
+        ask = Asker(self.client, url, self.stats, retry)
+        reach = ask_reach(ask, Node(url, self._origin(url)), start, end)
+        self._note_head(url, reach.end)
+        return reach
 
     def _taken(self, step: Step) -> Step:
         """Return a step, each row once, after it is noted among those that were taken."""
@@ -381,8 +381,8 @@ class NodeSource:
         self.taken.append(replace(step, batches=(), rest=None, proofs=()))
         return step
 
-    def _look_at_all(self, start: int, end: int) -> None:
-        """Look at all addresses, and put them in order: best reach first, then speed.
+    def _ask_all(self, start: int, end: int) -> None:
+        """Ask all addresses for their reach, and put them in order: best reach first, then speed.
 
         An address that fails is asked again before it is used.
         """
@@ -391,12 +391,12 @@ class NodeSource:
         began = time.monotonic()
 
         def timed(url: str) -> tuple[Reach, float]:
-            return self._look(url, start, end, retry), time.monotonic() - began
+            return self.reach(url, start, end, retry), time.monotonic() - began
 
-        looks = {url: started(timed, url) for url in self._alive()}
-        self._looked, self._reaches = (start, end), {}
+        futures = {url: started(timed, url) for url in self._alive()}
+        self._asked_of, self._reaches = (start, end), {}
         ranks: dict[str, tuple[int, int, float]] = {}
-        for url, future in looks.items():
+        for url, future in futures.items():
             try:
                 reach, seconds = future.result()
             except (RequestError, IncompleteError) as error:
@@ -409,14 +409,9 @@ class NodeSource:
         self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
         best = max((reach.end for reach in self._reaches.values()), default=end)
         for url, reach in self._reaches.items():
-            if reach.end + _LAG < min(best, end):
-                self._warn_of_lag(url, reach.end)
-
-    def _look(self, url: str, start: int, end: int, retry: Retry = Retry()) -> Reach:  # noqa: B008
-        ask = Asker(self.client, url, self.stats, retry)
-        reach = look(ask, Node(url, self._origin(url)), start, end)
-        self._note_head(url, reach.end)
-        return reach
+            if reach.end + _LAG < min(best, end) and url not in self._lagging:
+                self._lagging.add(url)
+                logger.warning("%s lags: it knows nothing after %s", url, moment_text(reach.end))
 
     def _origin(self, url: str) -> frozenset[str]:
         if url not in self._origins:
@@ -504,19 +499,10 @@ class NodeSource:
         return [url for url in self._order if url not in self.client.dead] or [*self._order]
 
     def _may_be_behind(self, step: Step, steps: list[Step]) -> bool:
-        """Whether another address may know more; one that lags far behind it is named once."""
+        """Whether another address may know more."""
         left = {*self._order} - {each.node.name for each in steps}
         heads = [self._heads.get(url, EVER[1]) for url in left if not self._has_failed(url)]
-        ahead = max(heads, default=0)
-        if EVER[1] > ahead > step.known_end + _LAG:
-            self._warn_of_lag(step.node.name, self._heads[step.node.name])
-        return ahead > step.known_end
-
-    def _warn_of_lag(self, url: str, end: int) -> None:
-        """Name an address that lags behind another one, once."""
-        if url not in self._lagging:
-            self._lagging.add(url)
-            logger.warning("%s lags: it knows nothing after %s", url, moment_text(end))
+        return max(heads, default=0) > step.known_end
 
     def _answers(self, urls: Iterable[str], ask: Callable[[str], T]) -> Iterator[T]:
         """Yield what addresses answer, in turn; a caller that is content asks no more."""

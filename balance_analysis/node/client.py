@@ -1,58 +1,118 @@
-"""Ask a node, or one of several nodes of a network: addresses, pace and retries.
+"""Ask a node, or one of several nodes of a network: the only module that opens sockets.
 
-Requests wait for slots in time that all threads share, and are sent again after what may pass. A
-node's "too many requests" is a pause for all threads, as long as the node says. `exchange` does one
-request.
+One GET is sent and its answer is read whole; what may pass is asked for again. Requests wait for
+slots in time that all threads share: a node's "too many requests" is a pause for all of them, as
+long as the node says. Here errors of `requests`, `urllib3` and `msgspec` become ours. The module
+knows nothing of what it fetches: a caller hands in how to read the body, so that a body that can't
+be read counts as a fault on the way like any other.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import platform
 import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Final, Self, TypeVar
-from urllib.parse import unquote, urlencode, urlsplit
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, Self, TypeVar
+from urllib.parse import unquote, urlencode, urljoin, urlsplit
 
+import msgspec
 import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+from requests.structures import CaseInsensitiveDict
 
 from balance_analysis import __version__
-from balance_analysis.errors import RequestError, check_type, logger
-from balance_analysis.node.exchange import (
-    LONGEST_WAIT,
-    Get,
-    Parameters,
-    Response,
-    exchange,
-    new_session,
-)
+from balance_analysis.errors import RequestError, TooLargeError, check_type, logger
+from balance_analysis.node.decode import decode
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.text import without_credentials
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
 NETWORK_LIMITS: Final = "/api/v2/network/limits"
-USER_AGENT: Final = f"balance_analysis/{__version__} (Python {platform.python_version()})"
 
-_HEADERS: Final = {"Accept": "application/json", "User-Agent": USER_AGENT}
+_HEADERS: Final = {
+    "Accept": "application/json",
+    "User-Agent": f"balance_analysis/{__version__} (Python {platform.python_version()})",
+}
 
 MAX_ANSWER_BYTES: Final = 256_000_000
 
+LONGEST_WAIT: Final = 60.0
+"""The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
+
 ATTEMPTS: Final = 6
-PAUSES: Final = 5
-TOO_MANY: Final = 429
+
+_PATIENCE: Final = 10
+"""Timeouts that a whole answer may take: one that trickles in byte by byte never times out else."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _SLOWER, _FASTER = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
 """Requests a second after a first refusal: real nodes refill 20 a second."""
 
+_CONNECTIONS: Final = 64
+_CHUNK: Final = 1 << 20
+_TOO_MANY: Final = 429
+_RETRYABLE: Final = {_TOO_MANY, 502, 503, 504}
+# gRPC: invalid argument, not found, already exists, permission denied, failed precondition, out of
+# range, unimplemented, unauthenticated. The same request would fail again.
+_CODES_AT_FAULT: Final = {3, 5, 6, 7, 9, 11, 12, 16}
+_TOO_LARGE: Final = "larger than max"
+_ADVICE: Final = {
+    404: "; check that this is the address of a node",
+    416: "; ask for a start and an end that it vouches for",
+    _TOO_MANY: "; ask more slowly with max_requests_per_second",
+}
+_INTEGER_DIGITS: Final = 19
+_STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
+
+Parameters = list[tuple[str, str]]
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Response(Generic[T]):
+    """A node's answer: the body, read, and its size in bytes, decompressed.
+
+    `source` is the node's address, without user and password.
+    """
+
+    value: T
+    source: str
+    headers: Mapping[str, str]
+    size: int
+
+    @property
+    def block_height(self) -> int | None:
+        """The last block that the node holds; `None` where it doesn't say."""
+        return self._integer("X-Block-Height")
+
+    @property
+    def block_time(self) -> int | None:
+        """That block's time in microseconds since 1970; `None` where it doesn't say."""
+        nanoseconds = self._integer("X-Block-Timestamp")
+        return None if nanoseconds is None else nanoseconds // 1000
+
+    def _integer(self, header: str) -> int | None:
+        text = self.headers.get(header, "")
+        return int(text) if text.isdecimal() and len(text) <= _INTEGER_DIGITS else None
+
+    @property
+    def incomplete(self) -> tuple[tuple[int, int], ...]:
+        """Stretches of which the node says that it may lack rows: [start, end), microseconds.
+
+        An archive that is served says so, in a header of nanoseconds: `X-Incomplete: 0-1000, ...`.
+        """
+        stretches = _STRETCH.findall(self.headers.get("X-Incomplete", ""))
+        return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
 class Throttle:
@@ -76,20 +136,19 @@ class Throttle:
         """Wait for the next slot, and return how many seconds that took."""
         with self._lock:
             now = self._clock()
-            slot = max(now, self._held_until, self._next)
+            slot = max(now, self._next)
             self._next = slot + self._interval
             # After a refusal the rate is regained slowly, so that it settles below the node's.
             self._interval = max(self._least, self._interval * _FASTER)
-        return self._pass(now, slot)
+        if slot > now:
+            self._sleep(slot - now)
+        return slot - now
 
-    def wait_again(self, error: RequestError, pauses: int) -> float:
-        """Hold all threads as long as a node asks, and give fewer slots a second afterwards.
+    def hold(self, seconds: float) -> float:
+        """Hold all threads for some seconds, and give fewer slots a second afterwards.
 
-        Where the node doesn't say how long, each further pause is longer. Of several threads that
-        are refused at once, the first logs why. Return as `wait` does.
+        Return how long that is; 0 if they are held already, as several are refused at once.
         """
-        usual = min(_FIRST_PAUSE * 2**pauses, _LONGEST_PAUSE)
-        seconds = usual if error.retry_after is None else error.retry_after
         with self._lock:
             now = self._clock()
             is_first = now >= self._held_until
@@ -99,17 +158,8 @@ class Throttle:
                 widest = max(seconds, 1.0 / _FIRST_RATE)
                 self._interval = max(self._interval, min(slower, widest))
             self._held_until = max(self._held_until, now + seconds)
-            slot = max(now + seconds, self._next)
-            # Where the node named the seconds, the slower rate doesn't add to them.
-            self._next = slot + (self._interval if error.retry_after is None else self._least)
-            if is_first:
-                logger.warning("%s; it is asked again in %.1f s", error, slot - now)
-        return self._pass(now, slot)
-
-    def _pass(self, now: float, slot: float) -> float:
-        if slot > now:
-            self._sleep(slot - now)
-        return slot - now
+            self._next = max(self._next, now + seconds)
+            return self._next - now if is_first else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,31 +167,28 @@ class Retry:
     """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
 
     A node may ask one request to slow down as often as there are `pauses`. A caller that can ask
-    for less doesn't repeat `timeouts`, which are answers that took too long. A caller that can ask
-    another node doesn't repeat `refusals`, where there was no connection.
+    for less doesn't repeat `timeouts`, which are answers that took too long.
     """
 
     attempts: int = ATTEMPTS
-    pauses: int = PAUSES
+    pauses: int = ATTEMPTS - 1
     timeouts: bool = True
-    refusals: bool = True
     stopped: threading.Event | None = None
 
-    def wants(self, error: RequestError, number: int) -> bool:
-        """Whether the same request may succeed soon, as a try of this number."""
+    def wants(self, error: RequestError, tries: int) -> bool:
+        """Whether the same request may succeed soon, after some tries."""
         return (
             error.retryable
-            and number <= (self.pauses + 1 if _is_throttling(error) else self.attempts)
+            and tries < (self.pauses + 1 if _is_throttling(error) else self.attempts)
             and (error.retry_after or 0.0) <= LONGEST_WAIT
             and (self.timeouts or not error.timed_out)
-            and (self.refusals or not error.refused)
             and not (self.stopped is not None and self.stopped.is_set())
         )
 
 
 def _is_throttling(error: RequestError) -> bool:
     """Whether the node says to slow down."""
-    return error.retry_after is not None or error.status == TOO_MANY
+    return error.retry_after is not None or error.status == _TOO_MANY
 
 
 ONCE: Final = Retry(attempts=1)
@@ -222,7 +269,7 @@ class Client:
         self._extra_headers = dict(headers or {})
         self.sleep: Callable[[float], None] = sleep
         self._throttle = Throttle(max_requests_per_second, sleep=sleep)
-        self.session: requests.Session = new_session() if session is None else session
+        self.session: requests.Session = _new_session() if session is None else session
         self._owns_session = session is None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -232,7 +279,7 @@ class Client:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.session = self.session or new_session()
+        self.session = self.session or _new_session()
         self._throttle = Throttle(self.max_requests_per_second, sleep=self.sleep)
 
     def __enter__(self) -> Self:
@@ -258,15 +305,6 @@ class Client:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:
             self.session.close()
-
-    @contextlib.contextmanager
-    def fresh(self) -> Iterator[Client]:
-        """Give a client of the same nodes and the same pace, on a connection of its own."""
-        with copy(self) as client:
-            client._throttle, client.dead = self._throttle, self.dead  # noqa: SLF001 - of its own kind
-            if not self._owns_session:
-                client._extra_headers = {**self._extra_headers, "Connection": "close"}  # noqa: SLF001
-            yield client
 
     def only(self, *base_urls: str) -> Client:
         """Return a client of some of the same nodes, with the same pace and connections."""
@@ -311,43 +349,90 @@ class Client:
             If the answer would be larger than the node can send. It is never asked for again.
         """
         base = base_url or self.base_url
-        request = Get(
-            base,
-            f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}",
-            headers={**_HEADERS, **self._users.get(base, {}), **self._extra_headers},
-            timeout=self.timeout,
-            max_bytes=self.max_answer_bytes,
-        )
-        stats = stats or RequestStats()
-        if base_url is not None and set(self.base_urls) - self.dead - {base}:
-            retry = replace(retry, refusals=False)
-        throttled, number = self._throttle.wait(), 1
+        url = f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}"
+        stats, tries = stats or RequestStats(), 0
+        others = {*self.base_urls} - self.dead - {base} if base_url is not None else set()
         while True:
-            stats.add(requests=1, throttled=throttled)
+            stats.add(requests=1, throttled_seconds=self._throttle.wait())
+            tries += 1
             try:
-                answer = exchange(self.session, request, read)
+                answer = self._exchange(base, url, read)
             except RequestError as error:
-                number += 1
-                if not retry.wants(error, number):
+                if (error.refused and others) or not retry.wants(error, tries):
                     if error.refused:
                         self.dead.add(base)
                     raise
                 stats.add(retries=1)
+                pause = _FIRST_PAUSE * 2 ** (tries - 1)
                 if _is_throttling(error):
-                    throttled = self._throttle.wait_again(error, number - 2)
-                    continue
-                logger.warning("%s; trying again (%d of %d)", error, number, retry.attempts)
+                    named = error.retry_after
+                    pause = min(pause, _LONGEST_PAUSE) if named is None else named
+                    if held := self._throttle.hold(pause):
+                        logger.warning("%s; it is asked again in %.1f s", error, held)
+                else:
+                    logger.warning("%s; trying again (%d of %d)", error, tries + 1, retry.attempts)
+                    pause += random.random()  # noqa: S311 - spreads threads
+                    self.sleep(min(pause, _LONGEST_PAUSE))
             else:
                 self.dead.discard(base)
-                stats.add(size=answer.size)
+                stats.add(bytes=answer.size)
                 return answer
-            pause = _FIRST_PAUSE * 2 ** (number - 2) + random.random()  # noqa: S311 - spreads threads
-            self.sleep(min(pause, _LONGEST_PAUSE))
-            throttled = self._throttle.wait()
+
+    def _exchange(self, base: str, url: str, read: Callable[[bytes], T]) -> Response[T]:
+        """Send one GET, and return the answer with its body as `read` reads it.
+
+        Raises
+        ------
+        RequestError
+            If there is no answer, a refusal, a redirect, or an answer that can't be read, for which
+            `read` raises `msgspec.DecodeError`.
+        TooLargeError
+            If the answer would be larger than the node can send, or is larger than allowed.
+        """
+        began, failed = time.monotonic(), partial(_error, base, url)
+        headers = CaseInsensitiveDict(_HEADERS | self._users.get(base, {}) | self._extra_headers)
+        most = self.max_answer_bytes
+        try:
+            response = self.session.get(
+                url,
+                headers=headers,
+                # Any function keeps a `.netrc` out.
+                auth=(lambda request: request) if "Authorization" in headers else None,
+                hooks={
+                    "response": [partial(_refuse_redirect, base), *self.session.hooks["response"]]
+                },
+                timeout=self.timeout,
+                stream=True,
+                allow_redirects=False,
+            )
+            is_ok = response.status_code == requests.codes.ok
+            body = _body(response, began + _PATIENCE * self.timeout, most)
+        except MemoryError as error:
+            raise failed(
+                f"sent more than {most:,} bytes, or than there is memory for; ask for a smaller "
+                "page_size, or allow more with max_answer_bytes",
+                TooLargeError,
+                status=response.status_code,
+            ) from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
+            said, facts = _fault(error, self.timeout)
+            raise failed(said, **facts) from error
+        seconds = time.monotonic() - began
+        logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
+        if not is_ok:
+            said, facts = _refusal(response, body)
+            raise failed(said, TooLargeError if _TOO_LARGE in said else RequestError, **facts)
+        try:
+            return Response(read(body), base, response.headers, len(body))
+        except msgspec.DecodeError as error:
+            is_page = body.lstrip()[:1] == b"<"
+            what = "a web page" if is_page else f"{len(body)} bytes that are not whole JSON"
+            said = f"answered with {what}; check that this is the address of a node"
+            raise failed(said, status=response.status_code, retryable=not is_page) from error
 
 
 def _split(base_url: str) -> tuple[str, dict[str, str]]:
-    """Return an address without user and password, and the header that tells them."""
+    """Return an address without user and password, and the header that has them."""
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
@@ -369,5 +454,154 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
 
 
 def check_client(client: Client) -> None:
-    """Raise TypeError unless it is one: an address is none, as somebody must close it."""
+    """Raise TypeError unless it is one; an address is not, as somebody must close it."""
     check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")
+
+
+def _new_session() -> requests.Session:
+    """Return a session with room for many connections to one node."""
+    session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
+    return session
+
+
+def _error(
+    base: str,
+    url: str,
+    said: str,
+    kind: type[RequestError] = RequestError,
+    **facts: Any,  # noqa: ANN401 - as errors take them
+) -> RequestError:
+    """Return the error that says something of a node."""
+    return kind(f"{base} {said}", url=url, **facts)
+
+
+def _refuse_redirect(base: str, response: requests.Response, **_: object) -> None:
+    """Raise RequestError for a redirect, here in a hook: requests would read its endless body."""
+    if response.is_redirect:
+        response.close()
+        url = str(response.url)
+        target = without_credentials(urljoin(url, response.headers["Location"]))
+        operation = urlsplit(url.removeprefix(base)).path
+        address = target.partition("?")[0].removesuffix(operation)
+        said = f"redirects to {address}: give that address"
+        raise _error(base, url, said, status=response.status_code)
+
+
+def _body(response: requests.Response, deadline: float, most: int) -> bytes:
+    """Return the body, of a refusal no more than its beginning.
+
+    Raises
+    ------
+    MemoryError
+        If an answer is larger than `most` bytes.
+    """
+    # Large reads: `response.content` reads 10 KB at a time, five times as slow, and hands the
+    # interpreter to another thread before each.
+    is_ok = response.status_code == requests.codes.ok
+    chunks, left = list[bytes](), most if is_ok else min(most, _CHUNK)
+    is_packed = "Content-Encoding" in response.headers
+    with response:
+        read = getattr(response.raw, "read1", None)  # not where a transport of the caller's made it
+        pieces = iter(partial(read, _CHUNK, decode_content=is_packed), b"") if read else None
+        for chunk in pieces or [response.content]:
+            chunks.append(chunk)
+            left -= len(chunk)
+            if left < 0:
+                break
+            if time.monotonic() > deadline:
+                raise requests.ReadTimeout("the answer trickles in")
+    if left < 0 and is_ok:
+        raise MemoryError
+    return b"".join(chunks)
+
+
+def _fault(error: Exception, timeout: float) -> tuple[str, dict[str, Any]]:
+    """Return what a connection that failed, or an answer that broke off, says of the node."""
+    root, retryable = _root(error), True
+    timed_out = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
+    if timed_out or isinstance(error, requests.Timeout):
+        said = f"did not answer within {timeout:g} s"
+    elif isinstance(error, requests.exceptions.SSLError):
+        said, retryable = f"offers no secure connection: {root}", False
+    elif isinstance(error, requests.ConnectionError):
+        said = f"can't be reached: {root}; check the address, and that it is up"
+    elif isinstance(error, urllib3.exceptions.DecodeError):
+        said = f"sent a damaged answer: {root}"
+    elif isinstance(error, urllib3.exceptions.HTTPError | requests.exceptions.ChunkedEncodingError):
+        said = f"broke off its answer: {root}"
+    else:
+        said, retryable = f"can't be asked: {root}", False
+    # No connection came about: nobody listens there, or there is no such host.
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    kinds = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    refused = isinstance(error, requests.ConnectTimeout) or isinstance(reason, kinds)
+    return said, {"retryable": retryable, "timed_out": timed_out, "refused": refused}
+
+
+def _root(error: BaseException) -> str:
+    """Return the operating system's words, which urllib3 wraps several times."""
+    seen: BaseException | None = error
+    text = str(error)
+    while seen is not None:
+        inner = getattr(seen, "reason", None) or (seen.args[-1] if seen.args else None)
+        if isinstance(seen, OSError) and seen.strerror:
+            return seen.strerror.lower()
+        if not isinstance(inner, BaseException):
+            break
+        seen, text = inner, str(inner)
+    return text.rpartition(": ")[2] if "HTTP" in text else text
+
+
+class _ErrorDetail(msgspec.Struct):
+    """One detail of an error; `inner` has the useful text."""
+
+    inner: str = ""
+
+
+class _ErrorBody(msgspec.Struct):
+    """The body of an answer that is not a success."""
+
+    code: int | None = None
+    message: str = ""
+    details: list[_ErrorDetail] = []
+
+
+_error_decoder: Final = msgspec.json.Decoder(_ErrorBody)
+
+
+def _refusal(response: requests.Response, content: bytes) -> tuple[str, dict[str, Any]]:
+    """Return what an answer that is not a success says."""
+    status = response.status_code
+    try:
+        body = decode(_error_decoder, content)
+    except msgspec.DecodeError:  # a proxy's page
+        body = _ErrorBody()
+    inner = "; ".join(detail.inner for detail in body.details if detail.inner)
+    said = " ".join(f"{body.message}: {inner}".strip(": ").split())
+    said = said or response.reason or "no reason given"
+    if _TOO_LARGE in said:
+        said = f"can't send so large an answer: {said}; ask for a smaller page_size"
+        return said, {"status": status, "code": body.code}
+    retry_after, advice = _seconds(response.headers), _ADVICE.get(status, "")
+    if retry_after is not None:
+        advice = f"; the node asks to wait {retry_after:.0f} s"
+        if retry_after > LONGEST_WAIT:
+            advice += f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
+    retryable = (
+        status in _RETRYABLE
+        or (status == requests.codes.server_error and body.code not in _CODES_AT_FAULT)
+        or (status == requests.codes.forbidden and retry_after is not None)
+    )
+    facts = {"status": status, "code": body.code, "retryable": retryable}
+    return f"answered {status}: {said}{advice}", {**facts, "retry_after": retry_after}
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    """Return how long the node asks to wait: seconds, or a date as HTTP allows."""
+    text = headers.get("Ratelimit-Retry-After") or headers.get("Retry-After")
+    try:
+        return None if text is None else urllib3.Retry().parse_retry_after(text)
+    except (urllib3.exceptions.InvalidHeader, ValueError, OverflowError):
+        return None

@@ -1,7 +1,7 @@
 """Read the bytes of an answer into typed columns.
 
 Here camelCase and numbers in strings end. `msgspec` decodes and validates a page in one pass, in
-columns. Only a page with a bad row is read again, row by row, to tell which row is bad and why.
+columns. Only a page with a bad row is read again, row by row, to say which row is bad and why.
 Cursors of single rows are not decoded: `pageInfo` has the two that paging needs. Of a key that an
 object has twice, `msgspec` takes the last.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, Generic, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -48,11 +48,14 @@ _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 T = TypeVar("T")
 
 
+NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
+
+
 class AccountIds(msgspec.Struct, rename=FIELD_NAMES, gc=False):
     """An account. A number as `account_type` is a type that the node has no name for."""
 
-    asset_id: str
-    account_type: str | int
+    asset_id: NotEmpty
+    account_type: NotEmpty | int
     party_id: str
     market_id: str
 

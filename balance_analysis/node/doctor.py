@@ -23,12 +23,12 @@ from balance_analysis.filters import Filters
 from balance_analysis.node import walk
 from balance_analysis.node.client import NETWORK_LIMITS, Client, Retry, check_client
 from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.reach import Asker
+from balance_analysis.node.reach import Asker, find_newest
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.presentation import Record
 from balance_analysis.rows import Account, accounts_in, within
 from balance_analysis.schema import FIRST_MOMENT, LAST_MOMENT
-from balance_analysis.text import count_text, duration_text, iso_text, moment_text
+from balance_analysis.text import count_text, duration_text, iso_text, moment_text, printable
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
 Outcome = tuple[Any, Verdict, str]
@@ -90,7 +90,7 @@ class NodeReport(Record):
         """Return the finding of that name."""
         return {finding.name: finding for finding in self.findings}[name]
 
-    _header = ("verdict", "what", "found")
+    _header = ("verdict", "what", "finding")
 
     def _title(self) -> str:
         return f"{self.node}, {moment_text(self.asked_at, 'minutes')}, {self.requests} requests"
@@ -139,7 +139,8 @@ def diagnose_node(client: Client) -> NodeReport:
     check_client(client)
     asked_at = dt.datetime.now(dt.UTC)
     ask = Asker(client, client.base_url, RequestStats(), _GENTLY)
-    sample = _outcome(partial(_newest, ask))
+    now = time.time_ns() // 1000 + 1
+    sample = _outcome(partial(find_newest, ask, walk.EARLIEST, now, _SAMPLE))
     findings = [_examine(name, find, ask, sample) for name, find in _CHECKS.items()]
     get = partial(client.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_GENTLY)
     limits = _outcome(lambda: network_limits(get(), pd.Timestamp(asked_at)))
@@ -149,17 +150,6 @@ def diagnose_node(client: Client) -> NodeReport:
         raise failures[-1]
     findings.insert(0, Finding("reachable", *_reachable(sample, limits)))
     return NodeReport(client.base_url, asked_at, ask.stats.requests, tuple(findings))
-
-
-def _newest(ask: Asker) -> walk.Listing:
-    """Return the newest rows, looked for from now back, a year at a time."""
-    end = time.time_ns() // 1000 + 1
-    while True:
-        window = walk.Window(max(walk.EARLIEST, end - walk.LONGEST_WINDOW), end, _SAMPLE)
-        found = walk.fetch(ask, Filters(), window, newest_first=True)
-        end = window.start
-        if len(found.times) or found.bad_rows or end == walk.EARLIEST:
-            return found
 
 
 def _outcome(ask: Callable[[], T]) -> T | BalanceAnalysisError:
@@ -217,17 +207,17 @@ def _cursors(ask: Asker, sample: walk.Listing) -> Outcome:
     cuts = {size: _cuts(keys, size) for size in range(-(-len(keys) // _PAGES), len(keys))}
     size = max(cuts, key=cuts.__getitem__)
     request = walk.PageRequest(Filters(), start - 1, end, size, newest_first=True)
-    found: list[tuple[int, Account]] = []
+    listed: list[tuple[int, Account]] = []
     more, cursors = True, {""}
-    while more and len(found) < len(keys) and len(cursors) <= 2 * _PAGES:
+    while more and len(listed) < len(keys) and len(cursors) <= 2 * _PAGES:
         page = ask(request)
-        found += _keys(page.rows, start, end)
+        listed += _keys(page.rows, start, end)
         request = replace(request, cursor=page.info.end_cursor)
         more = page.info.has_next_page and page.info.end_cursor not in cursors
         cursors.add(page.info.end_cursor)
     if more:
-        keys = keys[: max((i for i, key in enumerate(keys, 1) if key in {*found}), default=0)]
-    lost, twice = len({*keys} - {*found}), len(found) - len({*found})
+        keys = keys[: max((i for i, key in enumerate(keys, 1) if key in {*listed}), default=0)]
+    lost, twice = len({*keys} - {*listed}), len(listed) - len({*listed})
     value = {"rows": len(keys), "lost": lost, "twice": twice, "page_size": size, "cuts": cuts[size]}
     of = f"of the newest {len(keys):,} rows; {count_text(cuts[size], 'page')} ended inside a block."
     if lost or twice:
@@ -276,5 +266,4 @@ def _cuts(keys: list[tuple[int, Account]], size: int) -> int:
 
 def _printable(text: object) -> str:
     """Return a node's words on one line, without what a terminal would obey."""
-    line = " ".join(str(text).split()).rstrip(".")
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    return printable(" ".join(str(text).split()).rstrip("."))

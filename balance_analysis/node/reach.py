@@ -42,8 +42,6 @@ from balance_analysis.node.walk import (
 from balance_analysis.rows import Account, accounts_in, to_numbers
 from balance_analysis.spans import Span
 
-_LOOPBACK: Final = ipaddress.ip_address("127.0.0.1")
-
 _SOME: Final = 1000
 """Rows among which one with a readable time, or of a rare account, is looked for."""
 
@@ -70,9 +68,8 @@ class Asker:
         How to ask.
     is_strict
         Whether the first bad row of an answer raises DecodeError.
-    head, height
-        The last block: its microseconds and number. Of several answers, the least; `None` if one
-        of them names none.
+    height
+        The number of the last block, of several answers the least.
     incomplete
         Stretches of which a node says that it may lack rows.
     origins
@@ -84,11 +81,15 @@ class Asker:
     stats: RequestStats
     retry: Retry = Retry()  # noqa: RUF009 - frozen
     is_strict: bool = False
-    head: int | None = None
     height: int | None = None
     incomplete: list[Span] = field(default_factory=list)
     origins: frozenset[str] | None = None
-    _answers: int = 0
+    _heads: list[int | None] = field(default_factory=list)
+
+    @property
+    def head(self) -> int | None:
+        """The time of the last block, microseconds; `None` if an answer names none."""
+        return None if None in self._heads else least(*self._heads)
 
     def __call__(self, request: PageRequest) -> DecodedPage:
         """Return one page."""
@@ -100,17 +101,12 @@ class Asker:
         answer = self.client.get(BALANCE_CHANGES, request.parameters(), _decode, **options)
         if self.is_strict:
             raise_bad_row(answer.value.bad_rows)
-        self._answers += 1
-        is_first, before, now = self._answers == 1, self.head, answer.block_time
-        if is_first or before is None or now is None:
-            self.head = now if is_first else None
-        else:
-            self.head = min(before, now)
+        self._heads.append(answer.block_time)
         self.height = least(self.height, answer.block_height)
         self.incomplete += answer.incomplete
         if (named := answer.headers.get("X-Origins")) is not None:
-            found = {origin.strip() for origin in named.split(",")} - {""}
-            self.origins = (self.origins or frozenset()) | found
+            origins = {origin.strip() for origin in named.split(",")} - {""}
+            self.origins = (self.origins or frozenset()) | origins
         return answer.value
 
 
@@ -140,13 +136,12 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
             asked = filters
             window = Window(low, since + is_silent, _SOME if is_silent else 1)
         listing = _fetch_most(ask, asked, window)
-        own = [bad.time for bad in listing.bad_rows if _may_be_of(filters, bad.account)]
-        rows = zip(
-            to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist(),
-            accounts_in(listing.rows),
-            strict=True,
-        )
-        own += [time for time, account in rows if filters.selects(account)]
+        times = to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist()
+        rows: list[tuple[int | None, Account | None]] = [
+            *zip(times, accounts_in(listing.rows), strict=True),
+            *((bad.time, bad.account) for bad in listing.bad_rows),
+        ]
+        own = [time for time, account in rows if account is None or filters.selects(account)]
         if any(time is None or start <= time < since for time in own):
             break
         if len(listing.times) and (listing.times[0] >= since or not is_silent):
@@ -158,10 +153,6 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
         if since == start:
             break
     return since
-
-
-def _may_be_of(filters: Filters, account: Account | None) -> bool:
-    return account is None or filters.selects(account)
 
 
 def _fetch_most(
@@ -187,13 +178,13 @@ def _with_another(
     lists = filters.party_ids, filters.market_ids, filters.account_types
     if not any(lists):
         return Filters()
-    found = accounts_in(_fetch_most(ask, Filters(), window, newest_first=newest_first).rows)
-    seen = Counter(party for _, _, party, _ in found)
-    found = [each for each in found if each[3] or not filters.market_ids]
-    if not found:
+    accounts = accounts_in(_fetch_most(ask, Filters(), window, newest_first=newest_first).rows)
+    seen = Counter(party for _, _, party, _ in accounts)
+    others = [each for each in accounts if each[3] or not filters.market_ids]
+    if not others:
         return filters
-    found.sort(key=lambda each: seen[each[2]])
-    _, kind, party, market = found[(turn - 1) % len(found)]
+    others.sort(key=lambda each: seen[each[2]])
+    _, kind, party, market = others[(turn - 1) % len(others)]
     parties, markets, kinds = (
         (*dict.fromkeys((*values, other)),) if values else ()
         for values, other in zip(lists, (party, market, kind), strict=True)
@@ -201,13 +192,25 @@ def _with_another(
     return Filters(party_ids=parties, market_ids=markets, account_types=kinds)
 
 
-def look(ask: Asker, node: Node, start: int, end: int) -> Reach:
+def ask_reach(ask: Asker, node: Node, start: int, end: int) -> Reach:
     """Return how much of [start, end) a node seems to know, to choose whom to ask.
 
     It is no evidence: another node may answer at the same address the next time.
     """
+    first, begin, stop = max(start, EARLIEST), start, end
     try:
-        begin, stop = _seen(ask, max(start, EARLIEST), end)
+        older = Window(max(EARLIEST, first + 1 - LONGEST_WINDOW), first + 1, page_size=1)
+        if len(fetch(ask, Filters(), older).times) or ask.incomplete:
+            begin = first
+        else:
+            begin = find_oldest(ask, end, first) or end
+        later = Window(end, end + LONGEST_WINDOW, page_size=1)
+        if ask.head is not None:
+            stop = ask.head
+        elif not len(fetch(ask, Filters(), later).times):
+            # The newest row may have no readable time.
+            newest = find_newest(ask, min(first, end), end, _SOME)
+            stop = newest.span[0] if len(newest.times) else first
     except RequestError as error:
         if error.status != _OUTSIDE:
             raise
@@ -216,28 +219,14 @@ def look(ask: Asker, node: Node, start: int, end: int) -> Reach:
     return Reach(named, begin, stop, ask.height)
 
 
-def _seen(ask: Asker, start: int, end: int) -> Span:
-    """Return the oldest row in [start, end), or `start` if one is older, and the last block."""
-    window = Window(max(EARLIEST, start + 1 - LONGEST_WINDOW), start + 1, page_size=1)
-    is_older = len(fetch(ask, Filters(), window).times) or ask.incomplete
-    oldest = start if is_older else find_oldest(ask, end, start)
-    begin = end if oldest is None else oldest
-    if ask.head is not None:
-        return begin, ask.head
-    later = Window(end, end + LONGEST_WINDOW, page_size=1)
-    return begin, end if len(fetch(ask, Filters(), later).times) else _find_newest(ask, start, end)
-
-
-def _find_newest(ask: Ask, start: int, end: int) -> int:
-    """Return the time of the newest row in [start, end), or `start`."""
-    while start < end:
-        # The newest row may have no readable time.
-        window = Window(max(start, end - LONGEST_WINDOW), end, _SOME)
+def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
+    """Return the newest rows in [start, end), a page at most, looked for a year at a time."""
+    while True:
+        window = Window(max(start, end - LONGEST_WINDOW), end, page_size)
         listing = fetch(ask, Filters(), window, newest_first=True)
-        if len(listing.times):
-            return listing.span[0]
         end = window.start
-    return start
+        if len(listing.times) or listing.bad_rows or end == start:
+            return listing
 
 
 def started(function: Callable[..., T], *args: object) -> Future[T]:
@@ -265,15 +254,15 @@ def origin_of(url: str, session: requests.Session) -> frozenset[str]:
     if requests.utils.select_proxy(url, {**environment, **session.proxies}):
         return frozenset()
     try:
-        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return frozenset()
-    return frozenset(f"{_plain(str(address[0]))}:{port}" for *_, address in found)
+    return frozenset(f"{_plain(str(address[0]))}:{port}" for *_, address in addresses)
 
 
 def _plain(text: str) -> str:
     address = ipaddress.ip_address(text.partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback or address.is_unspecified:
-        address = _LOOPBACK
-    return f"[{address}]" if address.version == 6 else str(address)  # noqa: PLR2004 - IPv6
+        return "127.0.0.1"
+    return f"[{address}]" if ":" in str(address) else str(address)

@@ -22,15 +22,11 @@ class RequestStats:
     throttled_seconds: float = 0.0
     bytes: int = 0
 
-    def add(
-        self, *, requests: int = 0, retries: int = 0, throttled: float = 0.0, size: int = 0
-    ) -> None:
-        """Add to the counts."""
+    def add(self, **counts: float) -> None:
+        """Add to the counts, by their names."""
         with _counting:
-            self.requests += requests
-            self.retries += retries
-            self.throttled_seconds += throttled
-            self.bytes += size
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
 
     def as_json(self) -> dict[str, float]:
         """Return the counts by name."""

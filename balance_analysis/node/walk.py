@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
 from balance_analysis.evidence import Node, SetAside, set_aside
 from balance_analysis.filters import Filters
+from balance_analysis.node.client import Parameters
 from balance_analysis.node.decode import DecodedPage
-from balance_analysis.node.exchange import Parameters
 from balance_analysis.rows import BadRow, accounts_in, within
 from balance_analysis.schema import to_microseconds
 from balance_analysis.spans import EVER, Span, clipped
@@ -211,7 +211,7 @@ def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
     if np.any(times[1:] < times[:-1]):
         raise IncompleteError(
             f"rows came out of order in {range_text(request.start, request.end)}, so nobody can "
-            "tell whether all were sent"
+            "know whether all were sent"
         )
     oldest, newest = int(times[0]), int(times[-1])
     if oldest < request.start or newest > request.end:
@@ -378,7 +378,7 @@ def _ask_less(
 def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
     """Return how far one request came, and what it brought up to there.
 
-    `more` of the listing tells that a row stands exactly where it ends.
+    `more` of the listing says that a row stands exactly where it ends.
     """
     listing = fetch(ask, filters, window)
     if not listing.more:

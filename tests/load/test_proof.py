@@ -89,7 +89,7 @@ def assert_true(table, rows, asked):
         assert set(lines_of_rows(matching(rows, **wanted))) <= held
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
 def test_of_nodes_behind_one_address_nothing_false_is_called_known(found, page_size, workers):
     rows, asked, node = found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import balance_analysis as ba
@@ -47,6 +49,25 @@ def test_several_spans_that_begin_at_rows_cost_no_question_more():
             list(source.rows(*span))
         assert source.evidence().complete == [(TIMES[0], TIMES[50]), (TIMES[70], END)]
         assert len(node.requests) == pages(node)
+
+
+def test_a_question_that_failed_is_asked_again_and_one_that_was_answered_is_not():
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client)
+        list(source.rows(TIMES[0] - 2, END))
+        node.faults = lambda *_: Fault.code(400, 3)
+        assert source.evidence().complete == [(TIMES[0], END)]
+        node.faults = []
+        node.replace([dataclasses.replace(ROWS[0], timestamp_ns=(TIMES[0] - 9) * 1000), *ROWS])
+        assert source.evidence().complete == [(TIMES[0] - 2, END)]
+    with node_of() as node, ba.Client(node.url) as client:
+        source = NodeSource(client)
+        list(source.rows(TIMES[0] - 2, END))
+        asked = []
+        for _ in range(2):
+            assert source.evidence().complete == [(TIMES[0], END)]
+            asked.append(len(node.requests))
+        assert asked[0] == asked[1]
 
 
 def test_one_block_beyond_a_window_does_not_show_that_the_window_is_quiet():

@@ -115,68 +115,43 @@ class LoopbackNode:
         Every `Request` so far.
     """
 
-    def __init__(
-        self,
-        rows: Iterable[Row] = (),
-        *,
-        release: str = "v0.76",
-        lossy_cursors: bool = True,
-        max_page_size: int | None = None,
-        cap_silently: bool = False,
-        start_exclusive: bool = False,
-        end_inclusive: bool = False,
-        ignores: Sequence[str] = (),
-        timestamp_unit: str = "ns",
-        bounds_unit: str = "ns",
-        latency: float = 0.0,
-        max_answer_rows: int | None = None,
-        max_url_length: int | None = None,
-        rate_limit: tuple[float, int] | None = None,
-        limits: Mapping[str, Any] | None = V71_LIMITS,
-        block_height: int | None = None,
-        block_timestamp: int | None = None,
-        block_headers: bool = True,
-        clock: Callable[[], int] = time.time_ns,
-        extra_fields: Mapping[str, Any] | None = None,
-        extra_headers: Mapping[str, str] | None = None,
-        edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None,
-        edit_page: Callable[[dict[str, Any], Request], Any] | None = None,
-        backends: Sequence[LoopbackNode] = (),
-        turns: Sequence[int] = (),
-        html: bool | int = False,
-        faults: Faults = (),
-        port: int = 0,
-    ) -> None:
-        self.release = release
-        self.lossy_cursors = lossy_cursors
-        self.max_page_size = max_page_size
-        self.cap_silently = cap_silently
-        self.start_exclusive = start_exclusive
-        self.end_inclusive = end_inclusive
-        self.ignores = tuple(ignores)
-        self.timestamp_unit = timestamp_unit
-        self.bounds_unit = bounds_unit
-        self.latency = latency
-        self.max_answer_rows = max_answer_rows
-        self.max_url_length = max_url_length
-        later = limits is V71_LIMITS and release not in ("v0.71", "v0.72")
-        self.limits = LATER_LIMITS if later else limits
-        self.block_height = block_height
-        self.block_timestamp = block_timestamp
-        self.block_headers = block_headers
-        self.clock = clock
-        self.extra_fields = dict(extra_fields or {})
-        self.extra_headers = dict(extra_headers or {})
-        self.edit_row = edit_row
-        self.edit_page = edit_page
-        self.backends = tuple(backends)
-        self.turns = tuple(turns)
+    release = "v0.76"
+    lossy_cursors = True
+    max_page_size: int | None = None
+    cap_silently = False
+    start_exclusive = False
+    end_inclusive = False
+    ignores: Sequence[str] = ()
+    timestamp_unit = "ns"
+    bounds_unit = "ns"
+    latency = 0.0
+    max_answer_rows: int | None = None
+    max_url_length: int | None = None
+    rate_limit: tuple[float, int] | None = None
+    limits: Mapping[str, Any] | None = V71_LIMITS
+    block_height: int | None = None
+    block_timestamp: int | None = None
+    block_headers = True
+    clock = staticmethod(time.time_ns)
+    extra_fields: Mapping[str, Any] = {}
+    extra_headers: Mapping[str, str] = {}
+    edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
+    edit_page: Callable[[dict[str, Any], Request], Any] | None = None
+    backends: Sequence[LoopbackNode] = ()
+    turns: Sequence[int] = ()
+    html: bool | int = False
+
+    def __init__(self, rows: Iterable[Row] = (), **options: Any) -> None:
+        self._port = options.pop("port", 0)
+        self.faults = options.pop("faults", ())
+        for name, value in options.items():
+            getattr(type(self), name)  # a misspelt one fails
+            setattr(self, name, value)
+        if self.limits is V71_LIMITS and self.release not in ("v0.71", "v0.72"):
+            self.limits = LATER_LIMITS
         self._connections: dict[int, int] = {}
-        self.html = html
-        self.faults = faults
         self.requests: list[Request] = []
-        self._port = port
-        self._meter = None if rate_limit is None else Meter(RateLimit(*rate_limit))
+        self._meter = None if self.rate_limit is None else Meter(RateLimit(*self.rate_limit))
         self._lock = threading.Lock()
         self._server: Server | None = None
         self.replace(rows)

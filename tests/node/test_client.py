@@ -9,9 +9,8 @@ import pytest
 import requests
 
 from balance_analysis import Client, RequestError, TooLargeError, __version__
-from balance_analysis.node.client import ATTEMPTS, PAUSES, Throttle
+from balance_analysis.node.client import ATTEMPTS, LONGEST_WAIT, Throttle
 from balance_analysis.node.decode import decode_page
-from balance_analysis.node.exchange import LONGEST_WAIT
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.query import BALANCE_CHANGES
 from tests.node.answers import page_of
@@ -216,7 +215,7 @@ def test_an_unchanged_too_large_request_is_never_repeated(node, client):
     assert "ask for a smaller page_size" in str(error)
 
 
-def test_an_error_tells_the_nodes_code_and_its_useful_text(node, client):
+def test_an_error_has_the_nodes_code_and_its_useful_text(node, client):
     node.faults = [Fault.code(400, 3, "one or more party id is invalid")]
     error = failure(client)
     assert (error.status, error.code, error.retryable) == (400, 3, False)
@@ -255,14 +254,15 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
         slept.append(seconds)
         now[0] += seconds
 
-    node = LoopbackNode(faults=[Fault.rate_limited(1)] * PAUSES)
+    pauses = ATTEMPTS - 1
+    node = LoopbackNode(faults=[Fault.rate_limited(1)] * pauses)
     with Client(NOWHERE, session=session_to(node)) as client:
         client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
         client.get(BALANCE_CHANGES, RANGE, decode_page)
-    assert slept == pytest.approx([1.25] * PAUSES)
+    assert slept == pytest.approx([1.25] * pauses)
     ours = [record for record in caplog.records if record.name == "balance_analysis"]
     said = [record.getMessage() for record in ours]
-    assert [line.rpartition("; ")[2] for line in said] == ["it is asked again in 1.2 s"] * PAUSES
+    assert [line.rpartition("; ")[2] for line in said] == ["it is asked again in 1.2 s"] * pauses
 
 
 def test_a_retry_after_may_be_a_date(node, client):
@@ -289,7 +289,7 @@ def test_the_header_of_a_ban_wins(node, client):
         (Fault.half_json(), "bytes that are not whole JSON"),
     ],
 )
-def test_a_fault_of_the_network_is_asked_again_and_then_told(fault, says):
+def test_a_fault_of_the_network_is_asked_again_and_then_named(fault, says):
     with (
         LoopbackNode(ROWS, faults=lambda *_: fault) as node,
         Client(node.url, timeout=0.2 if "did not" in says else 60) as client,
@@ -301,7 +301,7 @@ def test_a_fault_of_the_network_is_asked_again_and_then_told(fault, says):
         assert len(node.requests) == ATTEMPTS
 
 
-def test_a_damaged_encoding_is_asked_again_and_then_told():
+def test_a_damaged_encoding_is_asked_again_and_then_named():
     fault = Fault.answer(200, b"xx", {"Content-Encoding": "gzip"})
     with (
         LoopbackNode(ROWS, faults=lambda *_: fault) as node,

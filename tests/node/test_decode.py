@@ -25,10 +25,11 @@ FIRST, LAST = 1_420_070_400 * 10**9, 4_102_444_800 * 10**9
 LARGEST = 10**38 - 1
 
 texts = st.text(max_size=12)
+names = st.text(min_size=1, max_size=12)
 good_rows = st.builds(
     row,
-    assetId=texts,
-    accountType=texts | st.integers(-(2**63), 2**64 - 1),
+    assetId=names,
+    accountType=names | st.integers(-(2**63), 2**64 - 1),
     partyId=texts,
     marketId=texts,
     timestamp=st.integers(FIRST // 1000, LAST // 1000 - 1).map(lambda us: us * 1000)
@@ -42,7 +43,9 @@ odd_values = (
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | texts
-    | st.sampled_from(["1e5", " 5", "", "0x10", "+5", "٣", "5\n", "1.0", "-", "9" * 39, "1" * 78])
+    | st.sampled_from(
+        ["1e5", " 5", "", "0x10", "+5", "٣", "5\n", "1.0", "-", "9" * 39, "1" * 78, "9" * 19]
+    )
     | st.lists(texts, max_size=2)
 )
 odd_rows = (
@@ -68,6 +71,8 @@ def is_good(node):
     if not isinstance(node, dict) or not set(GOOD) <= set(node):
         return False
     if not all(isinstance(node[name], str) for name in ("assetId", "partyId", "marketId")):
+        return False
+    if "" in (node["assetId"], node["accountType"]):
         return False
     for name in ("accountType", "timestamp"):
         if isinstance(node[name], bool) or not isinstance(node[name], str | int):
@@ -157,6 +162,8 @@ def test_any_bytes_are_a_page_or_an_error_of_the_decoder(body):
         ({"balance": ...}, "missing required field `balance`"),
         ({"partyId": ...}, "missing required field `partyId`"),
         ({"accountType": None}, "accountType"),
+        ({"accountType": ""}, "length >= 1.*accountType"),
+        ({"assetId": ""}, "length >= 1.*assetId"),
         ({"timestamp": str(TIME // 10**6)}, "not in nanoseconds between 2015 and 2100"),
         ({"timestamp": str(TIME // 1000)}, "not in nanoseconds between 2015 and 2100"),
         ({"timestamp": str(TIME + 1)}, "not a whole number of microseconds"),
@@ -301,7 +308,7 @@ def test_another_shape_of_limits_is_a_decode_error(value):
         limits_in(json.dumps(value).encode())
 
 
-@given(text=st.text() | st.sampled_from(['"balance":', '\\"balance\\": 1,', "::", '{"node": 1}']))
+@given(text=names | st.sampled_from(['"balance":', '\\"balance\\": 1,', "::", '{"node": 1}']))
 def test_text_that_looks_like_keys_is_no_key(text):
     page = decode_page(
         page_of(row(assetId=text, partyId='"balance":"1"'), row(extra={"a": [text]}))
@@ -318,7 +325,7 @@ PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a":
 @example(body=raw_page(b"[" * 100_000))
 @example(body=raw_page(b'{"timestamp": ' + b"[" * 100_000))
 @example(body=raw_page(json.dumps(row()).encode().replace(b'"12345"', b"9" * 100_000)))
-def test_a_damaged_page_is_read_or_told(body):
+def test_a_damaged_page_is_read_or_named(body):
     try:
         page = decode_page(body)
     except (DecodeError, msgspec.DecodeError):
@@ -346,7 +353,7 @@ LIMITS_BODY = json.dumps(
 @example(body=LIMITS_BODY.replace(b"00:00Z", b"00:00+99:99"))
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" * 100_000 + b"1,"))
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" + b"9" * 100_000 + b","))
-def test_damaged_limits_are_read_or_told(body):
+def test_damaged_limits_are_read_or_named(body):
     with contextlib.suppress(DecodeError, ba.RequestError):
         limits_in(body)
 

@@ -1,4 +1,4 @@
-"""What a node sends can't take all memory or all time, and what it is told goes nowhere else."""
+"""What a node sends can't take all memory or all time, and a password goes nowhere else."""
 
 from __future__ import annotations
 

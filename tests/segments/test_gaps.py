@@ -63,16 +63,6 @@ def cut(archive):
     return archive.read(start=at(3), end=at(3, 1), opening=True, partial=True)
 
 
-def test_a_flow_behind_a_gap_is_not_known(cut):
-    found = ba.flows(cut, freq="1h")
-    assert (found["changes"].tolist(), found["unknown"].tolist()) == ([0, 0, 0], [1, 1, 1])
-
-
-def test_a_summary_behind_a_gap_knows_no_opening(cut):
-    found = ba.summarize_accounts(cut)
-    assert cells(found, "opening") == {"aa": None, "bb": None, "cc": None, "dd": None}
-
-
 def test_balances_in_a_gap_and_behind_it_are_those_of_rows_alone(archive, cut):
     expected = {"aa": 9, "bb": 107, "cc": 3, "dd": None}
     assert cells(ba.balance_at(cut, at(3)), "balance") == expected
@@ -81,17 +71,6 @@ def test_balances_in_a_gap_and_behind_it_are_those_of_rows_alone(archive, cut):
     assert cells(held, "balance") == {"aa": None, "bb": None, "cc": None, "dd": None}
     later = ba.balance_at(cut, at(2, 1))
     assert set(cells(later, "balance").values()) == {None}
-
-
-def test_a_series_through_a_gap_begins_again_behind_it(archive):
-    table = archive.read(**WIDE)
-    found = ba.balance_series(table, layout="long")
-    assert set(found["state"]) <= {"observed"}
-    points = ba.balance_series(table, freq="1h", start=at(1), end=at(3, HOUR)).droplevel(
-        [0, 1, 3], axis=1
-    )
-    assert points.loc[at(1)].tolist() == [5, 0, 0, 4]
-    assert points.loc[at(2) : at(3, -1)].isna().all(axis=None)
 
 
 def test_segments_are_compared_as_far_as_what_was_before_is_known(archive, tmp_path):
