@@ -7,7 +7,7 @@ moment is written as text.
 from __future__ import annotations
 
 import datetime as dt
-import importlib
+import importlib.util
 import io
 import json
 import math
@@ -151,13 +151,8 @@ def _in_ascii(name: str) -> str:
 
 def check_installed(form: str) -> None:
     """Raise ValueError if a format needs a package that is not installed."""
-    if form == "xlsx":
-        try:
-            importlib.import_module("xlsxwriter")
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                "an Excel file needs XlsxWriter: pip install 'balance-analysis[excel]'"
-            ) from error
+    if form == "xlsx" and importlib.util.find_spec("xlsxwriter") is None:
+        raise ValueError("an Excel file needs XlsxWriter: pip install 'balance-analysis[excel]'")
 
 
 def to_rows(frame: pd.DataFrame) -> pa.Table:
