@@ -1,5 +1,6 @@
 from .analysis.balances import balance_at, balance_series
 from .analysis.checks import check_table, to_table
+from .analysis.door import to_integers, to_units
 from .analysis.flows import deltas, flows, reconcile
 from .analysis.holders import compare, holders
 from .analysis.periods import (
@@ -10,7 +11,6 @@ from .analysis.periods import (
     time_weighted_average,
 )
 from .analysis.totals import totals
-from .analysis.units import to_integers, to_units
 from .archive.digest import ArchiveDigest
 from .archive.explain import CitedRow, Explanation
 from .archive.runs import Run
@@ -44,7 +44,6 @@ from .files.parquet import (
 from .files.tables import write_table
 from .fill.export import export
 from .fill.imports import import_segments
-from .labels import account_labels, labelled
 from .load.changes import (
     Page,
     iter_balance_changes,
@@ -52,14 +51,14 @@ from .load.changes import (
     load_balance_changes,
     load_to_parquet,
 )
-from .names import Asset, read_assets, read_labels
+from .names import Asset, account_labels, labelled, read_assets, read_labels
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
 from .proof.compare import Difference, confirm, diff
 from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
-from .scale.over import over_accounts
+from .scale.slices import over_accounts
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 from .segments.rows import read_segments
 

@@ -1,8 +1,8 @@
-"""Rows in Arrow: their order, their accounts, and repeated rows.
+"""Rows in Arrow: their order, and rows that came twice.
 
 The order of a table is by account, then time. Ids are sorted once each, as the few distinct values
-of a dictionary; rows are then sorted by numbers. None of it imports pandas, which takes as long as
-loading thirty pages: pyarrow would import it to convert lists or arrays of numpy.
+of a dictionary; rows are then sorted by numbers. None of it imports pandas, as pyarrow does when it
+is given a list or an array of numpy's, or asked for one: that takes as long as thirty pages.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
 PART: Final = 1 << 17
-"""Minimum number of rows that are sorted together; the last part may have fewer."""
+"""Rows of a table to come that are sorted together, at least; fewer at the end."""
 
 _ROOM: Final = 1 << 62
 """The largest account number, with room to spare in 64 bits."""
 
+_WORD: Final = 64
 _FEW: Final = 1 << 22
 """Up to this size a table of all numbers is faster than sorting them."""
 
@@ -106,7 +107,7 @@ def accounts_in(rows: pa.Table | pa.RecordBatch) -> list[Account]:
     return list(zip(*(rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True))
 
 
-def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
+def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) -> pa.Table:
     """Return rows in one form, whatever order, chunks and dictionaries they came in.
 
     Parameters
@@ -115,6 +116,8 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
         The columns of `ARROW_SCHEMA`; ids may be plain strings.
     sort
         Whether to bring the rows into the table's order. Without, they stand as they came.
+    is_by_time
+        Whether each account's rows already stand in time order, wherever they are.
 
     Returns
     -------
@@ -125,7 +128,10 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        order = np.lexsort((_times(rows["timestamp"]), accounts))
+        if is_by_time:
+            order = np.argsort(accounts, kind="stable")
+        else:
+            order = by_account_and_time(accounts, _times(rows["timestamp"]))
     done = []
     for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
@@ -181,7 +187,7 @@ def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
 
 
 def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]]:
-    """Return a function that returns rows, by their places, as bytes that depend on nothing else.
+    """Return what gives some of rows, by their places, in bytes that depend on nothing else.
 
     A row has 56 bytes: the SHA-256 of the account, the microseconds (8 bytes, the lowest first) and
     the balance (16 bytes, the lowest first, in two's complement). An account's bytes are its ids in
@@ -227,6 +233,28 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
     return bool(np.any(both[1:] == both[:-1]))
 
 
+def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the order of some rows by account, then time; equal ones stay.
+
+    Numpy sorts numbers several times as fast as it finds their order. So each number carries its
+    place in the lowest bits, if need be instead of its own lowest ones: for these, little is left
+    to do for numpy's usual sort, which makes use of what is in order.
+    """
+    least, count = int(times.min(initial=_ROOM)), len(times).bit_length()
+    room = int(times.max(initial=least)) - least + 1
+    if (int(accounts.max(initial=0)) + 1) * room > _ROOM:
+        return np.lexsort((times, accounts))
+    numbers = accounts * room + (times - least)
+    if np.all(numbers[1:] >= numbers[:-1]):
+        return np.arange(len(numbers))
+    dropped = max(int(numbers.max()).bit_length() + count - _WORD, 0)
+    keys = numbers.view(np.uint64) >> np.uint64(dropped) << np.uint64(count)
+    keys |= np.arange(len(keys), dtype=np.uint64)
+    keys.sort()
+    order = (keys & np.uint64((1 << count) - 1)).view(np.int64)
+    return order.take(np.argsort(numbers.take(order), kind="stable")) if dropped else order
+
+
 def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
     """Return a column of ids as codes into its sorted distinct values."""
     encoded = _one_chunk(_unified(column))
@@ -245,7 +273,7 @@ def _times(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids with one dictionary; a dictionary that chunks share is read once."""
+    """Return ids with one dictionary, for which each one that chunks share is gone through once."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     shared = itertools.groupby(column.cast(ID_TYPE).chunks, lambda chunk: _place(chunk.dictionary))
@@ -254,7 +282,7 @@ def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _place(values: pa.StringArray) -> tuple[int, ...]:
-    """Return a key that is equal for two arrays sharing memory."""
+    """Return what is the same for two arrays that are one in memory."""
     addresses = (buffer.address for buffer in values.buffers() if buffer is not None)
     return values.offset, len(values), *addresses
 

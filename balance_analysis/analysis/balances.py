@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Options, at_moments, door, grid_of, is_by_party
+from balance_analysis.analysis.door import (
+    Options,
+    Units,
+    at_moments,
+    door,
+    grid_of,
+    in_units,
+    is_by_party,
+)
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -37,9 +45,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     take_ids,
 )
-from balance_analysis.analysis.sums import distinct
 from balance_analysis.analysis.totals import each_holder, merged
-from balance_analysis.analysis.units import Units, in_units
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text, spans_text
@@ -91,7 +97,7 @@ def balance_at(
     CheckError
         If two rows of one account and timestamp differ in balance.
     ValueError, TypeError
-        If an instant is none.
+        If an instant is not valid.
 
     Examples
     --------
@@ -171,7 +177,7 @@ def _each_series(
     if options["layout"] == "wide" and options["freq"] is None and is_by_party(options):
         grid = grid_of(slices, options)
         parts = [*slices.map(partial(_moments, grid, options["start"]), grid)]
-        points = distinct(np.concatenate([times for _, times in parts]))
+        points = np.sort(pd.unique(np.concatenate([times for _, times in parts])))
         check_cells(sum(accounts for accounts, _ in parts), len(points))
         options = {**options, "freq": grid_at(points, grid.zone)}
     yield from each_holder(slices, function, options)
@@ -239,7 +245,7 @@ def balance_series(
     Raises
     ------
     ValueError
-        If `start` is not before `end`, `freq` or `tz` is none, or the result doesn't fit into
+        If `start` is not before `end`, `freq` or `tz` is unknown, or the result is too large for
         memory.
     CheckError
         If rows contradict each other: see `balance_at`.
@@ -299,7 +305,7 @@ def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[n
     if not len(grid):
         return np.empty(0, np.int64)
     within = times[(times >= edges[0]) & (times < edges[-1])]
-    return distinct(within if start is None else np.append(within, edges[0]))
+    return np.sort(pd.unique(within if start is None else np.append(within, edges[0])))
 
 
 def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:

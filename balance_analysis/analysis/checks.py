@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from balance_analysis.errors import CheckError, check_frame
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
 from balance_analysis.known import Stated, note_known, note_rows, read_known, to_known
-from balance_analysis.rows import account_numbers
+from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
 _REBUILD: Final = "make a table of it with to_table"
@@ -143,7 +143,7 @@ def sort_rows(table: pd.DataFrame) -> pd.DataFrame:
         return to_frame(to_arrow(table))
     ids = {name: sorted_ids(table[name].array) for name in ACCOUNT_KEY}
     codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
-    order = np.lexsort((microseconds(table), account_numbers(codes, sizes)))
+    order = by_account_and_time(account_numbers(codes, sizes), microseconds(table))
     typed = table[list(COLUMNS)].assign(**ids)
     return typed.take(order).reset_index(drop=True)
 
@@ -206,7 +206,7 @@ def _check_columns(table: pd.DataFrame) -> None:
 
 
 def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:
-    """Raise if any row is at fault, with these rows; the message tells of the first."""
+    """Raise if any row is at fault, with these rows; the message describes the first."""
     if not faulty.any():
         return
     rows = table.loc[faulty]

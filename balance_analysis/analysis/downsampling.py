@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import to_decimals
-from balance_analysis.analysis.steps import Steps
-from balance_analysis.analysis.sums import events
+from balance_analysis.analysis.steps import Steps, events
 
 _POINTS: Final = 4
 """Of a column: the first, the last, the lowest and the highest."""
@@ -91,7 +90,7 @@ class Line:
     balances
         The level from then on; null where it isn't known.
     is_opening
-        Whether the first one comes from no row, but from what is told to be before them.
+        Whether the first one comes from an opening, not from a row.
     count
         How many steps there are, with those that are left out.
     """
@@ -113,8 +112,8 @@ def levels_in(
         When each step is, microseconds, but none before `since`; the words from then on; whether
         they are known; and how many steps there are before the first one.
     """
-    _, times, words, told = events(steps)
-    is_known = np.ones(len(times), bool) if told is None else told.astype(bool)
+    _, times, words, has_balance = events(steps)
+    is_known = np.ones(len(times), bool) if has_balance is None else has_balance.astype(bool)
     low = max(int(np.searchsorted(times, start, side="right")) - 1, 0)
     part = slice(low, int(np.searchsorted(times, end)))
     return np.maximum(times[part], since), words[part], is_known[part], low
@@ -123,7 +122,7 @@ def levels_in(
 def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
     """Return the steps of one account, or of none, in [start, end), downsampled for a drawing.
 
-    What was held before `since`, where the rows begin, is told from then on.
+    What was held before `since`, where the rows begin, is drawn from then on.
     """
     times, words, is_known, low = levels_in(steps, start, end, since=since)
     kept = np.arange(0)

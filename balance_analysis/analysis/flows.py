@@ -17,10 +17,14 @@ from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.checks import microseconds, sort_rows
 from balance_analysis.analysis.door import (
     Options,
+    Units,
     door,
     each_account,
     grid_of,
+    in_units,
     is_by_party,
+    join_ids,
+    make_groups,
 )
 from balance_analysis.analysis.grid import (
     Frequency,
@@ -48,9 +52,16 @@ from balance_analysis.analysis.steps import (
     step_deltas,
     take_ids,
 )
-from balance_analysis.analysis.sums import Groups, add_up, join_ids, make_groups, runs_of
-from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.analysis.totals import (
+    Changes,
+    Sums,
+    add_up,
+    changes_of,
+    join_changes,
+    runs_of,
+)
 from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -166,7 +177,7 @@ def flows(
     by
         The columns that make a group, within each asset: see `totals`. The flows of a group are
         those of its accounts added up, so what one of them gives another counts as in and as out,
-        unless `internal` tells it apart, as `summarize_parties` does.
+        unless `internal` separates it, as `summarize_parties` does.
     start, end
         The interval, half-open; without a time zone in `tz`. By default from the beginning of the
         period of the first row, or of what is known, to the end of what is known, else to that of
@@ -178,7 +189,7 @@ def flows(
     value
         What the cells of the wide layout are: one of the columns of the long one.
     internal
-        Whether to tell apart what moved between accounts of a group in one block. It is then in the
+        Whether to separate what moved between accounts of a group in one block. It is then in the
         column `internal`, and `inflow` and `outflow` are those from and to others.
     tz
         The time zone in which days are days, and of the result's timestamps. By default UTC.
@@ -215,7 +226,7 @@ def flows(
         If a delta or a sum has more than 38 digits.
     ValueError
         If `by` names other columns, `start` is not before `end`, `freq`, `tz`, `layout` or `value`
-        is none, or the wide layout doesn't fit into memory.
+        is unknown, or the wide layout doesn't fit into memory.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -257,7 +268,7 @@ def _result(
 ) -> pd.DataFrame:
     """Return flows in the layout and the unit that are asked for."""
     check_layout(layout)
-    values = [*AMOUNTS, *[INTERNAL] * (found.blocks is not None), *COUNTS]
+    values = [*AMOUNTS, *[INTERNAL] * (found.changes is not None), *COUNTS]
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
     if layout == "long":
@@ -296,9 +307,8 @@ class GroupFlows:
         The group and the period of each cell, ascending; there is one where a group has a row.
     found
         The columns of the cells: see `flow_runs`.
-    blocks
-        The words of what the accounts of a group gained together, and when: `groups`, `times`,
-        `words`. `None` where internal flows are not asked for.
+    changes
+        What the groups' accounts changed; `None` where internal flows are not asked for.
     """
 
     ids: pd.DataFrame
@@ -306,25 +316,26 @@ class GroupFlows:
     groups: NDArray[np.int64]
     periods: NDArray[np.int64]
     found: Columns
-    blocks: Columns | None
+    changes: Changes | None
 
     def name(self, cell: int) -> str:
         """Return how a cell is called in a message."""
         return f"a flow of {name_of(self.ids, int(self.groups[cell]))}"
 
     def columns(self, grid: Grid) -> Columns:
-        """Return the columns of the cells, in which internal flows stand apart."""
-        if self.blocks is None:
+        """Return the columns of the cells, with internal flows where they are asked for."""
+        if self.changes is None:
             return self.found
-        gained = np.where((self.blocks["words"][:, 1] >= 0)[:, None], self.blocks["words"], 0)
-        periods = count_before(grid.edges - 1, self.blocks["times"]) - 1
-        order, starts = runs_of(self.blocks["groups"], periods)
-        # It is at most what the accounts gained one by one, which fits.
-        sums, _ = int128.sum_words(int128.take(gained, order), starts)
+        parts = self.changes.parts(partial(gained, grid), gained=True)
+        return self.with_internal(grid, parts)
+
+    def with_internal(self, grid: Grid, parts: list[Columns]) -> Columns:
+        """Return the columns of the cells, given what groups gained: see `gained`."""
+        gains = join(parts)
         cells = self.groups * len(grid) + self.periods
-        first = order[starts]
-        there = np.searchsorted(cells, self.blocks["groups"][first] * len(grid) + periods[first])
-        inflow = spread(sums, there, len(cells))
+        there = np.searchsorted(cells, gains["groups"] * len(grid) + gains["periods"])
+        inflow = spread(gains["inflow"], there, len(cells))
+        # It is at most what the accounts gained one by one, which fits.
         internal, _ = int128.subtract(self.found["inflow"], inflow)
         outflow, _ = int128.subtract(self.found["outflow"], internal)
         return {**self.found, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
@@ -355,14 +366,14 @@ class GroupFlows:
             check_cells(len(self.ids), len(grid))
             groups, periods = np.divmod(np.arange(len(self.ids) * len(grid)), max(len(grid), 1))
             found = {what: spread(column, cells, len(groups)) for what, column in found.items()}
-        told = self.known(history, grid, groups, periods)
+        is_known = self.known(history, grid, groups, periods)
         if full:
-            lacks = ~told
+            lacks = ~is_known
             lacks[cells] = False
             counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
-            told &= (found["unknown"] == 0) | (found["changes"] != 0)
+            is_known &= (found["unknown"] == 0) | (found["changes"] != 0)
         names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
-        amounts: dict[str, Any] = {x: int128.to_balances(found[x], told) for x in names}
+        amounts: dict[str, Any] = {x: int128.to_balances(found[x], is_known) for x in names}
         columns = {**take_ids(self.ids, groups), **grid.bounds(periods), **amounts, **counts}
         return pd.DataFrame(columns, copy=False)
 
@@ -375,8 +386,8 @@ def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: Histo
     has = [np.bincount(groups.numbers, each, len(groups)) > 0 for each in doubts]
     found = join(map_blocks(lambda first, x: _numbered(flow_runs(x, grid.edges), first), steps))
     owners, periods = groups.numbers[found.pop("number")], found.pop("period")
-    blocks = _blocks(steps, groups, grid) if internal else None
-    own = GroupFlows(groups.ids, np.stack(has, 1), owners, periods, found, blocks)
+    changes = changes_of(steps, groups) if internal else None
+    own = GroupFlows(groups.ids, np.stack(has, 1), owners, periods, found, changes)
     return _together(own)
 
 
@@ -386,43 +397,37 @@ def _numbered(runs: Columns, first: int) -> Columns:
     return runs
 
 
-def _blocks(steps: Steps, groups: Groups, grid: Grid) -> Columns:
-    """Return the changes of a history's accounts in the interval of a grid, as those of groups."""
-    deltas = step_deltas(steps)
-    is_inside = steps.is_row & ~int128.is_zero(deltas)
-    if len(grid):
-        is_inside &= (steps.times >= grid.edges[0]) & (steps.times < grid.edges[-1])
-    rows = np.flatnonzero(is_inside & (len(grid) > 0))
-    owners = groups.numbers[steps.numbers[rows]]
-    return {"groups": owners, "times": steps.times[rows], "words": int128.take(deltas, rows)}
+def gained(grid: Grid, first: int, sums: Sums) -> Columns:
+    """Return what groups gained in the blocks of each period of a grid, in which they gained."""
+    words, edges = sums.columns["gained"], grid.edges
+    periods = count_before(edges - 1, sums.columns["times"]) - 1
+    rows = np.flatnonzero((words[:, 1] >= 0) & (periods >= 0) & (periods < len(grid)))
+    rows = rows[~int128.is_zero(words[rows])]
+    groups, periods = first + sums.columns["groups"][rows].astype(np.int64), periods[rows]
+    starts = np.flatnonzero(are_heads([groups, periods]))
+    inflow, _ = int128.sum_words(int128.take(words, rows), starts)
+    return {"groups": groups[starts], "periods": periods[starts], "inflow": inflow}
 
 
 def _together(parts: GroupFlows) -> GroupFlows:
-    """Return flows of which those of one group and period are one, and those of one block."""
-    if np.any(np.diff(parts.groups * (int(parts.periods.max(initial=0)) + 1) + parts.periods) <= 0):
-        order, starts = runs_of(parts.groups, parts.periods)
-        first = order[starts]
-        cells = replace(parts, groups=parts.groups[first], periods=parts.periods[first])
-        parts = replace(cells, found=add_up(parts.found, order, starts, cells.name))
-    if parts.blocks is None:
+    """Return flows with one cell for each group and period."""
+    if not np.any(
+        np.diff(parts.groups * (int(parts.periods.max(initial=0)) + 1) + parts.periods) <= 0
+    ):
         return parts
-    order, starts = runs_of(parts.blocks["groups"], parts.blocks["times"])
+    order, starts = runs_of(parts.groups, parts.periods)
     first = order[starts]
-    net = {"words": parts.blocks["words"]}
-    added = add_up(net, order, starts, lambda _: "what flowed in one block")
-    blocks = {"groups": parts.blocks["groups"][first], "times": parts.blocks["times"][first]}
-    return replace(parts, blocks={**blocks, **added})
+    cells = replace(parts, groups=parts.groups[first], periods=parts.periods[first])
+    return replace(cells, found=add_up(parts.found, order, starts, cells.name))
 
 
 def join_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
     """Return the flows over the accounts of all slices."""
     ids, numbers = join_ids([part.ids for part in parts])
     doubts = np.zeros((len(ids), parts[0].doubts.shape[1]), bool)
-    blocks: list[Columns] = []
     for part, own in zip(parts, numbers, strict=True):
         np.logical_or.at(doubts, own, part.doubts)
-        if part.blocks is not None:
-            blocks.append({**part.blocks, "groups": own[part.blocks["groups"]]})
+    changes = [part.changes for part in parts if part.changes is not None]
     return _together(
         GroupFlows(
             ids,
@@ -430,7 +435,7 @@ def join_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
             np.concatenate([own[x.groups] for x, own in zip(parts, numbers, strict=True)]),
             np.concatenate([part.periods for part in parts]),
             join([part.found for part in parts]),
-            join(blocks) if blocks else None,
+            join_changes(changes) if changes else None,
         )
     )
 
@@ -528,7 +533,7 @@ def reconcile(
 
         An account's first row has no delta unless an opening says what was before it, so it isn't
         compared, and neither is the first one behind a stretch that is not known, nor a flow in
-        such a stretch; `attrs["balance_analysis"]["not_compared"]` tells how many these are.
+        such a stretch; `attrs["balance_analysis"]["not_compared"]` counts these.
         EXTERNAL accounts, whose balances nodes don't keep, are left out.
 
     Raises

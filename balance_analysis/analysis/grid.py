@@ -140,7 +140,7 @@ def make_grid(
 
 
 def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
-    """Return periods of the calendar, in UTC, of which not too many fill [start, end).
+    """Return periods of the calendar, in UTC, that fill [start, end) and are not too many.
 
     Hours, days, weeks, months begin where the calendar has them; the first and the last one are cut
     where the interval is.
@@ -212,7 +212,7 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
 
 
 def memory() -> int:
-    """Return the machine's memory in bytes; where it isn't told, 64 GB."""
+    """Return the machine's memory in bytes; 64 GB where the system doesn't say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -230,7 +230,7 @@ def to_zone(tz: Zone | None) -> dt.tzinfo:
     Raises
     ------
     ValueError
-        If there is none of this name.
+        If no zone has this name.
     """
     if tz is None or tz == "UTC":
         return dt.UTC
@@ -253,7 +253,7 @@ def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
     Raises
     ------
     ValueError
-        If it is none, is not positive, or names ends of periods that no offset begins.
+        If it is no frequency, is not positive, or names ends of periods that no offset begins.
     """
     try:
         if isinstance(freq, str) and re.fullmatch(r"\d*w(-\w{3})?", freq.strip(), re.IGNORECASE):

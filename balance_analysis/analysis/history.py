@@ -9,7 +9,7 @@ lost rows since the table was made, only the rows that are left are known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -26,24 +26,29 @@ from balance_analysis.analysis.checks import (
     microseconds,
     sort_rows,
     sorted_ids,
+    to_table,
 )
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.evidence import SetAside
+from balance_analysis.filters import make_filters
 from balance_analysis.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
     Known,
     are_changed,
     known_by_account,
+    note_accounts,
+    note_cut,
     says_nothing_before,
     start_of,
 )
-from balance_analysis.names import Names, names_in
-from balance_analysis.rows import are_heads
+from balance_analysis.names import Names, names_in, names_of
+from balance_analysis.rows import account_numbers, are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
-from balance_analysis.spans import between, clipped
-from balance_analysis.text import count_text, moment_text, spans_text
+from balance_analysis.spans import EVER, clipped
+from balance_analysis.spans import between as gaps_between
+from balance_analysis.text import count_text, list_text, moment_text, spans_text
 
 T = TypeVar("T")
 
@@ -97,11 +102,11 @@ class History:
 
     @property
     def columns(self) -> list[str]:
-        """What tells accounts apart: `ACCOUNT_KEY`, and the columns that the table has besides."""
+        """What accounts differ in: `ACCOUNT_KEY`, and the columns that the table has besides."""
         others = (str(name) for name in self.given if name not in COLUMNS)
         return [*dict.fromkeys([*self.accounts, *others])]
 
-    def tell(self, names: Sequence[str]) -> pd.DataFrame:
+    def group_columns(self, names: Sequence[str]) -> pd.DataFrame:
         """Return some of the `columns` of each account, as categories of text; NA is a value.
 
         Raises
@@ -112,21 +117,21 @@ class History:
         others = [name for name in names if name not in self.accounts]
         if not others:
             return self.accounts[[*names]]
-        told = self.given[[*ACCOUNT_KEY, *others]].drop_duplicates()
-        keys = told[ACCOUNT_KEY].astype("str")
+        values = self.given[[*ACCOUNT_KEY, *others]].drop_duplicates()
+        keys = values[ACCOUNT_KEY].astype("str")
         if (twice := keys.duplicated().to_numpy()).any():
             raise ValueError(
                 f"by={others}: the account {name_of(keys, int(twice.argmax()))} has more than one "
                 "value; a column by which accounts are grouped has one for each of them"
             )
-        told = told[others].astype("str").set_axis(pd.MultiIndex.from_frame(keys))
-        found = told.reindex(pd.MultiIndex.from_frame(self.accounts.astype("str")))
+        values = values[others].astype("str").set_axis(pd.MultiIndex.from_frame(keys))
+        found = values.reindex(pd.MultiIndex.from_frame(self.accounts.astype("str")))
         added = {name: pd.Categorical(found[name]) for name in others}
         return self.accounts.assign(**added)[[*names]]
 
     @property
     def names(self) -> Names:
-        """The names that the table's attrs tell; maybe none."""
+        """The names in the table's attrs; maybe none."""
         return names_in(self.attrs.get(ATTRS_KEY))
 
     def over(
@@ -210,7 +215,7 @@ class History:
                 f"accounts without a change since {since} are left out; load or read with "
                 "opening=True, which adds them if their older rows are still there"
             )
-        if gaps := between(known, known[0][0], known[-1][1]) if known else []:
+        if gaps := gaps_between(known, known[0][0], known[-1][1]) if known else []:
             said.append(
                 f"accounts that changed only in {spans_text(gaps)} are left out: rows of that time "
                 "may be missing"
@@ -223,19 +228,14 @@ class History:
         for said in self.left_out:
             _warn_once(said, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
 
-    def part(self, is_wanted: NDArray[np.bool_]) -> History:
-        """Return the history of some of the accounts; its `rows` and `extent` are those of all."""
-        changed = None if self.is_changed is None else self.is_changed[is_wanted]
-        return replace(self, steps=self.steps.select(is_wanted), is_changed=changed)
-
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
-        """Return the history of some of the accounts, of which as much is known as before."""
+        """Return the history of some of the accounts, about which as much is known as before."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
-        rows = self.rows[is_kept[self.steps.is_row]].reset_index(drop=True)
-        part = self.part(is_wanted)
-        ids = {name: part.accounts[name].array.categories for name in ACCOUNT_KEY}
-        kept = {name: rows[name].array.set_categories(wanted) for name, wanted in ids.items()}
-        return replace(part, rows=rows.assign(**kept), extent=part.steps.extent)
+        rows, steps = self.rows[is_kept[self.steps.is_row]], self.steps.select(is_wanted)
+        ids = {x: rows[x].cat.set_categories(steps.accounts[x].cat.categories) for x in ACCOUNT_KEY}
+        rows = rows.assign(**ids).reset_index(drop=True)
+        changed = None if self.is_changed is None else self.is_changed[is_wanted]
+        return replace(self, rows=rows, steps=steps, extent=steps.extent, is_changed=changed)
 
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
@@ -243,7 +243,7 @@ class History:
         is_told = self.known is None and self.is_changed is None
         if is_told or not len(steps.times) or steps.valid_until is not None:
             return steps
-        gaps = [] if self.known is None else between(self.known_since_ever, ALWAYS, NEVER)
+        gaps = [] if self.known is None else gaps_between(self.known_since_ever, ALWAYS, NEVER)
         gaps = [gap for gap in gaps if gap[0] < until]
         is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
@@ -333,7 +333,7 @@ Source = pd.DataFrame | History | Sliced
 def open_history(
     source: Source, *, start: Instant | None = None, end: Instant | None = None
 ) -> History:
-    """Return the history that a table tells; of an archive, of all rows that an interval needs.
+    """Return the history of a table; of an archive, of all rows that an interval needs.
 
     Parameters
     ----------
@@ -388,7 +388,7 @@ def _warn_once(said: str, *_: str) -> None:
 
 
 def _from_nothing(steps: Steps) -> Steps:
-    """Return steps of which each account without an opening held nothing before its first row."""
+    """Return steps in which each account without an opening held nothing before its first row."""
     heads = steps.heads[steps.is_row[steps.heads]]
     before = np.cumsum(np.append(0, steps.is_row[steps.heads]))
     return Steps(
@@ -442,23 +442,14 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
     if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
         return None
     accounts = _accounts(table, heads)
-    return (heads, accounts) if _is_ascending(accounts) else None
+    ids = [accounts[name].array for name in ACCOUNT_KEY]
+    numbers = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
+    return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
 
 
 def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:
     """Return the ids of an account's row each, with categories that are sorted and all in use."""
     return pd.DataFrame({name: sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY})
-
-
-def _is_ascending(accounts: pd.DataFrame) -> bool:
-    """Whether accounts are in order, none twice; their categories must be sorted."""
-    is_less = np.zeros(max(len(accounts) - 1, 0), bool)
-    tied = ~is_less
-    for name in ACCOUNT_KEY:
-        codes = accounts[name].array.codes
-        is_less |= tied & (codes[:-1] < codes[1:])
-        tied &= codes[:-1] == codes[1:]
-    return bool(is_less.all())
 
 
 def are_known(
@@ -473,3 +464,64 @@ def are_known(
     place = np.searchsorted(starts, begins, side="right") - 1
     covered: NDArray[np.bool_] = (place >= 0) & (stops <= ends[place])
     return covered
+
+
+def select(
+    table: pd.DataFrame,
+    *,
+    asset_id: str | None = None,
+    party_ids: str | Iterable[str] = (),
+    market_ids: str | Iterable[str] = (),
+    account_types: str | Iterable[str] = (),
+) -> pd.DataFrame:
+    """Return the rows of some accounts: see `table.balances.select`."""
+    held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
+    filters = make_filters(
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        names=lambda: names_of(table),
+        held=held,
+    )
+    for name, values in filters.allowed().items():
+        if missing := [value for value in values if value not in held[name]]:
+            raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
+    chosen = filters.select(table)
+    note_accounts(chosen, table, filters)
+    return chosen
+
+
+def between(
+    table: pd.DataFrame, start: Instant | None = None, end: Instant | None = None
+) -> pd.DataFrame:
+    """Return an interval with openings: see `table.balances.between`."""
+    return cut_table(table, open_history(table), start, end)
+
+
+def cut_table(
+    table: pd.DataFrame, history: History, start: Instant | None, end: Instant | None
+) -> pd.DataFrame:
+    """Return an interval, with openings, of a table whose history is open."""
+    whole = to_table(table)
+    edges = history.grid(start=start, end=end).edges
+    begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
+    if start is None and history.known:
+        begin = min(begin, history.known[0][0])
+    begin = max(begin, history.start)
+    times = microseconds(whole)
+    is_before = times < begin
+    ids = [whole[name].array.codes for name in ACCOUNT_KEY]
+    goes_on = ~are_heads(ids)[1:] & is_before[1:]
+    is_opening = is_before & ~np.append(goes_on, False)[: len(times)]
+    part: pd.DataFrame = whole[is_opening | ~is_before & (times < stop)].reset_index(drop=True)
+    if others := [name for name in table if name not in COLUMNS]:
+        keys = [*ACCOUNT_KEY, "timestamp"]
+        own = table[[*keys, *others]].drop_duplicates(keys)
+        part = part.merge(own.astype(dict.fromkeys(ACCOUNT_KEY, "str")), "left", keys)
+        part = part.astype({name: whole[name].dtype for name in ACCOUNT_KEY})
+    part.attrs = dict(whole.attrs)
+    first = min(begin, int(times.min(initial=begin)))
+    known = [(first, stop)] if history.known is None else [*clipped(history.known, EVER[0], stop)]
+    note_cut(part, whole, known if history.is_changed is None else [], begin, stop)
+    return part

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import warn_outside
-from balance_analysis.analysis.door import at_moments, door
+from balance_analysis.analysis.door import Units, at_moments, door, in_units, make_groups
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
 from balance_analysis.analysis.history import Source, open_history
 from balance_analysis.analysis.steps import as_of, check_fits, name_of, take_ids
-from balance_analysis.analysis.sums import make_groups, sum_at
-from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.analysis.totals import sum_at
 from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
@@ -103,12 +102,12 @@ def holders(
     history = history.at(points)
     steps, groups = history.known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
-    warn_outside(history, points, sums.known.reshape(len(groups), len(points)) > 0)
+    warn_outside(history, points, sums.columns["known"].reshape(len(groups), len(points)) > 0)
     found = pd.DataFrame(
         {
-            **take_ids(groups.ids, sums.groups),
+            **take_ids(groups.ids, sums.columns["groups"]),
             "balance": sums.total,
-            "accounts": groups.sizes[sums.groups],
+            "accounts": groups.sizes[sums.columns["groups"]],
             "unknown": sums.unknown,
         }
     )
@@ -246,7 +245,7 @@ def compare(
         _CHANGED,
     )
     moves = zip(int128.integers_of(change), is_known, strict=True)
-    percents = (100 * move if told else None for move, told in moves)
+    percents = (100 * move if is_told else None for move, is_told in moves)
     found = groups.ids.assign(
         before=int128.to_balances(first, is_first),
         after=int128.to_balances(last, is_last),

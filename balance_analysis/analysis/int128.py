@@ -1,8 +1,8 @@
 """Exact arithmetic on millions of integers of up to 38 digits.
 
-Arrow's decimals compare and add, but have no running maximum, no sum that tells when it overflows
+Arrow's decimals compare and add, but have no running maximum, no sum that says when it overflows
 and no division that rounds half-even. Here an amount is its 128 bits: two *words*, the lower first.
-To be added or multiplied it is taken apart into *digits* of some width in bits, each in an int64,
+To be added or multiplied it is cut into *digits* of some width in bits, each in an int64,
 least first: the caller chooses the width such that no sum of digits leaves 62 bits.
 """
 
@@ -21,7 +21,11 @@ from balance_analysis.schema import BALANCE_DIGITS
 ROOM: Final = 62
 """How many bits a sum of digits may have: an int64 holds it and a carry."""
 
+CELL_DIGIT: Final = 32
+"""The bits of a digit of the amounts that `add_to_cells` adds up."""
+
 _WORD: Final = 64
+_HALF: Final = np.int64((1 << 32) - 1)
 _TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
 _ONE_AMOUNT: Final = "V16"
 
@@ -139,7 +143,7 @@ def _bits(low: NDArray[np.uint64], high: NDArray[np.int64]) -> int:
 def _shifted(
     low: NDArray[np.uint64], high: NDArray[np.int64], places: int, width: int
 ) -> NDArray[np.int64]:
-    """Return amounts shifted to the right, as a copy: their lowest bits, at least so many.
+    """Return amounts shifted to the right, as a copy: `width` of the lowest bits, at least.
 
     Of the last digit these are all: what has bits beyond the lower word isn't cut off there.
     """
@@ -186,19 +190,38 @@ def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int6
     return np.diff(running.take(np.append(starts, len(values))))
 
 
-def running(values: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the running sums of numbers, which begin anew at each start; the first is 0."""
-    sums = np.cumsum(values)
-    counts = np.diff(starts, append=len(values))
-    return sums - np.repeat(sums[starts] - values[starts], counts)
+def running_sums(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the running sums of amounts, 0 in front, in three parts that `difference` takes.
+
+    These are the lower 64 bits, and of the upper ones the lower and the upper half, each with what
+    it carries over: exact for up to 2**31 amounts, however large the sums.
+    """
+    sums = np.zeros((3, len(words) + 1), np.int64)
+    low, high = words[:, 0].view(np.uint64), words[:, 1]
+    lower = sums[0, 1:].view(np.uint64)
+    np.cumsum(low, out=lower)
+    carried = high & _HALF
+    carried += lower < low
+    np.cumsum(carried, out=sums[1, 1:])
+    np.cumsum(high >> np.int64(_WORD // 2), out=sums[2, 1:])
+    return sums
 
 
-def running_sums(
-    words: NDArray[np.int64], starts: NDArray[np.int64]
+def difference(
+    sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the running sums of amounts as `running` does, and which have more than 38 digits."""
-    width = ROOM - len(words).bit_length()
-    return compose([running(digit, starts) for digit in digits_of(words, width)], width)
+    """Return the sums of the amounts in [begin, end), and which have more than 38 digits."""
+    low, middle, high = sums.take(ends, axis=1)
+    low_before, middle_before, high_before = sums.take(begins, axis=1)
+    middle -= middle_before
+    middle -= low.view(np.uint64) < low_before.view(np.uint64)
+    high -= high_before
+    high += middle >> np.int64(_WORD // 2)
+    words = np.empty((len(low), 2), np.int64)
+    np.subtract(low, low_before, out=words[:, 0])
+    upper = high << np.int64(_WORD // 2)
+    words[:, 1] = upper | (middle & _HALF)
+    return words, (upper >> np.int64(_WORD // 2) != high) | _is_too_large(words)
 
 
 def sum_words(
@@ -208,8 +231,16 @@ def sum_words(
 
     Also returned is which have more than 38 digits.
     """
-    width = ROOM - int(np.diff(starts, append=len(words)).max(initial=0)).bit_length()
-    return compose([sum_runs(digit, starts) for digit in digits_of(words, width)], width)
+    ends = np.append(starts[1:], len(words))[: len(starts)]
+    return difference(running_sums(words), starts, ends)
+
+
+def add_to_cells(
+    digits: NDArray[np.int64], cells: NDArray[np.int64], words: NDArray[np.int64]
+) -> None:
+    """Add amounts to those of some cells, which are four digits of `CELL_DIGIT` bits each."""
+    for sums, digit in zip(digits, digits_of(words, CELL_DIGIT), strict=False):
+        np.add.at(sums, cells, digit)
 
 
 def divide(
@@ -306,6 +337,6 @@ def integers_of(words: NDArray[np.int64]) -> list[int]:
 
 
 def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:
-    """Return exact quotients of integers, each rounded once; NaN where there is none."""
+    """Return exact quotients of integers, each rounded once; NaN for None and by 0."""
     pairs = zip(parts, wholes, strict=True)
     return np.array([np.nan if a is None or not b else a / b for a, b in pairs], float)

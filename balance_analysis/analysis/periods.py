@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -13,8 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Options, door, each_account, grid_of, ids_in, is_by_party
-from balance_analysis.analysis.flows import GroupFlows, flows_of, join_flows
+from balance_analysis.analysis.door import (
+    Options,
+    Units,
+    door,
+    each_account,
+    grid_of,
+    group_names,
+    in_units,
+    is_by_party,
+    join_ids,
+    make_groups,
+)
+from balance_analysis.analysis.flows import GroupFlows, flows_of, gained, join_flows
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
 from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
 from balance_analysis.analysis.steps import (
@@ -28,13 +38,19 @@ from balance_analysis.analysis.steps import (
     in_one_thread,
     join,
     map_blocks,
-    map_parallel,
+    name_of,
     repeat_ids,
     spread,
 )
-from balance_analysis.analysis.sums import Groups, concatenated, join_ids, make_groups
-from balance_analysis.analysis.totals import each_holder, join_holders, merged
-from balance_analysis.analysis.units import Units, in_units
+from balance_analysis.analysis.totals import (
+    Changes,
+    Sums,
+    changes_of,
+    each_holder,
+    holding,
+    join_changes,
+    merged,
+)
 from balance_analysis.errors import logger
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text
@@ -84,7 +100,7 @@ def ohlc(
     Raises
     ------
     ValueError
-        If `start` is not before `end`, or `freq` or `tz` is none.
+        If `start` is not before `end`, or `freq` or `tz` is unknown.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -119,8 +135,7 @@ def ohlc(
 
 def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
     """Return columns of each account and period beside their ids and bounds."""
-    starts, ends = (np.tile(each, len(steps)) for each in (grid.edges[:-1], grid.edges[1:]))
-    bounds = {"start": to_times(starts, grid.zone), "end": to_times(ends, grid.zone)}
+    bounds = grid.bounds(np.tile(np.arange(len(grid)), len(steps)))
     ids = repeat_ids(steps.accounts, len(grid))
     return pd.DataFrame({**ids, **bounds, **columns}, copy=False)
 
@@ -235,7 +250,7 @@ def time_weighted_average(
         The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
         "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
     partial
-        Whether a period of which a part is unknown has the average of its known part.
+        Whether a period that is partly unknown has the average of its known part.
     tz
         The time zone in which days are days, of 23 and 25 hours too, and of the result's
         timestamps. By default UTC.
@@ -254,7 +269,7 @@ def time_weighted_average(
     Raises
     ------
     ValueError
-        If `start` is not before `end`, or `freq` or `tz` is none.
+        If `start` is not before `end`, or `freq` or `tz` is unknown.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -304,25 +319,7 @@ _COLUMNS: Final = (
     *("average", "drawdown", "drawdown_at", "zero_share"),
 )
 _OF_PARTIES: Final = ("accounts", "unknown", "internal")
-_FLOWS: Final = frozenset(
-    ["first_seen", "last_seen", "rows", "changes", "inflow", "outflow", "net", "internal"]
-)
-_LEVELS: Final = frozenset(
-    [
-        "open",
-        "minimum",
-        "maximum",
-        "minimum_at",
-        "maximum_at",
-        "average",
-        "drawdown",
-        "drawdown_at",
-        "zero_share",
-    ]
-)
-_PART: Final = 1 << 18
-"""Rows of the parties that one processor works on at once, at least."""
-
+_FLOWS: Final = ("first_seen", "last_seen", "rows", "changes", "inflow", "outflow", "net")
 _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 
 
@@ -340,7 +337,7 @@ def summarize_accounts(
     Parameters
     ----------
     source
-        A table of balance changes, its rows in any order, or an `Archive`. Rows before `start` tell
+        A table of balance changes, its rows in any order, or an `Archive`. Rows before `start` say
         which balance an account brings into the interval.
     start, end
         The interval, half-open; without a time zone UTC. By default from the table's first row to
@@ -477,13 +474,16 @@ def summarize_parties(
 
 @dataclass(frozen=True)
 class _Holders:
-    """Holders, what their accounts did, how many each has, and of how many a balance is unknown."""
+    """What holders have: accounts as steps, others as changes of sums; and what flowed.
 
-    held: History
+    Of the `accounts` of each, a balance of `unknown` ones is unknown.
+    """
+
+    ids: pd.DataFrame
+    held: Steps | Changes
     flows: GroupFlows | None
     accounts: NDArray[np.int64]
     unknown: NDArray[np.int64]
-    is_party: bool
 
 
 def summarize(
@@ -497,24 +497,7 @@ def summarize(
     grid = history.grid(start=start, end=end)
     if not len(grid):
         grid = grid_at(np.array([max(history.start, 0)]))  # without a row any interval will do
-
-    def summary(part: History) -> pd.DataFrame:
-        with in_one_thread() if len(parts) > 1 else nullcontext():
-            return _summary(part, _holders_of(grid, by, columns, part), grid, columns)
-
-    parts = _parts(history, make_groups(history, by))
-    found = map_parallel(summary, parts)
-    return found[0] if len(found) == 1 else concatenated(found, ids_in(found[0]))
-
-
-def _parts(history: History, groups: Groups) -> list[History]:
-    """Return histories of some groups each, which processors work on side by side."""
-    steps = history.steps
-    if len(groups) == len(steps) or len(steps.times) < _PART:
-        return [history]
-    rows = np.bincount(groups.numbers, np.diff(steps.bounds), len(groups))
-    parts = (np.cumsum(rows) // _PART)[groups.numbers]
-    return [history.part(parts == number) for number in np.unique(parts)]
+    return _summary(history, _holders_of(grid, by, columns, history), grid, columns)
 
 
 def _holders_of(
@@ -522,48 +505,65 @@ def _holders_of(
 ) -> _Holders:
     """Return the holders of a history."""
     history = replace(history, until=int(grid.edges[-1]))
-    held, own = merged(history, by), history.known_steps()
-    groups, is_party = make_groups(history, [*map(str, held.accounts)]), held is not history
+    names, steps = group_names(by, history.columns), history.known_steps()
+    is_party = {*names} != {*ACCOUNT_KEY}
+    if is_party:
+        history.warn_of_quiet()
+    else:
+        names = [*ACCOUNT_KEY]
+    groups = make_groups(history, names)
     flows = None
-    if _FLOWS & {*_to_columns(columns, is_party=is_party)}:
-        flows = flows_of(grid, [*map(str, held.accounts)], is_party, history)
-    is_lacking = ~as_of(own, grid.edges - 1).is_known.reshape(len(own), 2).all(axis=1)
+    if {*_FLOWS, "internal"} & {*_to_columns(columns, is_party=is_party)}:
+        flows = flows_of(grid, names, False, history)
+    is_lacking = ~as_of(steps, grid.edges - 1).is_known.reshape(len(steps), 2).all(axis=1)
     lacking = np.bincount(groups.numbers[is_lacking], minlength=len(groups))
-    return _Holders(held, flows, groups.sizes, lacking, is_party)
+    held = changes_of(steps, groups) if is_party else steps
+    return _Holders(groups.ids, held, flows, groups.sizes, lacking)
 
 
 def _join(parts: Sequence[_Holders]) -> _Holders:
     """Return the holders of all slices."""
-    ids, numbers = join_ids([part.held.accounts for part in parts])
+    ids, numbers = join_ids([part.ids for part in parts])
     accounts, unknown = np.zeros((2, len(ids)), np.int64)
     for own, part in zip(numbers, parts, strict=True):
         accounts[own] += part.accounts
         unknown[own] += part.unknown
     flows = [part.flows for part in parts if part.flows is not None]
-    joined = join_flows(flows) if flows else None
-    return _Holders(join_holders([x.held for x in parts]), joined, accounts, unknown, True)
+    changes = join_changes([part.held for part in parts if isinstance(part.held, Changes)])
+    return _Holders(ids, changes, join_flows(flows) if flows else None, accounts, unknown)
 
 
 def _summary(
     history: History, holders: _Holders, grid: Grid, columns: Sequence[str] | None
 ) -> pd.DataFrame:
     """Return the summary of holders."""
-    chosen = _to_columns(columns, is_party=holders.is_party)
-    wanted, (steps, _) = frozenset(chosen), holders.held.over(grid)
-    found = _measure(steps, grid, wanted)
+    held, is_party = holders.held, isinstance(holders.held, Changes)
+    chosen = _to_columns(columns, is_party=is_party)
+    wanted, gains = frozenset(chosen), list[Columns]()
+    if isinstance(held, Steps):
+        found = _measure(held, grid, wanted)
+    else:
+
+        def measured(first: int, sums: Sums) -> tuple[Columns, Columns]:
+            with in_one_thread():
+                return _measure(holding(sums), grid, wanted), gained(grid, first, sums)
+
+        parts, gains = map(list, zip(*held.parts(measured, gained=True), strict=True))
+        found = join(parts)
     found |= {"accounts": holders.accounts, "unknown": holders.unknown}
     is_told = found["is_opened"] & found["is_closed"]
     has_flows = is_told
     if (flows := holders.flows) is not None:
         net, too_large = int128.subtract(found["closing"], found["opening"])
-        check_fits(is_told & too_large, lambda number: f"the net of {steps.name(number)}")
-        for name, column in flows.columns(grid).items():
+        check_fits(is_told & too_large, lambda number: f"the net of {name_of(holders.ids, number)}")
+        flowed = flows.with_internal(grid, gains) if is_party else flows.found
+        for name, column in flowed.items():
             if name != "unknown":
-                found[name] = spread(column, flows.groups, len(steps))
+                found[name] = spread(column, flows.groups, len(holders.ids))
         for name in ("first_seen", "last_seen"):
             found[name] = np.where(found["rows"], found[name], ALWAYS)
         found["net"] = np.where(is_told[:, None], net, found["net"])
-        every = np.arange(len(steps))
+        every = np.arange(len(holders.ids))
         has_flows = flows.known(history, grid, every, 0 * every)
     is_known: Columns = {"opening": found["is_opened"], "closing": found["is_closed"]}
     is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
@@ -574,7 +574,7 @@ def _summary(
     result: dict[str, Any] = {name: found[name] for name in chosen}
     result |= {n: int128.to_balances(found[n], is_known[n]) for n in chosen if n in is_known}
     result |= {name: to_times(found[name]) for name in chosen if name in _TIMES}
-    return pd.DataFrame({**repeat_ids(steps.accounts, 1), **result})
+    return pd.DataFrame({**repeat_ids(holders.ids, 1), **result})
 
 
 def _to_columns(columns: Sequence[str] | None, *, is_party: bool) -> list[str]:
@@ -609,7 +609,7 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
         "is_opened": is_told[:, :-1].ravel(),
         "is_closed": is_told[:, 1:].ravel(),
     }
-    if not wanted & _LEVELS:
+    if wanted <= {*_OF_PARTIES, *_FLOWS, "opening", "closing"}:
         return found
     pieces = cut(steps, edges)
     found |= {"has_known": pieces.has_known, "known_for": pieces.known_lengths}

@@ -129,7 +129,7 @@ class Steps:
         return name_of(self.accounts, number)
 
     def name_row(self, row: int) -> str:
-        """Return of which account and when a row is, for a message."""
+        """Return the account and the time of a row, for a message."""
         return f"{self.name(int(self.numbers[row]))} at {moment_text(int(self.times[row]))}"
 
     def part(self, first: int, stop: int) -> Steps:
@@ -200,7 +200,7 @@ def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, p
 
 
 def repeat_ids(ids: pd.DataFrame, count: int) -> dict[str, pd.Categorical]:
-    """Return columns of ids, each row so many times."""
+    """Return columns of ids, each row `count` times."""
     return take_ids(ids, np.repeat(np.arange(len(ids)), count))
 
 
@@ -215,8 +215,10 @@ def in_one_thread() -> Iterator[None]:
 
 
 def join(parts: Sequence[Columns]) -> Columns:
-    """Return the columns of blocks one after the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """Return columns one after the other, taking them from the parts, to hold few of them twice."""
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
 
 
 def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -250,6 +252,22 @@ def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None
             f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which no "
             "column of amounts holds"
         )
+
+
+def events(
+    steps: Steps,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]:
+    """Return the account, time and words of each step, and whether its balance is known, 1 or 0.
+
+    Where a balance ceases to be known there is a step to 0. `None` where each step is known.
+    """
+    if steps.valid_until is None:
+        return steps.numbers, steps.times, steps.words, None
+    ends = np.flatnonzero(steps.valid_until < NEVER)
+    is_known = np.insert(np.ones(len(steps.times), np.int64), ends + 1, 0)
+    numbers = np.insert(steps.numbers, ends + 1, steps.numbers[ends])
+    times = np.insert(steps.times, ends + 1, steps.valid_until[ends])
+    return numbers, times, np.insert(steps.words, ends + 1, 0, axis=0), is_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +328,7 @@ class Pieces:
         Where the pieces of each account and period begin, account by account.
     rows
         The row of the steps that holds in each piece; in an unknown one that of the next piece, or
-        where there is none any.
+        any where there is no next one.
     times
         When each piece begins.
     is_known
@@ -362,13 +380,6 @@ class Pieces:
     def known_lengths(self) -> NDArray[np.int64]:
         """For how long the balance is known, for each account and period, in microseconds."""
         return sum_runs(self.known_for, self.starts)
-
-    @property
-    def known_throughout(self) -> NDArray[np.bool_]:
-        """Whether the balance is known at all times, for each account and period."""
-        lengths = np.tile(np.diff(self.edges), len(self.steps))
-        is_known: NDArray[np.bool_] = self.known_lengths == lengths
-        return is_known
 
     @property
     def has_known(self) -> NDArray[np.bool_]:

@@ -13,9 +13,8 @@ import pandas as pd
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, cut_table, open_history
 from balance_analysis.analysis.holders import by_size
-from balance_analysis.analysis.selection import cut
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError
@@ -228,7 +227,7 @@ def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: N
         load = {}  # it is no longer the whole of that load
     span, shown = _interval(asked, _extent(history, load)), data
     if span is not None:
-        shown = cut(data, history, *map(from_microseconds, span))
+        shown = cut_table(data, history, *map(from_microseconds, span))
     names = history.names.updated(given)
     state = TableState(open_history(shown), bounds=span or (0, 0), names=names)
     if history.known is None:  # a table that states nothing stays one

@@ -17,12 +17,12 @@ from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
+from balance_analysis.analysis.door import to_units
 from balance_analysis.analysis.downsampling import downsample, levels_in, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.totals import merged
-from balance_analysis.analysis.units import to_units
 from balance_analysis.figures.times import Extent, date_text, shade_limits, show_interval
 from balance_analysis.names import AssetsLike, LabelsLike, Names
 from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds

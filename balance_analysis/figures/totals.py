@@ -15,11 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
-from balance_analysis.analysis import sums
+from balance_analysis.analysis import door, totals
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import Source
-from balance_analysis.analysis.steps import Steps, cut
+from balance_analysis.analysis.steps import Steps, cut, events
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
 from balance_analysis.figures.times import Extent, draw_area, last_edge
@@ -114,7 +114,7 @@ def plot_totals(
     ['general 5', 'margin 7']
     """
     chart = axes.Chart(source, ax, start, end, assets, labels, title, limits)
-    names = sums.group_names(by, chart.history.columns)
+    names = door.group_names(by, chart.history.columns)
     chart.label("total")
     if chart.interval.start == chart.interval.before:
         return chart.explain("no balance changes")
@@ -167,9 +167,9 @@ class _Stack:
         """Return the exact sum of each area at each point, and where any balance is known."""
         count, steps = len(self.labels), self.chart.over[0]
         ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
-        found = sums.sum_at(steps, sums.Groups(ids, self.numbers), points)
+        found = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
         amounts = self.chart.unit.scale(found.total).reshape(count + 1, -1)[:count]
-        is_known = found.known.reshape(count + 1, -1).sum(axis=0) > 0
+        is_known = found.columns["known"].reshape(count + 1, -1).sum(axis=0) > 0
         return self.parts(amounts), is_known
 
     def parts(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -186,7 +186,7 @@ def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _St
     Of groups that never hold anything none is drawn, or one where there is no other.
     """
     (steps, _), interval = chart.over, chart.interval
-    groups, changes = sums.make_groups(chart.history, by), _changes(steps, interval)
+    groups, changes = door.make_groups(chart.history, by), _changes(steps, interval)
     owners = groups.numbers[changes["number"]]
     changes = changes.assign(group=owners).sort_values(["group", "time"], kind="stable")
     by_group = changes.groupby("group")
@@ -208,7 +208,7 @@ def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _St
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     """Return when accounts change in an interval, and about by how much: to rank and to thin."""
-    numbers, times, words, _ = sums.events(steps)
+    numbers, times, words, _ = events(steps)
     levels = sort_keys(words)
     deltas = np.diff(levels, prepend=0.0)
     is_head = np.diff(numbers, prepend=-1) != 0
@@ -223,7 +223,7 @@ def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:
     chart, interval = stack.chart, stack.chart.interval
     grid = chart.history.grid(freq, start=chart.start, end=chart.end)
     points = [*grid.points.tolist(), *(gap[0] for gap in interval.gaps)]
-    return sums.distinct(np.clip(points, interval.start, interval.before - 1))
+    return np.sort(pd.unique(np.clip(points, interval.start, interval.before - 1)))
 
 
 def _change_points(stack: _Stack) -> NDArray[np.int64]:
@@ -287,6 +287,6 @@ def _format_shares(ax: Axes) -> None:
 def _lacks(chart: axes.Chart) -> list[str]:
     """Return what the legend says of balances that are in no sum."""
     steps, bounds = chart.over[0], np.array([chart.interval.start, chart.interval.before])
-    late = int((~cut(steps, bounds).known_throughout).sum())
+    late = int((cut(steps, bounds).known_lengths < bounds[1] - bounds[0]).sum())
     says = [f"{late:,} of {len(steps):,} accounts left out while unknown"] * (late > 0)
     return says + ["without accounts of which no row is known"] * bool(chart.history.left_out)

@@ -31,6 +31,7 @@ from balance_analysis.errors import (
 )
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.fill.fill import Source, fill
+from balance_analysis.filters import FilterKeywords
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
@@ -152,7 +153,7 @@ def export(
     """
     check_client(client)
     names = read_names(assets, labels)
-    filters: dict[str, Any] = {
+    filters: FilterKeywords = {
         "asset_id": asset_id,
         "party_ids": party_ids,
         "market_ids": market_ids,

@@ -20,18 +20,22 @@ from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from balance_analysis.analysis.door import frames_of, numbers_of_ids, stacked, without_names
 from balance_analysis.analysis.grid import Grid
-from balance_analysis.analysis.history import History, open_history
+from balance_analysis.analysis.history import History, Sliced, open_history
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, combine_accounts, numbers_of
 from balance_analysis.archive.snapshot import Scan, Snapshot
+from balance_analysis.files.atomic import PathLike, making_folder
+from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of
+from balance_analysis.frame import frame_of, to_plain_arrow
 from balance_analysis.known import ROWS_KEY, note_evidence
-from balance_analysis.load.request import Report
+from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.names import Names, note_names
 from balance_analysis.rows import canonical
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
@@ -47,7 +51,7 @@ _ROUND: Final = 4
 """Round the number of slices up to a multiple of this, so that four workers finish together."""
 
 _FILES: Final = 8
-"""Files of which a task counts the accounts."""
+"""Files whose accounts one task counts."""
 
 _ALONE: Final = 2
 """A slice that is alone may be larger by this, as nothing is held beside it."""
@@ -145,6 +149,8 @@ class Slices:
             done += rows
             self.show(number / len(parts), done)
             yield result
+        # What reading took isn't needed any more when results are put together.
+        pa.default_memory_pool().release_unused()
 
     def _around(self, grid: Grid | None) -> Scan:
         """Return what to read for a grid."""
@@ -275,3 +281,84 @@ def _executor() -> Iterator[tuple[Callable[..., Any], int]]:
     width = min(os.cpu_count() or 1, _THREADS)
     with ThreadPoolExecutor(width, "balance-analysis") as pool:
         yield pool.submit, width
+
+
+def over_accounts(
+    function: Callable[..., pd.DataFrame],
+    archive: Sliced,
+    *,
+    to: PathLike | None = None,
+    rows_per_slice: int = ROWS,
+    progress: bool | Report | None = None,
+    **options: Any,  # noqa: ANN401 - the function's own
+) -> pd.DataFrame | None:
+    """Return or write what a function makes of an archive.
+
+    Parameters
+    ----------
+    function
+        A function of this package that takes a table first and returns a frame, such as
+        `balance_series`.
+    archive
+        The archive, or a selection of it.
+    to
+        A new folder to write the result to, whole or not at all, as Parquet files that together are
+        one dataset: `pyarrow.dataset`, `pandas.read_parquet` or DuckDB read it. Only a few slices
+        are then in memory at once. The rows of accounts stand by party, asset, type and market,
+        then time, file after file, as in an archive; those of other groups as the function returns
+        them. The columns `symbol` and `label` are left out.
+    rows_per_slice
+        Maximum number of rows, about, that are read at once; more take more memory. The rows that
+        one party has of one asset are always read together.
+    progress
+        As for `load_balance_changes`: by the slices that are done.
+    **options
+        What the function takes besides.
+
+    Returns
+    -------
+    pandas.DataFrame
+        What `function(archive, **options)` returns; `None` if it was written.
+
+    Raises
+    ------
+    TypeError
+        If `function` is no such function.
+    ValueError
+        If a wide layout is to be written.
+    OSError
+        If the folder is there already and not empty, or can't be written.
+
+    Notes
+    -----
+    Threads of this process do the work, or the workers of the `distributed.Client` that the caller
+    has made: these need this package, and must reach the archive's address.
+
+    Results by account or by party need the memory of a few slices, besides what is returned. What
+    other groups hold changes at the moments of all their accounts, which are in memory together: of
+    `totals` and series without a `freq`, and of `summarize_parties` by such groups. 18 million
+    moments take 1.8 GB; `archive.select` narrows an archive to an asset.
+    """
+    check_positive("rows_per_slice", rows_per_slice)
+    frames = frames_of(function)
+    with reporting(progress) as show:
+        how: Any = {"rows": rows_per_slice, "show": show}
+        if to is None:
+            return archive.by_slices(lambda x: stacked([*frames(x, **options)]), **how)
+        return archive.by_slices(lambda x: _write(frames(x, **options), to), **how)
+
+
+def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
+    """Write frames of the same columns to a folder, a file each; one without rows is left out."""
+    with making_folder(path) as folder:
+        for number, frame in enumerate(map(without_names, frames)):
+            if "asset_id" in frame.columns.names:
+                raise ValueError("files take the long layout: layout='long'")
+            rows = to_plain_arrow(frame)
+            if {*FILE_KEY} <= {*frame}:
+                order = np.argsort(numbers_of_ids(frame[[*FILE_KEY]]), kind="stable")
+                rows = rows.take(pa.array(order))
+            if rows.num_rows or not number:
+                schema = rows.schema.with_metadata(make_note({"kind": "analysis"}))
+                with parquet_writer(folder / f"part-{number:05}.parquet", schema) as writer:
+                    writer.write_table(rows)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.analysis import steps
+from balance_analysis.analysis import steps, totals
 from tests.analysis.tables import (
     LARGEST,
     START,
@@ -42,6 +42,7 @@ def long_table(*last):
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "BLOCK", BLOCK)
+        patch.setattr(totals, "AT_ONCE", BLOCK)
         yield
 
 
@@ -89,14 +90,20 @@ def test_rows_in_any_order_are_the_same_table(table):
         ba.drawdown,
         lambda table: ba.totals(table, by=ba.ACCOUNT_KEY, freq="300us", **BOUNDS),
         lambda table: ba.summarize_accounts(table, **BOUNDS),
+        lambda table: ba.summarize_parties(table, **BOUNDS),
+        lambda table: ba.flows(table, by="party_id", freq="300us", internal=True, **BOUNDS),
+        lambda table: ba.balance_series(table, by="party_id", layout="long", **BOUNDS),
+        lambda table: ba.totals(table, by="party_id", **BOUNDS),
     ],
 )
 def test_an_account_is_the_same_alone_and_among_many(opened_table, function):
-    whole = function(opened_table).astype(dict.fromkeys(ba.ACCOUNT_KEY, "str"))
+    whole = function(opened_table)
+    keys = dict.fromkeys({*ba.ACCOUNT_KEY} & {*whole}, "str")
+    whole = whole.astype(keys)
     alone = [
         function(opened_table[opened_table["party_id"] == party]) for party in [*SIZES, "p7", "p8"]
     ]
-    parts = [part.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")) for part in alone]
+    parts = [part.astype(keys) for part in alone]
     whole = whole.reset_index(drop=True)
     pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
 

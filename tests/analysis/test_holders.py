@@ -3,10 +3,42 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import DAY, GENERAL, LARGEST, MARGIN, OTHER, START, instant, table_of
+from tests.analysis.tables import (
+    DAY,
+    GENERAL,
+    LARGEST,
+    MARGIN,
+    OTHER,
+    START,
+    cases,
+    instant,
+    opened,
+    table_of,
+)
+from tests.analysis.test_gaps import POINTS
 from tests.columns import note_known
+
+
+@given(cases, st.sampled_from(POINTS), st.booleans())
+def test_every_function_counts_the_same_balances_as_unknown_at_a_moment(case, when, nothing_before):
+    rows, opening, known = case
+    table = opened(rows, opening, known, nothing_before=nothing_before)
+    at, behind = instant(when), instant(when + 1)
+    held = ba.balance_at(table, at)
+    is_unknown = held["balance"].isna()
+    expected = is_unknown.groupby(held["asset_id"], observed=True).sum().tolist()
+    found = ba.holders(table, at, by="asset_id")
+    assert found["unknown"].tolist() == expected
+    total = ba.totals(table, by="asset_id", freq="1us", start=at, end=behind)
+    assert total["unknown"].tolist() == expected
+    whole = ba.totals(table, by="asset_id", start=at, end=behind)
+    assert whole["unknown"].tolist() == expected
+    before = ba.compare(table, (at, behind))["before"]
+    assert before.isna().sum() == is_unknown.sum()
 
 
 def test_a_share_of_38_digits_is_rounded_once():

@@ -160,7 +160,7 @@ def test_who_states_what_is_known_is_taken_at_his_word():
     assert found["balance"].notna().all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(cases, st.randoms(use_true_random=False), st.booleans())
 def test_a_selection_of_whole_accounts_is_silent_and_exact(case, rng, nothing_before):
     rows, _, known = case
@@ -193,7 +193,7 @@ def test_any_row_that_is_missing_is_noticed(book, data):
     assert noted == [f"{len(lost)} account{'s' * (len(lost) != 1)}"] * bool(lost)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.text(max_size=30), min_size=2, max_size=4, unique=True), st.data())
 def test_a_row_that_is_missing_is_noticed_whatever_other_accounts_were_called(parties, data):
     rows = [
@@ -223,7 +223,7 @@ def test_what_pandas_wrote_of_a_selection_is_noticed_when_it_is_read(tmp_path):
     assert not said
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(cases, st.booleans(), st.booleans(), st.data())
 def test_functions_give_the_same_of_an_interval_with_openings_as_of_the_whole(
     case, is_stated, nothing_before, data

@@ -52,15 +52,10 @@ def table(archive):
 @pytest.mark.parametrize(
     ("function", "how"),
     [
-        (ba.balance_series, {"freq": "1D", "layout": "long"}),
         (ba.balance_series, {"freq": "1D", "by": "asset_id"}),
         (ba.totals, {"freq": "6h"}),
-        (ba.totals, {"by": "asset_id"}),
-        (ba.time_weighted_average, {"freq": "MS", "tz": "Europe/Berlin"}),
-        (ba.flows, {"by": "asset_id"}),
-        (ba.summarize_accounts, {}),
+        (ba.summarize_parties, {"by": "asset_id"}),
         (ba.deltas, {}),
-        (ba.holders, {"by": "party_id"}),
     ],
 )
 def test_two_processes_give_what_one_gives(client, archive, table, function, how):
