@@ -44,6 +44,7 @@ from .files.parquet import (
 from .files.tables import write_table
 from .fill.export import export
 from .fill.imports import import_segments
+from .labels import account_labels, labelled
 from .load.changes import (
     Page,
     iter_balance_changes,
@@ -51,7 +52,7 @@ from .load.changes import (
     load_balance_changes,
     load_to_parquet,
 )
-from .names import Asset, account_labels, labelled, read_assets, read_labels
+from .names import Asset, read_assets, read_labels
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits

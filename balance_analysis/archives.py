@@ -1,7 +1,6 @@
-"""The public face of an archive: names and filters in, one state read, its answer out.
+"""Read, verify and query one archive.
 
-`archive` reads a snapshot, `proof` verifies. What fills and repairs an archive needs its files
-alone.
+Each method reads one snapshot. Filling and repairing an archive needs its files alone.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import Report
-from balance_analysis.names import Asset, AssetsLike, LabelsLike, Named, Names, note_names
+from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names
 from balance_analysis.presentation import facts_html
 from balance_analysis.scale.slices import ROWS, Slices
 from balance_analysis.schema import (
@@ -51,7 +50,7 @@ T = TypeVar("T")
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
-    """Return an archive that may be named by its path or address."""
+    """Return an archive, which may be given by its path or address."""
     return archive if isinstance(archive, Archive) else Archive(archive)
 
 
@@ -102,7 +101,7 @@ class Archive:
         return archive
 
     def _read(self, read: Callable[[Snapshot], T]) -> T:
-        """Return what a function reads of the archive's state: the fixed one, or the current."""
+        """Return the result of a function of the archive's state: the fixed one, or the current."""
         return with_snapshot(self.store, read) if self._fixed is None else read(self._fixed)
 
     def select(
@@ -190,20 +189,13 @@ class Archive:
         return frame
 
     def names(self) -> Names:
-        """Return what the archive keeps of names, or in their place what `select` was given."""
-        return sidecars.read_archive_names(self.store) if self._names is None else self._names
+        """Return the names that the archive keeps, or those that `select` was given; maybe none.
 
-    def assets(self) -> Mapping[str, Asset]:
-        """Return the names and decimals of assets that the archive keeps; maybe none.
-
-        Exports take them as `assets`, and tables read from the archive carry them. A damaged file
-        raises ArchiveDamagedError.
+        `assets` are symbols and decimals by id, `labels` own names of parties, markets and
+        accounts; tables read from the archive carry both. A damaged file raises
+        ArchiveDamagedError.
         """
-        return self.names().assets
-
-    def labels(self) -> Mapping[Named, str]:
-        """Return the own names of parties, markets and accounts; maybe none: see `assets`."""
-        return self.names().labels
+        return sidecars.read_archive_names(self.store) if self._names is None else self._names
 
     def read(
         self,
@@ -255,7 +247,7 @@ class Archive:
     def scan(
         self, *, start: Instant | None = None, end: Instant | None = None, partial: bool = False
     ) -> Scan:
-        """Return what `read` would read, fixed at this moment; it takes and raises the same."""
+        """Return the rows that `read` would read, unread; it takes and raises the same."""
         return self.snapshot().scan(self.filters, start, end, partial=partial)
 
     def by_slices(
@@ -265,7 +257,7 @@ class Archive:
         rows: int = ROWS,
         show: Report = lambda _share, _rows: None,
     ) -> T:
-        """Return what a function makes of the archive's slices of accounts: see `Slices`."""
+        """Return the result of a function of the archive's slices of accounts: see `Slices`."""
         names = self.names()
         return self._read(lambda now: work(Slices(now, self.filters, names, rows, show)))
 

@@ -1,21 +1,21 @@
-"""What holds where a caller says nothing: in Python and on the command line."""
+"""Default values, in Python and on the command line."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
 
 PAGE_SIZE: Final = 5000
-"""Rows a request: the most that nodes send from v0.73 on."""
+"""Rows of a request: the maximum of nodes from v0.73 on."""
 
 WORKERS: Final = 4
-"""Requests at once."""
+"""Requests at the same time."""
 
 LAG: Final = "1m"
 OVERLAP: Final = "10m"
-"""Of an export: see there."""
+"""Defaults of `export(lag=, overlap=)`."""
 
 ON_BAD_ROWS: Final[Literal["quarantine"]] = "quarantine"
-"""Of whatever fills an archive."""
+"""Default of everything that fills an archive."""
 
 HOST: Final = "127.0.0.1"
 """The address on which a service listens."""

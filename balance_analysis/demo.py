@@ -14,7 +14,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, write_empty
 from balance_analysis.archive.sidecars import write_archive_names
 from balance_analysis.evidence import Answer, Evidence, Node
-from balance_analysis.files.atomic import check_outside, replacing
+from balance_analysis.files.atomic import check_outside
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow
 from balance_analysis.names import Names
@@ -94,6 +94,8 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
     OSError
         If the folder can't be written to.
     """
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
+
     check_outside(out)
     out.mkdir(parents=True, exist_ok=True)
     archive, assets = ba.Archive(out / "archive"), sample_assets()
@@ -108,10 +110,12 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
     say(f"Imported {imported.rows:,} balance changes from network history segments: {history.uri}")
     _check(history.verify(segments=segments), say)
     ba.write_parquet(archive.read(), out / "changes.parquet")
-    with replacing(out / "assets.toml") as temporary:
-        shutil.copyfile(sample_data() / "assets.toml", temporary)
+    shutil.copyfile(sample_data() / "assets.toml", out / "assets.toml")
     for asset in assets.values():
-        _draw(archive.select(asset_id=asset.symbol), out / f"totals-{asset.symbol}.png")
+        figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
+        ba.plot_totals(archive.select(asset_id=asset.symbol), ax=ax)
+        figure.savefig(out / f"totals-{asset.symbol}.png", dpi=150)
+        plt.close(figure)
     say(f"Wrote changes.parquet, network_limits.json, assets.toml and pictures to {out}")
     return archive
 
@@ -120,13 +124,3 @@ def _check(verified: ba.VerifyReport, say: Callable[[str], None]) -> None:
     say(str(verified))
     if verified.problems:
         raise ba.CheckError(f"{verified.uri} is not what it says: {verified}")
-
-
-def _draw(archive: ba.Archive, path: Path) -> None:
-    import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
-
-    figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
-    ba.plot_totals(archive, ax=ax)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
-    plt.close(figure)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
-"""What tells of that which is amiss but ends nothing; silent until a program sets up logging."""
+"""The package's logger. It emits nothing until the program configures logging."""
 
 
 class BalanceAnalysisError(Exception):
@@ -157,7 +157,7 @@ class ArchiveLockedError(ArchiveError):
 def check_type(
     value: object, kinds: type | tuple[type, ...], wanted: str, hint: str | None = None
 ) -> None:
-    """Raise TypeError, which says what is wanted and what came, unless a value is of a type."""
+    """Raise TypeError, with what was wanted and what was given, unless a value is of a type."""
     if not isinstance(value, kinds):
         came = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
         raise TypeError(f"{wanted} is wanted, not {came}" + (f": {hint}" if hint else ""))

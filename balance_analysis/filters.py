@@ -9,9 +9,9 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.names import AssetsLike, Held, LabelsLike, Names
+from balance_analysis.names import Held, Names
 from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY
 from balance_analysis.text import LONG_ID
 
@@ -30,7 +30,7 @@ IDS_PER_REQUEST: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which accounts are asked for: AND across the fields, OR within a list; empty is no filter.
+    """The accounts to ask for: AND across the fields, OR within a list; empty is no filter.
 
     Made by `make_filters`, which checks and normalises.
     """
@@ -45,12 +45,12 @@ class Filters:
         return "; ".join(f"{name} {', '.join(ids)}" for name, ids in allowed) or "all accounts"
 
     def sorted(self) -> Filters:
-        """Return the same filters in the one form in which they can be compared."""
+        """Return the same filters in an order in which equal ones are equal."""
         lists: dict[str, Any] = {name: tuple(sorted({*getattr(self, name)})) for name in _LISTS}
         return replace(self, **lists)
 
     def allowed(self) -> dict[str, tuple[str, ...]]:
-        """Return for each column that is filtered the values that are asked for."""
+        """Return the values to ask for, of each column that is filtered."""
         columns = {
             "asset_id": () if self.asset_id is None else (self.asset_id,),
             "party_id": self.party_ids,
@@ -65,21 +65,17 @@ class Filters:
         return all(ids[name] in values for name, values in self.allowed().items())
 
     def intersection(self, other: Filters) -> Filters | None:
-        """Return the filters of what both ask for; `None` where nothing can be both."""
+        """Return filters for the accounts that both ask for; `None` where there can be none."""
         one, two = self.allowed(), other.allowed()
         both = {
-            name: tuple({*one.get(name, two.get(name, ()))} & {*two.get(name, one.get(name, ()))})
+            name: {*one.get(name, two.get(name, ()))} & {*two.get(name, one.get(name, ()))}
             for name in {**one, **two}
         }
         if not all(both.values()):
             return None
-        asset_ids = both.get("asset_id", (None,))
-        return Filters(
-            asset_id=asset_ids[0],
-            party_ids=both.get("party_id", ()),
-            market_ids=both.get("market_id", ()),
-            account_types=both.get("account_type", ()),
-        ).sorted()
+        columns = ("asset_id", "party_id", "market_id", "account_type")
+        asset_ids, *lists = (tuple(sorted(both.get(name, ()))) for name in columns)
+        return Filters(next(iter(asset_ids), None), *lists)
 
     def select(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a table that these filters ask for."""
@@ -88,7 +84,7 @@ class Filters:
         return table
 
     def parts(self) -> list[Filters]:
-        """Return filters that together ask for the same accounts, each once, in short URLs."""
+        """Return filters that split the accounts among short URLs, each account once."""
         if len(self.party_ids) + len(self.market_ids) <= IDS_PER_REQUEST:
             return [self]
         share = IDS_PER_REQUEST // 2 if self.party_ids and self.market_ids else IDS_PER_REQUEST
@@ -100,34 +96,21 @@ class Filters:
         ]
 
     def halves(self) -> list[Filters]:
-        """Return two filters that together ask for the same accounts, or none where that can't be.
+        """Return two filters that split the accounts, or none where that is impossible.
 
-        Only lists of the caller's own are halved: their parts are the whole by definition. All the
-        account types that are known are not all that a node may have.
+        Only lists that the caller gave are halved. All known account types need not be all that a
+        node has.
         """
         for name in _LISTS:
             values = getattr(self, name)
-            if len(values) > 1:
-                middle = len(values) // 2
-                return [
-                    replace(self, **{name: half}) for half in (values[:middle], values[middle:])
-                ]
+            if middle := len(values) // 2:
+                halves = values[:middle], values[middle:]
+                return [replace(self, **{name: half}) for half in halves]
         return []
 
 
 def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
     return [values[i : i + size] for i in range(0, len(values), size)] or [()]
-
-
-class FilterKeywords(TypedDict, total=False):
-    """The arguments by which functions select accounts."""
-
-    asset_id: str | None
-    party_ids: str | Iterable[str]
-    market_ids: str | Iterable[str]
-    account_types: str | Iterable[str]
-    assets: AssetsLike | None
-    labels: LabelsLike | None
 
 
 def make_filters(

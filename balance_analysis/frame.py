@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.known import join_notes, known_of
-from balance_analysis.names import labelled, names_of
+from balance_analysis.labels import labelled
+from balance_analysis.names import names_of
 from balance_analysis.presentation import Frame, facts_html
 from balance_analysis.rows import canonical
 from balance_analysis.schema import (
@@ -45,7 +46,7 @@ _WIDEST: Final = 24
 
 
 class _AnyFrame(type):
-    """The type of a class of which every frame is an instance, as `assert_frame_equal` asks it."""
+    """Every frame is an instance of a class of this type, which `assert_frame_equal` asks for."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, pd.DataFrame)
@@ -255,7 +256,7 @@ def frame_from(
 def categories_of(
     column: pa.DictionaryArray, counts: NDArray[np.int64] | None = None
 ) -> pd.Categorical:
-    """Return ids as a column of a table; each so many times, if counts are given."""
+    """Return ids as a column of a table, each repeated by its count if counts are given."""
     kind = pd.CategoricalDtype(pd.Index(column.dictionary.to_pylist(), dtype="str"))
     ids = pd.Categorical.from_codes(column.indices, dtype=kind)
     if counts is None:

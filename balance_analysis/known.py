@@ -1,14 +1,14 @@
-"""What a table knows: since when it has every change, for which time, and how many rows.
+"""What a table knows: the intervals in which it has every change, its start, and its rows.
 
-Rows alone don't say what they leave out. A load notes what each node that answered could know,
-files and archives keep it, and `attrs` carry it. Every function goes by it: outside of the known
-intervals a balance may have changed without a row.
+Rows alone don't say what they leave out. A load notes in `attrs` what the nodes that answered could
+know; files and archives keep it. Outside of the known intervals a balance may have changed without
+a row.
 
 A table has every change from its `start` on. Its older rows are *openings*: of each account the
-last row before `start`. They tell what was held at `start`, and are no changes of the interval.
+last row before `start`. They say what was held at `start`, and are no changes of the interval.
 
 pandas copies attrs to every selection, even to one that took rows out of accounts. So a table also
-notes which rows each account has, and whoever opens it compares.
+notes a digest of each account's rows, which is compared when the table is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KNOWN_KEY: Final = "known"
-"""Where `attrs[ATTRS_KEY]` has the known intervals: [start, end) as ISO 8601 in UTC, ascending."""
+"""The key in `attrs[ATTRS_KEY]` of the known intervals: [start, end) as ISO 8601 in UTC."""
 
 EVIDENCE_KEY: Final = "evidence"
-"""Where it has the evidence from which these intervals follow: JSON as one text; `None` of rows
-that were selected from those that it was of."""
+"""The key of the evidence from which these intervals follow: JSON as one text. It is `None` of a
+selection of rows."""
 
 START_KEY: Final = "start"
-"""Where it has the moment from which on the table has every change, as ISO 8601 in UTC."""
+"""The key of the moment from which on the table has every change, as ISO 8601 in UTC."""
 
 NOTHING_BEFORE_KEY: Final = "nothing_before"
-"""Where it says that an account without an opening held nothing at the start."""
+"""The key of `True` where an account without an opening held nothing at the start."""
 
 ROWS_KEY: Final = "account_rows"
-"""Where `attrs[ATTRS_KEY]` has the number of rows, and in base64 a word for each account."""
+"""The key of the number of rows, followed by a word for each account in base64."""
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 """An odd constant, 2**64 over the golden ratio, that spreads the bits of a time."""
@@ -56,12 +56,14 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _LOW: Final = np.uint64(24)
 """Bits of a word that are a digest of an account's times; those above are one of its ids."""
 
+T = TypeVar("T")
+
 Known = tuple[Span, ...]
 """Known intervals, half-open, in microseconds, ascending; none touches the next."""
 
 
 class _Shared(list[list[str]]):
-    """What attrs have as a list, of which pandas' copies of attrs, one an operation, are one."""
+    """A list that `copy.deepcopy` returns unchanged, so that pandas' copying of attrs is free."""
 
     def __deepcopy__(self, _: object) -> _Shared:
         return self
@@ -93,20 +95,25 @@ def to_known(intervals: Stated) -> Known:
     return tuple(joined(spans))
 
 
+def _noted(metadata: object, key: str, kind: type[T]) -> T | None:
+    """Return what a table's attrs or a file's note have under a key, if it is of this type."""
+    value = metadata.get(key) if isinstance(metadata, dict) else None
+    return value if isinstance(value, kind) else None
+
+
 def known_of(table: pd.DataFrame) -> Known | None:
-    """Return the known intervals that a table's attrs tell; `None` where they don't."""
+    """Return the known intervals in a table's attrs; `None` where they don't state any."""
     return read_known(table.attrs.get(ATTRS_KEY))
 
 
 def read_known(metadata: object) -> Known | None:
-    """Return the known intervals in what a table's attrs or a file tell of its load."""
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(KNOWN_KEY), list):
-        return None
-    return to_known(metadata[KNOWN_KEY])
+    """Return the known intervals in a table's attrs or a file's note."""
+    stated = _noted(metadata, KNOWN_KEY, list)
+    return None if stated is None else to_known(stated)
 
 
 def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
-    """Return what of its interval a load doesn't know, by what is said of it."""
+    """Return the parts of a load's interval that it doesn't know, by its attrs."""
     known = read_known(metadata)
     if known is None:
         return []
@@ -174,21 +181,21 @@ def read_evidence(metadata: object) -> Evidence | None:
 
 
 def _whole_evidence(metadata: object) -> Evidence | None:
-    """Return the evidence that also tells whether the openings still held at the start."""
+    """Return the evidence also before the start: whether the openings still held at the start."""
     known = read_known(metadata)
     if not isinstance(metadata, dict) or known is None:
         return None
     if EVIDENCE_KEY in metadata:
-        text = metadata[EVIDENCE_KEY]
-        return _evidence_of(text) if isinstance(text, str) else None
+        text = _noted(metadata, EVIDENCE_KEY, str)
+        return None if text is None else _evidence_of(text)
     answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
     return Evidence(answers=tuple(answers), from_first_block=says_nothing_before(metadata))
 
 
 def start_of(metadata: object) -> int | None:
     """Return from when on a table has every change, microseconds; `None` where nothing says."""
-    start = metadata.get(START_KEY) if isinstance(metadata, dict) else None
-    return to_microseconds(start) if isinstance(start, str) else None
+    start = _noted(metadata, START_KEY, str)
+    return None if start is None else to_microseconds(start)
 
 
 def without_evidence(metadata: object) -> object:
@@ -224,7 +231,7 @@ def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence 
     there: it proves nothing of the rest, as nobody knows which accounts these are.
     """
     metadata = table.attrs.get(ATTRS_KEY)
-    evidence, noted = read_evidence(metadata), _noted(metadata)
+    evidence, noted = read_evidence(metadata), _noted_words(metadata)
     if evidence is None or noted is None:
         return evidence
     words, _ = _words_of(table if is_sorted else _in_order(table))
@@ -233,7 +240,7 @@ def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence 
 
 def says_nothing_before(metadata: object) -> bool:
     """Whether attrs say that an account without an opening held nothing at the start."""
-    return isinstance(metadata, dict) and metadata.get(NOTHING_BEFORE_KEY) is True
+    return _noted(metadata, NOTHING_BEFORE_KEY, bool) is True
 
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:
@@ -253,12 +260,8 @@ def note_rows(table: pd.DataFrame, *, is_sorted: bool = True) -> None:
 
 def noted_rows(metadata: object) -> int | None:
     """Return how many rows attrs or a note say that there are; `None` if they don't."""
-    if not isinstance(metadata, dict):
-        return None
-    note, rows = metadata.get(ROWS_KEY), metadata.get("rows")
-    if isinstance(note, str) and (count := note.partition(" ")[0]).isdecimal():
-        return int(count)
-    return rows if isinstance(rows, int) else None
+    count = (_noted(metadata, ROWS_KEY, str) or "").partition(" ")[0]
+    return int(count) if count.isdecimal() else _noted(metadata, "rows", int)
 
 
 def are_changed(
@@ -273,7 +276,7 @@ def are_changed(
     accounts, heads, times
         The accounts that it has now, where the rows of each begin, and their times.
     """
-    noted = _noted(metadata)
+    noted = _noted_words(metadata)
     if noted is None or not len(accounts):
         return None
     is_changed: NDArray[np.bool_] = ~np.isin(_words(accounts, heads, times), noted)
@@ -359,7 +362,7 @@ def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
 
 def _has_its_rows(table: pd.DataFrame) -> bool:
     """Whether it is a table that notes rows, and each of its accounts has all of them."""
-    noted = _noted(table.attrs.get(ATTRS_KEY))
+    noted = _noted_words(table.attrs.get(ATTRS_KEY))
     if noted is None or not {*COLUMNS} <= {*getattr(table, "columns", ())}:
         return False
     return bool(np.isin(_words_of(_in_order(table))[0], noted).all())
@@ -372,18 +375,18 @@ def _in_order(table: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
 
 
+def _noted_words(metadata: object) -> NDArray[np.uint64] | None:
+    """Return the words that attrs note, ascending; `None` where they note none."""
+    note = _noted(metadata, ROWS_KEY, str)
+    return None if note is None else _unpacked(note.partition(" ")[2])
+
+
 @lru_cache(maxsize=8)
 def _unpacked(note: str) -> NDArray[np.uint64]:
     try:
         return np.frombuffer(base64.b64decode(note), "<u8").astype(np.uint64)
     except ValueError:  # of a file that others wrote
         return np.empty(0, np.uint64)
-
-
-def _noted(metadata: object) -> NDArray[np.uint64] | None:
-    """Return the words that attrs note, ascending; `None` where they note none."""
-    note = metadata.get(ROWS_KEY) if isinstance(metadata, dict) else None
-    return _unpacked(note.partition(" ")[2]) if isinstance(note, str) else None
 
 
 def _words_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:

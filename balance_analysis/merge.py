@@ -1,7 +1,7 @@
-"""Rows that come part by part, and the table that is made of them, few of them held twice.
+"""Collect rows in sorted parts and merge them into one table with little extra memory.
 
-Each part is sorted when it has come, and waits as small as it will be in the table. The table is
-filled block by block, and what a block was made of goes back to the system before the next ones.
+A part waits as small as it will be in the table. The table is filled block by block, and the memory
+of a block's rows goes back to the system before the next block.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from balance_analysis.rows import PART, account_heads, account_numbers, sorted_c
 from balance_analysis.schema import ACCOUNT_KEY
 
 _PIECE: Final = 1 << 13
-"""Rows of a part whose memory goes back together."""
+"""Rows of a part whose memory is given back together."""
 
 _BLOCKS: Final = 64
-"""In so many blocks a table is filled, if that doesn't make them smaller than pieces."""
+"""Maximum number of blocks in which a table is filled; a block is no smaller than a piece."""
 
 _ROW: Final = np.dtype([("timestamp", np.int64), ("balance", np.int64, 2)])
 
@@ -69,7 +69,7 @@ def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
 
 
 def _sorted(waiting: list[pa.Table]) -> Part:
-    """Return a part of what waits, and give that back."""
+    """Return a part of the waiting tables, and empty the list."""
     rows = pa.concat_tables(waiting)
     waiting.clear()
     ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
@@ -83,7 +83,7 @@ def _sorted(waiting: list[pa.Table]) -> Part:
     pieces = []
     for begin in range(0, len(places), _PIECE):
         chosen = places[begin : begin + _PIECE]
-        # What an allocator gets back it keeps for a while; this goes back to the system.
+        # An allocator keeps freed memory for a while; the system gets this back at once.
         piece = np.frombuffer(mmap.mmap(-1, len(chosen) * _ROW.itemsize), _ROW)
         piece["timestamp"] = times.take(chosen)
         piece["balance"] = take(words, chosen)
@@ -94,7 +94,7 @@ def _sorted(waiting: list[pa.Table]) -> Part:
 
 
 def merge(parts: list[Part]) -> pd.DataFrame:
-    """Return the rows of some parts as a table, whose attrs tell how many each account has.
+    """Return the rows of some parts as a table, whose attrs note each account's rows.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
 def _blocks(
     parts: list[Part], sizes: NDArray[np.int64], order: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], list[NDArray[np.void]]]]:
-    """Yield where each block begins, of its rows where they begin and how many, and pieces.
+    """Yield for each block its place in the table, its accounts' places and sizes, and its pieces.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""How records look: as text for a terminal, as a table in a notebook, and as JSON.
+"""Show records as text in a terminal, as a table in a notebook, and as JSON.
 
-A notebook's tables take colours and fonts from where they stand. Whatever comes in is text of
-anybody's: it is escaped here, and nowhere else.
+Tables take colours and fonts from the notebook. Text may come from anybody: it is escaped here, and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Frame:
 
 
 class Record:
-    """What a record tells of itself once, for all ways to look at it.
+    """A record's text, HTML and JSON, from one description of it.
 
     A record has a title and either facts, which are names with values, or findings: rows that
     `_header` names, of which the first says where and the second what. JSON has its fields, and the
@@ -66,8 +66,8 @@ class Record:
     def __str__(self) -> str:
         if facts := list(self._facts()):
             width = max(len(name) for name, _ in facts)
-            told = (f"{name:{width}}  {plain(value)}" for name, value in facts)
-            return "\n".join(fact.replace("\n", r"\n") for fact in told)
+            lines = [f"{name:{width}}  {plain(value)}" for name, value in facts]
+            return "\n".join(line.replace("\n", r"\n") for line in lines)
         lines = [self._title()]
         for where, what, *more in self._findings():
             lines += [f"{where}: {what}", *(f"    {each}" for each in more if each)]
@@ -114,8 +114,8 @@ def rows_html(
     rows
         Values as of `facts_html`, one for each name.
     cut
-        Whether each stands in one line, and long text shows its beginning. All of it is there for
-        who copies it or points at it.
+        Whether each row takes one line, and long text shows its beginning. Copying it, or pointing
+        at it, gives the whole.
     """
     body = ["".join(_cell(value, cut=cut) for value in row) for row in rows]
     head = "".join(_head(name, "col") for name in names)

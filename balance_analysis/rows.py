@@ -1,8 +1,8 @@
-"""Rows in Arrow: their order, and rows that came twice.
+"""Rows in Arrow: their order, their accounts, and repeated rows.
 
 The order of a table is by account, then time. Ids are sorted once each, as the few distinct values
-of a dictionary; rows are then sorted by numbers. None of it imports pandas, as pyarrow does when it
-is given a list or an array of numpy's, or asked for one: that takes as long as thirty pages.
+of a dictionary; rows are then sorted by numbers. None of it imports pandas, which takes as long as
+loading thirty pages: pyarrow would import it to convert lists or arrays of numpy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
 
 PART: Final = 1 << 17
-"""Rows of a table to come that are sorted together, at least; fewer at the end."""
+"""Minimum number of rows that are sorted together; the last part may have fewer."""
 
 _ROOM: Final = 1 << 62
 """The largest account number, with room to spare in 64 bits."""
@@ -107,7 +107,7 @@ def accounts_in(rows: pa.Table | pa.RecordBatch) -> list[Account]:
     return list(zip(*(rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True))
 
 
-def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) -> pa.Table:
+def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
     """Return rows in one form, whatever order, chunks and dictionaries they came in.
 
     Parameters
@@ -116,8 +116,6 @@ def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) ->
         The columns of `ARROW_SCHEMA`; ids may be plain strings.
     sort
         Whether to bring the rows into the table's order. Without, they stand as they came.
-    is_by_time
-        Whether each account's rows already stand in time order, wherever they are.
 
     Returns
     -------
@@ -128,10 +126,7 @@ def canonical(rows: pa.Table, *, sort: bool = True, is_by_time: bool = False) ->
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
-        if is_by_time:
-            order = np.argsort(accounts, kind="stable")
-        else:
-            order = by_account_and_time(accounts, _times(rows["timestamp"]))
+        order = by_account_and_time(accounts, _times(rows["timestamp"]))
     done = []
     for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
@@ -187,7 +182,7 @@ def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
 
 
 def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]]:
-    """Return what gives some of rows, by their places, in bytes that depend on nothing else.
+    """Return a function that returns rows, by their places, as bytes that depend on nothing else.
 
     A row has 56 bytes: the SHA-256 of the account, the microseconds (8 bytes, the lowest first) and
     the balance (16 bytes, the lowest first, in two's complement). An account's bytes are its ids in
@@ -273,7 +268,7 @@ def _times(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids with one dictionary, for which each one that chunks share is gone through once."""
+    """Return ids with one dictionary; a dictionary that chunks share is read once."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     shared = itertools.groupby(column.cast(ID_TYPE).chunks, lambda chunk: _place(chunk.dictionary))
@@ -282,7 +277,7 @@ def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _place(values: pa.StringArray) -> tuple[int, ...]:
-    """Return what is the same for two arrays that are one in memory."""
+    """Return a key that is equal for two arrays sharing memory."""
     addresses = (buffer.address for buffer in values.buffers() if buffer is not None)
     return values.offset, len(values), *addresses
 

@@ -1,6 +1,6 @@
-"""The table of balance changes and the network limits, declared once.
+"""The table of balance changes and the network limits: columns, types, units and names.
 
-Columns, types, units and names stand here and nowhere else; `frame` has the same as pandas.
+`frame` has the same as pandas.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIELD_NAMES: Final = {
 }
 
 ATTRS_KEY: Final = "balance_analysis"
-"""Where a table's `attrs` tell how it was loaded."""
+"""The key in a table's `attrs` of everything that this package notes there."""
 
 BALANCE_DIGITS: Final = 38
 """The most digits that 128 bits hold, in Parquet, Arrow and every engine that reads them."""
@@ -146,9 +146,8 @@ def to_microseconds(
     Parameters
     ----------
     instant
-        A moment; datetimes may be those of pandas or numpy. A part of a
-        microsecond is rounded up: rows stand on whole microseconds, so the rows in [start, end)
-        stay the same.
+        A moment; datetimes may be those of pandas or numpy. A part of a microsecond is rounded up:
+        rows have whole microseconds, so the rows in [start, end) stay the same.
     zone
         What a moment without a time zone is in. One that the clocks show twice is the first, one
         that they skip is as if they had not been put forward.
@@ -160,7 +159,7 @@ def to_microseconds(
     Raises
     ------
     TypeError
-        If it is none of these.
+        If it is of another type.
     ValueError
         If text is no moment, or the moment doesn't exist (NaT).
     """
@@ -218,7 +217,7 @@ def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:
 
 
 def from_microseconds(microseconds: int) -> dt.datetime:
-    """Return the moment that lies so many microseconds after 1970-01-01, in UTC."""
+    """Return the moment of a number of microseconds since 1970-01-01 UTC."""
     return EPOCH + dt.timedelta(microseconds=microseconds)
 
 

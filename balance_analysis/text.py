@@ -148,7 +148,7 @@ def to_duration(duration: Duration) -> dt.timedelta:
     Raises
     ------
     ValueError
-        If text is none, or too long.
+        If text is not a duration, or too long.
     TypeError
         If it is neither text nor a timedelta.
     """
@@ -156,11 +156,11 @@ def to_duration(duration: Duration) -> dt.timedelta:
         return duration
     if not isinstance(duration, str):
         raise TypeError(f"a duration is text such as '90s', or a timedelta, not {duration!r}")
-    found = _DURATION.fullmatch(duration.strip())
-    if found is None:
+    match = _DURATION.fullmatch(duration.strip())
+    if match is None:
         raise ValueError(f"{duration!r} is not a duration; write 90s, 10m, 2h or 7d")
     try:
-        return dt.timedelta(**{_LETTERS[found[2]]: int(found[1])})
+        return dt.timedelta(**{_LETTERS[match[2]]: int(match[1])})
     except OverflowError as error:
         raise ValueError(f"{duration!r} is too long") from error
 

@@ -26,7 +26,7 @@ TASKS = {
     "Keep archives": {"archive", "archives", "fill", "proof"},
     "Draw and report": {"figures", "explorer"},
     "Files": {"files"},
-    "Assets, labels, names": {"names", "schema"},
+    "Assets, labels, names": {"labels", "names", "schema"},
     "Errors": {"errors"},
 }
 """Of each page the rooms whose public names stand on it."""

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 import balance_analysis as ba
@@ -27,11 +24,6 @@ def test_a_callers_own_frame_has_them_too():
     plain = ba.to_table(TABLE).astype({"party_id": "str"})
     assert len(plain.balances.select(party_ids="a1")) == 3
     assert len(plain.balances.between(from_microseconds(START + 1))) == 3
-
-
-def test_it_is_there_once_the_package_is_imported():
-    code = "import pandas, balance_analysis; pandas.DataFrame.balances"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_it_shows_what_the_table_is_and_what_it_knows():

@@ -1,4 +1,4 @@
-"""The tests' own node behaves as real nodes do, and misbehaves exactly as told."""
+"""The tests' own node behaves as real nodes do, and misbehaves exactly as asked."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class TestFollowingCursors:
         self, rows, page_size, backward, newest_first
     ):
         with LoopbackNode(rows, lossy_cursors=False, release="v0.71") as exact:
-            found = follow_cursors(
+            rows_of_pages = follow_cursors(
                 exact.url, page_size=page_size, backward=backward, newest_first=newest_first
             )
-        assert sorted(found, key=lambda row: row.order) == exact.rows
+        assert sorted(rows_of_pages, key=lambda row: row.order) == exact.rows
 
     @settings(max_examples=40)
     @given(

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis import demo, names, text
+from balance_analysis import demo, labels, names, text
 
 PARTY, MARKET, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 ACCOUNT = ("VOTE", "ACCOUNT_TYPE_MARGIN", PARTY, MARKET)
@@ -461,7 +461,7 @@ def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
 
 def test_the_examples_in_docstrings_run():
     assert text.type_label("77") == "77"
-    for module in (names, text):
+    for module in (labels, names, text):
         failed, attempted = doctest.testmod(module)
         assert attempted > 0
         assert failed == 0

@@ -97,7 +97,7 @@ def limits():
         return ba.load_network_limits(client)
 
 
-def test_limits_tell_every_field(limits):
+def test_limits_show_every_field(limits):
     facts = facts_of(limits)
     assert facts["can_propose_market"] == "yes"
     assert facts["source"] == limits.source
@@ -125,7 +125,7 @@ def page_of(rows, **options):
         return next(iter(ba.iter_pages(client, start="2023-01-01", end="2024-01-01", **options)))
 
 
-def test_a_page_tells_its_rows_and_whether_there_are_more():
+def test_a_page_shows_its_rows_and_whether_there_are_more():
     page = page_of(random_history(3, rows=8, accounts=4), first=7)
     read = Reading(page._repr_html_())
     assert ["next page", "yes"] in read.rows
@@ -159,7 +159,7 @@ def test_a_page_escapes_ids():
     assert rows[-1][2] == EVIL
 
 
-def test_a_run_tells_what_it_did(exported):
+def test_a_run_shows_what_it_did(exported):
     run, _ = exported
     facts = facts_of(run)
     assert facts["new rows"] == str(len(ROWS))
@@ -170,7 +170,7 @@ def test_a_run_tells_what_it_did(exported):
     assert facts_of(ba.Run())["asked for"] == "nothing"
 
 
-def test_a_status_tells_what_it_tells_as_text(exported):
+def test_a_status_shows_what_its_text_says(exported):
     _, archive = exported
     status = archive.status()
     lines = dict(re.split(r"  +", line, maxsplit=1) for line in str(status).splitlines())
@@ -185,7 +185,7 @@ def test_an_archive_that_is_whole_is_a_line(exported):
     assert read.rows == []
 
 
-def test_a_report_tells_each_problem_and_what_to_do(exported):
+def test_a_report_shows_each_problem_and_what_to_do(exported):
     _, archive = exported
     problem = Problem("stranger", EVIL, "a/b", "move it")
     report = replace(archive.verify(), problems=(problem,), not_compared=("[a, b): why",))

@@ -1,4 +1,4 @@
-"""What users mistake for one another is told apart in a sentence, by every function alike."""
+"""A slip of the caller raises an error with a sentence that names it, from every function alike."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ DRAWS = ("plot_balances", "plot_totals", "plot_drawdown", "plot_flows", "plot_ac
 
 @pytest.mark.parametrize("keyword", ["nonsense_keyword", "label"])
 @pytest.mark.parametrize("function", [*everything()])
-def test_a_keyword_that_a_function_does_not_have_is_told_by_its_name(function, keyword):
+def test_a_keyword_that_a_function_does_not_have_is_named(function, keyword):
     if "style" in inspect.signature(function).parameters:  # of which matplotlib knows the names
         pytest.skip("its keywords are those of artists")
     with pytest.raises(TypeError, match=keyword):
@@ -70,7 +70,7 @@ def test_a_keyword_that_a_function_does_not_have_is_told_by_its_name(function, k
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_matplotlib_tells_a_keyword_that_a_picture_does_not_have(name):
+def test_matplotlib_names_a_keyword_that_a_picture_does_not_have(name):
     accounts = TABLE.groupby([*ba.ACCOUNT_KEY], observed=True)
     account = ba.to_table(accounts.get_group(next(iter(accounts.groups))))
     with pytest.raises((AttributeError, TypeError), match="nonsense_keyword"):
@@ -79,13 +79,13 @@ def test_matplotlib_tells_a_keyword_that_a_picture_does_not_have(name):
 
 
 def run(function, argument, rest):
-    found = function(argument, **rest)
-    return next(iter(found)) if inspect.isgenerator(found) else found
+    result = function(argument, **rest)
+    return next(iter(result)) if inspect.isgenerator(result) else result
 
 
 @pytest.mark.parametrize("wrong", [URL, FILE, None, TABLE])
 @pytest.mark.parametrize(("function", "rest"), [*functions({"client"})])
-def test_what_is_no_client_is_told(function, rest, wrong, tmp_path, monkeypatch):
+def test_what_is_no_client_is_refused(function, rest, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TypeError, match=r"a Client is wanted, not .* ba\.Client\('http"):
         run(function, wrong, rest)
@@ -94,7 +94,7 @@ def test_what_is_no_client_is_told(function, rest, wrong, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("wrong", [str(FILE), None, TABLE["balance"], [TABLE]])
 @pytest.mark.parametrize(("function", "rest"), [*functions({"table", "data"}), *computing()])
-def test_what_is_no_table_is_told(function, rest, wrong, tmp_path, monkeypatch):
+def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TypeError, match=r"a pandas DataFrame is wanted, not .*Archive\.r"):
         run(function, wrong, rest)
@@ -135,7 +135,7 @@ def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
         (lambda: ba.Archive("x").select(), ba.ArchiveError, "no archive"),
     ],
 )
-def test_other_slips_are_told(call, error, says, tmp_path, monkeypatch):
+def test_other_slips_are_refused(call, error, says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=says):
         call()

@@ -96,7 +96,7 @@ def test_an_id_as_short_as_a_short_form_stays_whole(whole):
     assert short_ids([whole, PARTY])[whole] == whole
 
 
-def test_ids_with_equal_ends_keep_as_much_as_tells_them_apart():
+def test_ids_with_equal_ends_keep_as_much_as_they_need_to_differ():
     other = PARTY[:10] + "0" * 44 + PARTY[-10:]
     assert short_ids([PARTY, other]) == {
         PARTY: "c2071f987493…d9d5ed19"[:0] + PARTY[:12] + "…" + PARTY[-10:],
@@ -119,5 +119,5 @@ def test_ids_with_equal_ends_keep_as_much_as_tells_them_apart():
         ("59.9s", "1 minute"),
     ],
 )
-def test_lengths_are_told_in_two_units(length, words):
+def test_lengths_are_written_in_two_units(length, words):
     assert duration_text(pd.Timedelta(length)) == words

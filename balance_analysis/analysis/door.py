@@ -28,16 +28,8 @@ from balance_analysis.analysis.history import AccountSlices, History, Sliced
 from balance_analysis.errors import check_frame
 from balance_analysis.frame import is_amounts, to_amounts
 from balance_analysis.known import EVIDENCE_KEY, note_rows
-from balance_analysis.names import (
-    UNITS_KEY,
-    AssetsLike,
-    Names,
-    carried,
-    names_in,
-    names_of,
-    noted_units,
-    with_names,
-)
+from balance_analysis.labels import UNITS_KEY, noted_units, with_names
+from balance_analysis.names import AssetsLike, Names, carried, names_in, names_of
 from balance_analysis.rows import account_numbers
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import list_text

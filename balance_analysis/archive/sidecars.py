@@ -17,8 +17,8 @@ from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.parquet import open_parquet
-from balance_analysis.filters import FilterKeywords, Filters, make_filters
-from balance_analysis.names import Names, read_assets, read_labels
+from balance_analysis.filters import Filters, make_filters
+from balance_analysis.names import AssetsLike, LabelsLike, Names, read_assets, read_labels
 from balance_analysis.schema import NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
@@ -166,8 +166,14 @@ def write_archive_names(store: Store, names: Names) -> None:
             store.write(file, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def make_archive_filters(store: Store, given: FilterKeywords) -> Filters:
+def make_archive_filters(
+    store: Store,
+    *,
+    assets: AssetsLike | None = None,
+    labels: LabelsLike | None = None,
+    **words: Any,  # noqa: ANN401 - of make_filters
+) -> Filters:
     """Return checked filters; names default to the archive's."""
-    words: dict[str, Any] = {**given}
-    own = words.pop("assets", None), words.pop("labels", None)
-    return make_filters(**words, names=lambda: read_archive_names(store).overridden_by(*own))
+    return make_filters(
+        **words, names=lambda: read_archive_names(store).overridden_by(assets, labels)
+    )

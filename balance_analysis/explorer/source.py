@@ -184,7 +184,7 @@ class ArchiveState:
                 )
         parts += [] if also is None else [to_arrow(also)]
         # An account's rows are in time order, in each file and from file to file.
-        table = frame_of(canonical(_joined(parts), is_by_time=True))
+        table = frame_of(canonical(_joined(parts)))
         note_evidence(table, self._snapshot.evidence.narrow(filters))
         return open_history(table)
 

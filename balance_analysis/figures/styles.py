@@ -18,7 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
-from balance_analysis.names import LabelsLike, account_labels
+from balance_analysis.labels import account_labels
+from balance_analysis.names import LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY
 from balance_analysis.text import printable
 

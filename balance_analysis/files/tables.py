@@ -28,14 +28,8 @@ from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.frame import is_amounts, to_amounts, to_plain_arrow
 from balance_analysis.known import START_KEY
-from balance_analysis.names import (
-    UNITS_KEY,
-    carried,
-    header_of,
-    names_in,
-    units_of,
-    with_names,
-)
+from balance_analysis.labels import UNITS_KEY, header_of, units_of, with_names
+from balance_analysis.names import carried, names_in
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,

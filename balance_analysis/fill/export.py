@@ -31,7 +31,6 @@ from balance_analysis.errors import (
 )
 from balance_analysis.files.atomic import PathLike, replacing
 from balance_analysis.fill.fill import Source, fill
-from balance_analysis.filters import FilterKeywords
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
@@ -153,7 +152,7 @@ def export(
     """
     check_client(client)
     names = read_names(assets, labels)
-    filters: FilterKeywords = {
+    filters: dict[str, Any] = {
         "asset_id": asset_id,
         "party_ids": party_ids,
         "market_ids": market_ids,

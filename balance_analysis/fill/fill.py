@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +25,6 @@ from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
 from balance_analysis.evidence import Evidence, SetAside
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import FilterKeywords
 from balance_analysis.load.request import Report, reporting
 from balance_analysis.node.reach import started
 from balance_analysis.node.walk import Step
@@ -77,7 +76,7 @@ def fill(
     archive: Stored | PathLike,
     make_source: Callable[[Store, BoundQuery, RunWriter], Source],
     kind: Kind,
-    filters: FilterKeywords,
+    filters: dict[str, Any],
     *,
     partition: layout.Partition | None,
     progress: bool | Report | None,
@@ -86,7 +85,7 @@ def fill(
 ) -> Run:
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
     store = to_store(archive)
-    accounts = sidecars.make_archive_filters(store, filters).sorted()
+    accounts = sidecars.make_archive_filters(store, **filters).sorted()
     query = BoundQuery(accounts, partition_of(store, partition))
     check_bound(store, query)
     run = RunWriter(Run(kind=kind))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import Source, fill
-from balance_analysis.filters import FilterKeywords
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.walk import Step
@@ -124,7 +124,7 @@ def import_segments(
     check_on_bad_rows(on_bad_rows)
     stretches, names = find_stretches(paths), read_names(assets, labels)
     newest = read_segment_assets(stretches[-1].segments[-1])
-    filters: FilterKeywords = {
+    filters: dict[str, Any] = {
         "asset_id": asset_id,
         "party_ids": party_ids,
         "market_ids": market_ids,

@@ -38,8 +38,9 @@ from balance_analysis.files.parquet import open_parquet, parquet_writer, read_pa
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_columns, to_frame
 from balance_analysis.known import table_evidence
+from balance_analysis.labels import with_names
 from balance_analysis.load.source import NodeSource
-from balance_analysis.names import Names, names_of, with_names
+from balance_analysis.names import Names, names_of
 from balance_analysis.node.client import Client
 from balance_analysis.presentation import Record
 from balance_analysis.rows import canonical

@@ -168,7 +168,7 @@ def test_true_stands_for_the_tables_own_assets():
 def test_an_archive_knows_its_own_units(sample):
     exact = ba.balance_at(sample, "2023-04-12")
     found = ba.balance_at(sample, "2023-04-12", units=True)
-    assert found.equals(ba.to_units(exact, sample.assets()))
+    assert found.equals(ba.to_units(exact, sample.names().assets))
 
 
 @given(rows)

@@ -37,13 +37,13 @@ def archive(node, tmp_path):
 
 
 def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
-    assert archive.assets() == ba.read_assets(NAMES)
+    assert archive.names().assets == ba.read_assets(NAMES)
     run_export(node, archive.uri, end=END)
-    assert archive.assets() == ba.read_assets(NAMES)
+    assert archive.names().assets == ba.read_assets(NAMES)
     run_export(node, archive.uri, end=END, assets=ALSO)
-    assert archive.assets() == ba.read_assets(NAMES | ALSO)
+    assert archive.names().assets == ba.read_assets(NAMES | ALSO)
     run_export(node, archive.uri, end=END, assets={ASSET: 7})  # what is said later holds
-    assert archive.assets() == ba.read_assets(ALSO | {ASSET: 7})
+    assert archive.names().assets == ba.read_assets(ALSO | {ASSET: 7})
     assert archive.verify().problems == ()
 
 
@@ -53,7 +53,7 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
     run_export(node, tmp_path / "a", end=END, labels={("A", "B", PARTY, ""): "Savings"})
     archive = ba.Archive(tmp_path / "a")
     kept = ba.read_labels(LABELS | {("A", "B", PARTY, ""): "Savings"})
-    assert archive.labels() == kept
+    assert archive.names().labels == kept
     assert archive.verify().problems == ()
     table = archive.select(party_ids="alice").read()
     assert set(table["party_id"]) == {PARTY}
@@ -173,8 +173,8 @@ def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
     assert rows[0] == rows[1]
     written = pd.read_csv(io.StringIO(rows[0]))
     assert {*zip(written["symbol"], written["asset_id"], strict=True)} == {("tUSD", ASSET)}
-    assert ba.Archive(tmp_path / "b").assets() == archive.assets()
-    assert ba.Archive(tmp_path / "b").labels() == ba.read_labels(LABELS)
+    assert ba.Archive(tmp_path / "b").names().assets == archive.names().assets
+    assert ba.Archive(tmp_path / "b").names().labels == ba.read_labels(LABELS)
     summary = run("summary", tmp_path / "b", "--asset-id", "tUSD").stdout
     assert "tUSD" in summary
     assert ASSET[:6] not in summary

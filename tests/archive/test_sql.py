@@ -113,7 +113,7 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
     wanted = {x: {**y, "symbol": y["symbol"] or None, "name": None} for x, y in about.items()}
     assert tables == wanted
     found = {row["id"]: row["label"] for row in read(connection, "labels").to_pylist()}
-    assert ba.read_labels(found) == archive.labels() == ba.read_labels(labels)
+    assert ba.read_labels(found) == archive.names().labels == ba.read_labels(labels)
 
 
 def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):

@@ -38,7 +38,7 @@ OF_A_RUN = {
 
 @contextmanager
 def displayed():
-    """As in a notebook: figures are shown as pictures, and what pandas is told stays inside.
+    """As in a notebook: figures are shown as pictures, and settings of pandas stay inside.
 
     The block gets a list, to which each figure that is shown is added, as a PNG. A cluster's
     workers are threads: tests/scale has processes.
@@ -68,8 +68,8 @@ def run(notebook, name):
                     result = _run_cell(cell.source, names, f"<{name}>")
                 plt.show()
                 pictures = [{PICTURE: base64.b64encode(each).decode()} for each in shown]
-                told = [{"text/plain": printed.getvalue()}, *pictures, result]
-                yield cell, [*map(_output, filter(_is_kept, map(_lasting, told)))]
+                outputs = [{"text/plain": printed.getvalue()}, *pictures, result]
+                yield cell, [*map(_output, filter(_is_kept, map(_lasting, outputs)))]
                 shown.clear()
 
 

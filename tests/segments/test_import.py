@@ -302,5 +302,5 @@ def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):
     folder, first = tmp_path / "archive", old[0].write(tmp_path / "old")
     imported(folder, tmp_path / "new")
     imported(folder, first, assets={"VOTE": 18})
-    assert {one.symbol for one in ba.Archive(folder).assets().values()} >= {"fUSDC"}
-    assert ba.Archive(folder).assets()["VOTE"].decimals == 18
+    assert {one.symbol for one in ba.Archive(folder).names().assets.values()} >= {"fUSDC"}
+    assert ba.Archive(folder).names().assets["VOTE"].decimals == 18
