@@ -103,6 +103,7 @@ class Explanation(Record):
         yield from self.account.items()
         yield "at", self.at
         yield "balance", "unknown" if self.balance is None else self.balance
+        yield "unit of balances", "the asset's smallest"
         if self.why is not None:
             yield "why", self.why
         for name, row in (("row", self.row), ("before", self.before), ("after", self.after)):

@@ -5,7 +5,7 @@ Everything heavy is imported where it is used, so that `--help` answers at once.
 
 from __future__ import annotations
 
-from balance_analysis.cli import archive, node, pictures, tables  # noqa: F401 - they add commands
+from balance_analysis.cli import archive, node, tables  # noqa: F401 - they add commands
 from balance_analysis.cli.app import app, main
 from balance_analysis.cli.output import EXIT_CODES, INTERRUPTED, LOCKED, PARTIAL
 

@@ -80,7 +80,7 @@ class Verbosity:
 
 
 def command(*, panel: str = ROWS) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
-    """Make a function a command, which tells errors in one line and ends as documented.
+    """Make a function a command, which reports errors in one line and ends as documented.
 
     Help lists it in one of `PANELS`. The function's first parameter is how it writes messages, and
     what it returns is the exit code. A parameter whose type is a dataclass stands for the options

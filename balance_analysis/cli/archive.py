@@ -334,8 +334,8 @@ def status(
     if not messages.quiet:
         print_record(found, form)
     if found.lost:
-        lost, told = count_text(len(found.lost), "file"), options.command_line("verify", archive)
-        messages.fail(f"{lost} damaged or gone; `{told}` tells more", BAD)
+        lost, line = count_text(len(found.lost), "file"), options.command_line("verify", archive)
+        messages.fail(f"{lost} damaged or gone; `{line}` shows more", BAD)
     wrong = []
     if max_age is not None and found.is_older_than(max_age):
         ended = moment_text(found.complete[-1][1]) if found.complete else "never"
@@ -468,12 +468,12 @@ def serve(
     options.check_is("archive", archive or "")
     from balance_analysis.demo import sample_archive
     from balance_analysis.service.app import create_app
-    from balance_analysis.service.server import serve_until_told
+    from balance_analysis.service.server import serve_until_signal
 
     host = host.strip("[]")
     what = archive or "the sample data"
 
-    def tell(url: str) -> None:
+    def announce(url: str) -> None:
         messages.say(f"Serving {what} at {url}, described at {url}/openapi.json; end with Ctrl-C")
         if open_:
             import webbrowser
@@ -485,6 +485,6 @@ def serve(
             found, host=host, allow_origins=allow_origin, assets=assets, labels=labels
         )
         try:
-            serve_until_told(application, host=host, port=port, on_up=tell)
+            serve_until_signal(application, host=host, port=port, on_up=announce)
         except OSError as error:  # the address is the option that can't be used
             raise ValueError(error.strerror) from error

@@ -58,8 +58,8 @@ By = Annotated[
 
 def _names_option(what: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     variable = f"BALANCE_ANALYSIS_{what.upper()}"
-    told = f"{help}: .toml, .csv or .json."
-    return Option(metavar="FILE", envvar=variable, help=told)
+    text = f"{help}: .toml, .csv or .json."
+    return Option(metavar="FILE", envvar=variable, help=text)
 
 
 AssetsFile = Annotated[Path | None, _names_option("assets", "Symbols and decimals of assets")]
@@ -190,14 +190,14 @@ def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
     if given == wanted or given is None or (wanted == "rows" and given != "node"):
         return
     if given == "node" and wanted == "archive":
-        told = f"`{command_line('export', 'archive', text)}` makes an archive of what it has"
+        instead = f"`{command_line('export', 'archive', text)}` makes an archive of what it has"
     elif given == "node":
         load, then = ("fetch", text, "-o", "changes.parquet"), "and then name changes.parquet"
-        told = f"load its rows first, `{command_line(*load)}`, {then}"
+        instead = f"load its rows first, `{command_line(*load)}`, {then}"
     else:
-        tell = "status" if given == "archive" else "summary"
-        told = f"`{command_line(tell, text)}` tells what it holds"
-    raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {told}")
+        name = "status" if given == "archive" else "summary"
+        instead = f"`{command_line(name, text)}` shows what it holds"
+    raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {instead}")
 
 
 def archive_at(text: str) -> Archive:
@@ -232,7 +232,7 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection(AccountOptions):
-    """Which rows of which source."""
+    """The source and the rows to read."""
 
     file: Source
     since: Since = None
@@ -273,7 +273,7 @@ class Selection(AccountOptions):
         return chosen
 
     def _say_unknown(self, table: pd.DataFrame, messages: Messages) -> None:
-        """Say of which part of the interval a file lacks changes, if any."""
+        """Say in which part of the interval a file lacks changes, if any."""
         from balance_analysis.known import known_of
         from balance_analysis.schema import ATTRS_KEY, to_bounds
 

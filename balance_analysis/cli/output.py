@@ -128,14 +128,14 @@ def print_frame(
     missing: str = UNKNOWN,
     wide: bool = False,
 ) -> None:
-    """Print rows as wide as the terminal, 80 characters where there is none.
+    """Print rows as wide as the terminal, 80 characters without a terminal.
 
     Parameters
     ----------
     frame
         The rows.
     total
-        The number of rows of which they are some.
+        The number of all rows; `frame` may have fewer.
     first
         The columns that get room first, after the ids.
     names
@@ -212,7 +212,7 @@ def _texts(frame: pd.DataFrame, name: str, names: Names) -> list[str]:
 
 
 def _shortened(texts: Sequence[str]) -> list[str]:
-    """Return texts in which ids are as short as tells them apart, and account types are words."""
+    """Return texts with distinct short ids, and without what all account types have."""
     short = short_ids(filter(LONG_ID.fullmatch, texts))
     return [short.get(text, text.removeprefix(_TYPE)) for text in texts]
 
@@ -274,7 +274,7 @@ class Messages(logging.Formatter):
     Attributes
     ----------
     quiet
-        Whether only errors are told.
+        Whether only errors are written.
     on_failure
         Called with an error that ends the command; may give another exit code.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from html import escape
 from typing import Any, Final
 
@@ -17,16 +18,24 @@ from balance_analysis.analysis.history import History, cut_table, open_history
 from balance_analysis.analysis.holders import by_size
 from balance_analysis.archive.snapshot import with_snapshot
 from balance_analysis.archives import Archive, to_archive
-from balance_analysis.errors import CheckError
+from balance_analysis.errors import CheckError, logger
 from balance_analysis.explorer.page import freeze_page
 from balance_analysis.explorer.source import (
     TableState,
     ViewTooLargeError,
     completeness,
+    in_silence,
     notes_of,
     title_of,
 )
-from balance_analysis.explorer.views import ViewRequest, answer
+from balance_analysis.explorer.views import (
+    ViewRequest,
+    answer,
+    lines,
+    refusal,
+    row_pages,
+    summaries,
+)
 from balance_analysis.explorer.wire import (
     WIDEST,
     Key,
@@ -149,13 +158,20 @@ def write_report(
             f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; take "
             f"accounts, a frame or tuples of {ACCOUNT_KEY}, from the archive's or table's summary"
         )
-    data = _freeze(state, [*map(write_key, first)], largest)
+    with in_silence():
+        data = _freeze(state, first, largest)
+    if gaps := _gaps(state):
+        what = "table" if isinstance(source, pd.DataFrame) else "archive"
+        said = "the %s is not known to be complete in %s: rows may be missing"
+        logger.warning(said, what, spans_text(gaps))
+    else:
+        state.history.warn_of_quiet()
     page = freeze_page(state.name, _head(state, facts, problems), data)
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
 
 
-def _freeze(state: TableState, first: list[str], largest: int) -> bytes:
+def _freeze(state: TableState, first: list[Key], largest: int) -> bytes:
     """Return the views of a page by their keys, as JSON."""
     views: dict[str, Any] = {}
 
@@ -170,7 +186,6 @@ def _freeze(state: TableState, first: list[str], largest: int) -> bytes:
 
     start, end = state.start, max(state.end, state.start + 1)
     starts = sorted({max(start, end - length) for length in _RANGES} | {start})
-    span = ("start", start), ("end", end)
     add("about")
     add("notes")
     for asset in (("asset", one) for one in state.asset_ids()):
@@ -179,17 +194,43 @@ def _freeze(state: TableState, first: list[str], largest: int) -> bytes:
                 add("holders", asset, *by, *at)
         for begin in starts:
             for view in ("headline", "totals", "flows", "movers"):
-                add(view, asset, ("start", begin), span[1])
-        own = [write_key(key) for key in _ranked(state, asset[1])]
-        for account in (
-            ("account", key) for n, key in enumerate(own) if n < largest or key in first
-        ):
-            add("series", account, *span, ("width", WIDEST))
-            add("account", account, *span)
-            pages = add("rows", account, *span, ("page", 0))["pages"]
-            for page in range(1, min(pages, _MOST_PAGES)):
-                add("rows", account, *span, ("page", page))
-    return msgspec.json.encode({"views": views, "first": first})
+                add(view, asset, ("start", begin), ("end", end))
+        ranked = enumerate(_ranked(state, asset[1]))
+        wanted = tuple(key for place, key in ranked if place < largest or key in first)
+        views |= _histories(state, Query(asset[1], wanted, start, end, width=WIDEST))
+    return msgspec.json.encode({"views": views, "first": [*map(write_key, first)]})
+
+
+def _histories(state: TableState, query: Query) -> dict[str, Any]:
+    """Return the views of the accounts of a query by their keys."""
+    history, views = ViewRequest(state, query).rows(), {}
+    for view, compute in _OF_ACCOUNTS.items():
+        for key, pages in zip(query.accounts, _each(compute, history, query), strict=True):
+            for page, found in enumerate(pages[:_MOST_PAGES]):
+                more = {"series": [WIDEST], "rows": [page]}.get(view, [])
+                views[write_view(view, write_key(key), query.start, query.end, *more)] = found
+    return views
+
+
+_OF_ACCOUNTS: Final[dict[str, Callable[[History, Query], list[list[dict[str, Any]]]]]] = {
+    "series": lambda *asked: [[{"series": [one]}] for one in lines(*asked)],
+    "account": lambda *asked: [[one] for one in summaries(*asked)],
+    "rows": row_pages,
+}
+"""Views of accounts, and what computes the pages of each account of a query."""
+
+
+def _each(
+    compute: Callable[[History, Query], list[Any]], history: History, query: Query
+) -> list[Any]:
+    """Return what a function computes of each account; where a sum overflows, that account's."""
+    try:
+        return compute(history, query)
+    except OverflowError as error:
+        if len(query.accounts) == 1:
+            return [[{"refused": refusal(error)}]]
+    alone = (replace(query, accounts=(one,)) for one in query.accounts)
+    return [_each(compute, history, one)[0] for one in alone]
 
 
 def _ranked(state: TableState, asset: str) -> list[Key]:
@@ -266,17 +307,22 @@ def _extent(history: History, load: dict[str, Any]) -> Span | None:
     return (min(bounds), max(bounds)) if bounds else None
 
 
+def _gaps(state: TableState) -> list[Span]:
+    """Return the stretches of a report in which rows may be missing."""
+    return between(state.known, state.start, state.end) if state.known else []
+
+
 def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> str:
     """Return what a report says at its top, also without scripts, as HTML."""
     verdict = completeness(state)
     warnings = [f"A check failed: {problem}" for problem in problems]
-    if state.known and (gaps := between(state.known, state.start, state.end)):
+    if gaps := _gaps(state):
         warnings.append(f"Not known to be complete: {spans_text(gaps)}. Rows may be missing.")
     elif verdict == "not known to be complete":
         warnings.append("Completeness unknown: load from a node, or use an archive.")
     facts = {"balance changes": f"{len(state.history.rows):,}", **facts}
     warned = _joined('<p class="warned">{}</p>', [(each,) for each in warnings])
-    listed = _joined("<div><dt>{}</dt><dd>{}</dd></div>", facts.items())
+    listed = _joined('<div><dt>{0}</dt><dd title="{1}">{1}</dd></div>', facts.items())
     is_good = verdict in {"complete", "confirmed"} and not problems
     said = "checks failed" if problems else verdict
     extent = "No balance changes"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -15,18 +17,19 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.steps import NEVER, map_parallel
+from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive.datafile import Predicate, times_of
 from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archive.snapshot import File, LruCache, opened
 from balance_analysis.archives import Archive
+from balance_analysis.errors import logger
 from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of, to_arrow
+from balance_analysis.frame import frame_of
 from balance_analysis.known import Known, note_evidence
 from balance_analysis.names import Names, rank_assets
 from balance_analysis.rows import account_heads, canonical
 from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
-from balance_analysis.spans import Span, between
+from balance_analysis.spans import EVER, Span, between
 from balance_analysis.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
@@ -50,8 +53,6 @@ _GROUPS: Final = 8
 
 Edges = NDArray[np.int64] | None
 
-Also = pd.DataFrame | None
-
 Check = Callable[[], None]
 
 
@@ -61,6 +62,20 @@ class UnknownAssetError(Exception):
 
 class ViewTooLargeError(Exception):
     """A view needs more rows or digits than fit; the message says which."""
+
+
+_is_silent: ContextVar[bool] = ContextVar("is_silent", default=False)
+logger.addFilter(lambda _: not _is_silent.get())
+
+
+@contextmanager
+def in_silence() -> Iterator[None]:
+    """Keep back the warnings of functions: a page has its own words for what is not known."""
+    token = _is_silent.set(True)
+    try:
+        yield
+    finally:
+        _is_silent.reset(token)
 
 
 def go_on() -> None:
@@ -90,17 +105,13 @@ class TableState:
         self._notes = notes or {}
         self._selected: dict[bytes, History] = {}
 
-    def rows(
-        self, filters: Filters, span: Span, *, edges: Edges, also: Also, check: Check
-    ) -> History:
-        """Return every row of the accounts that exist before the end: see `ArchiveState`."""
-        del edges, also
+    def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
+        """Return every row of some accounts: see `ArchiveState`."""
+        del span, edges
         check()
-        accounts, steps = self.history.accounts, self.history.steps
-        begins = steps.times[steps.heads]
-        is_there = (begins < span[1]) | (begins == NEVER)
+        accounts = self.history.accounts
         is_wanted = np.zeros(len(accounts), bool)
-        is_wanted[filters.select(accounts[is_there]).index] = True
+        is_wanted[filters.select(accounts).index] = True
         key = is_wanted.tobytes()
         if key not in self._selected:
             self._selected[key] = self.history.select(is_wanted)
@@ -156,24 +167,29 @@ class ArchiveState:
         self.known: Known | None = snapshot.known
         self.names: Names = read_archive_names(snapshot.store).updated(given)
 
-    def rows(
-        self, filters: Filters, span: Span, *, edges: Edges, also: Also, check: Check
-    ) -> History:
+    def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
         """Return the balance changes of some accounts in a span, microseconds.
 
-        The last row of each account before the span is among them; there may be others. With
+        The last row of each account before the span is among them; there may be others. Accounts
+        whose first row comes later are there too, so that every view counts the same accounts. With
         `edges`, ascending, only those rows need be there that make the balances at these and just
-        before the end, and the changes between them. The rows `also` are there in any case.
-        `check` is called between files and parts; an error that it raises ends the reading.
+        before the end, and the changes between them. `check` is called between files and parts; an
+        error that it raises ends the reading.
         """
         files = self._snapshot.files_since(*span)
 
         def read(file: File) -> pa.Table:
             check()
             if file.stop <= span[0] or (edges is not None and _has_days(file, edges)):
-                return self._read(file, filters, check, ends=True)
-            rows = self._read(file, filters, check)
-            return rows if edges is None else _ends(rows, edges)
+                rows = self._read(file, filters, check, ends=True)
+            else:
+                rows = self._read(file, filters, check)
+                rows = rows if edges is None else _ends(rows, edges)
+            return rows if file.stop <= span[1] else _within(rows, EVER[0], span[1])
+
+        def read_last(file: File) -> pa.Table:
+            check()
+            return _within(self._read(file, filters, check, ends=True), span[1], self.end)
 
         parts: list[pa.Table] = []
         for place in range(0, len(files), _FILES):
@@ -182,7 +198,8 @@ class ArchiveState:
                 raise ViewTooLargeError(
                     f"this view needs more than {MOST_ROWS:,} rows: choose a shorter range"
                 )
-        parts += [] if also is None else [to_arrow(also)]
+        if span[1] < self.end:
+            parts += map_parallel(read_last, self._snapshot.files_since(self.end - 1, self.end))
         # An account's rows are in time order, in each file and from file to file.
         table = frame_of(canonical(_joined(parts)))
         note_evidence(table, self._snapshot.evidence.narrow(filters))
@@ -289,6 +306,12 @@ def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
     """Return the first and the last row of each account between edges, in a file's order."""
     rows = rows.unify_dictionaries()
     return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
+
+
+def _within(rows: pa.Table, start: int, stop: int) -> pa.Table:
+    """Return the rows in [start, stop)."""
+    times = times_of(rows)
+    return rows.filter(pa.array((times >= start) & (times < stop)))
 
 
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.downsampling import downsample_steps
-from balance_analysis.analysis.flows import AMOUNTS, deltas, flows_of, sum_flows
+from balance_analysis.analysis.flows import AMOUNTS, flows_of, row_deltas, sum_flows
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.holders import by_size, compare, holders, largest
@@ -30,14 +30,15 @@ from balance_analysis.archives import Archive
 from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer.source import (
     KEPT_BYTES,
-    Also,
     ArchiveState,
     Check,
+    Edges,
     State,
     UnknownAssetError,
     ViewTooLargeError,
     completeness,
     go_on,
+    in_silence,
 )
 from balance_analysis.explorer.wire import (
     VIEWS,
@@ -45,6 +46,7 @@ from balance_analysis.explorer.wire import (
     Query,
     Records,
     amounts,
+    by_account,
     keys_of,
     to_records,
     write_key,
@@ -74,6 +76,12 @@ _BARS: Final = 100
 _STATES: Final = 8
 """States that can be asked about: the last ones that were."""
 
+_SUMMARY: Final = (
+    *("first_seen", "last_seen", "rows", "changes", "opening", "closing", "minimum", "maximum"),
+    *("minimum_at", "maximum_at", "inflow", "outflow", "net", "average", "drawdown"),
+    *("drawdown_at", "zero_share"),
+)
+_PERIODS: Final = (*("start", "end", "average", "inflow", "outflow", "net", "changes", "unknown"),)
 _EXPLANATION: Final = (
     *("at", "balance", "why", "carried", "state", "source", "confirmed_by"),
     *("block_height", "first_block_height", "asked_at", "first_asked_at"),
@@ -97,15 +105,16 @@ class ViewRequest:
     query: Query
     check: Check = go_on
 
-    def rows(self, filters: Filters | None = None, span: Span | None = None, **how: Any) -> History:  # noqa: ANN401
+    def rows(
+        self, filters: Filters | None = None, span: Span | None = None, edges: Edges = None
+    ) -> History:
         """Return accounts, by default those of the asset, in a span, by default the range.
 
-        See `ArchiveState.rows`, which takes `how`.
+        See `ArchiveState.rows`.
         """
         filters = filters or Filters(self.query.asset or None)
         span = span or (self.query.start, self.query.end)
-        how = {"edges": None, "also": None, **how}
-        return self.state.rows(filters, span, check=self.check, **how)
+        return self.state.rows(filters, span, edges=edges, check=self.check)
 
     def at(self, moment: int) -> History:
         """Return the rows for the balances of the asset at a moment."""
@@ -203,12 +212,14 @@ def answer(view: str, request: ViewRequest) -> dict[str, Any]:
     asset = _asset_of(state, query.asset) if "asset" in VIEWS[view][1] else query.asset
     try:
         query = replace(query, start=start, end=end, asset=asset)
-        return _VIEWS[view](replace(request, query=query))
+        with in_silence():
+            return _VIEWS[view](replace(request, query=query))
     except OverflowError as error:
-        raise ViewTooLargeError(_refusal(error)) from error
+        raise ViewTooLargeError(refusal(error)) from error
 
 
-def _refusal(error: OverflowError) -> str:
+def refusal(error: OverflowError) -> str:
+    """Return why a view can't be shown, as a sentence."""
     said = re.sub(r"\b\w+=(?=')", "", str(error)).partition(", which")[0]
     return f"This can't be shown: {said}."
 
@@ -243,7 +254,8 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "end": state.end,
         "gaps": [] if state.known is None else between(state.known, state.start, state.end),
         "completeness": completeness(state),
-        "left_out": state.left_out,
+        # The rest is advice on a load.
+        "left_out": [said.partition(";")[0] for said in state.left_out],
         "opened": bool(held["balance"].notna().any()),
         "labels": {
             **names.shown("party_id", names.called("party_id")),
@@ -268,18 +280,23 @@ def _version(request: ViewRequest) -> dict[str, Any]:
 def _headline(request: ViewRequest) -> dict[str, Any]:
     edges = np.array([request.query.start, request.query.end])
     history, ends = request.rows(edges=edges), [from_microseconds(int(edge) - 1) for edge in edges]
-    level = _level(history, int(edges[1]) - 1, holders(history, ends[1], by="party_id"))
+    held = holders(history, ends[1], by="party_id")
+    level = _level(history, int(edges[1]) - 1, held, of_parties=True)
     moved = compare(history, at=(ends[0], ends[1]), by="asset_id")
     return {"level": to_records(level), "change": to_records(moved)}
 
 
-def _level(history: History, at: int, held: pd.DataFrame) -> pd.DataFrame:
+def _level(history: History, at: int, held: pd.DataFrame, *, of_parties: bool) -> pd.DataFrame:
     """Return the total of the asset at a moment, and the number of its holders."""
     found = totals(history, by="asset_id", freq=grid_at(np.array([at])))[["total", "unknown"]]
-    known, lacking = held["balance"].dropna(), int((held["unknown"] > 0).sum())
-    count = int((known > 0).sum()) if len(known) else None
-    counts = {"holders": count, "unknown_holders": lacking}
-    return found.assign(**{n: pd.Series(x, found.index, "Int64") for n, x in counts.items()})
+    known = held["balance"].dropna()
+    counts = {
+        "parties" if of_parties else "holders": int((known > 0).sum()) if len(known) else None
+    }
+    if of_parties:
+        counts["unknown_parties"] = int((held["unknown"] > 0).sum())
+    columns = {name: pd.Series(count, found.index, "Int64") for name, count in counts.items()}
+    return found.rename(columns={"unknown": "unknown_accounts"}).assign(**columns)
 
 
 def _accounts(request: ViewRequest) -> dict[str, Any]:
@@ -336,7 +353,7 @@ def _holders(request: ViewRequest) -> dict[str, Any]:
     at, by_party = request.moment, bool(request.query.by)
     history, moment = request.at(at), from_microseconds(at)
     found = holders(history, moment, by="party_id" if by_party else ACCOUNT_KEY)
-    level = to_records(_level(history, at, found))
+    level = to_records(_level(history, at, found, of_parties=by_party))
     if by_party:
         names = ("party_id", "balance", "share", "accounts", "unknown")
         listed = to_records(found.head(MOST_LISTED), names)
@@ -349,18 +366,23 @@ def _holders(request: ViewRequest) -> dict[str, Any]:
 
 
 def _series(request: ViewRequest) -> dict[str, Any]:
-    query, state = request.query, request.state
+    query = request.query
     assets, kinds, parties, markets = (sorted({*ids}) for ids in zip(*query.accounts, strict=True))
     asset = assets[0] if len(assets) == 1 else None
-    filters = Filters(asset, tuple(parties), tuple(markets), tuple(kinds))
-    steps, _ = request.rows(filters).over(**query.bounds)
+    history = request.rows(Filters(asset, tuple(parties), tuple(markets), tuple(kinds)))
+    return {"series": lines(history, query, request.state.start)}
+
+
+def lines(history: History, query: Query, since: int | None = None) -> list[dict[str, Any]]:
+    """Return the balances of each account of a query, thinned to its width."""
+    steps, _ = history.over(**query.bounds)
+    since = query.start if since is None else since
     numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
 
     def line(account: Key) -> dict[str, Any]:
         at = numbers.get(account, len(steps))
         own = steps.part(at, min(at + 1, len(steps)))
-        how: dict[str, int] = {"since": state.start, "columns": query.width}
-        found = downsample_steps(own, query.start, query.end, **how)
+        found = downsample_steps(own, query.start, query.end, since=since, columns=query.width)
         return {
             "key": write_key(account),
             "times": found.times.tolist(),
@@ -369,7 +391,7 @@ def _series(request: ViewRequest) -> dict[str, Any]:
             "rows": found.count,
         }
 
-    return {"series": [line(account) for account in query.accounts]}
+    return [line(account) for account in query.accounts]
 
 
 def _totals(request: ViewRequest) -> dict[str, Any]:
@@ -383,17 +405,14 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     query, is_known = request.query, True
     name, grid = fitting_grid(query.start, query.end, _BARS)
     periods: list[pd.DataFrame] = []
-    also: Also = None
-    # A row of the last part, so that the asset is there in the parts before its first row.
-    for edges in reversed(request.state.parts(grid.edges)):
-        history = request.rows(span=(int(edges[0]), int(edges[-1])), also=also)
-        also = history.rows.iloc[:1]
+    for edges in request.state.parts(grid.edges):
+        history = request.rows(span=(int(edges[0]), int(edges[-1])))
         part, whole = (Grid(each, each[:-1], grid.zone) for each in (edges, edges[[0, -1]]))
         own = flows_of(part, "asset_id", False, history)
         periods.append(own.frame(history, part, full=True))
         cells = np.zeros((2, len(own.ids)), np.int64)
         is_known &= bool(len(own.ids) and own.known(history, whole, *cells).all())
-    found = pd.concat(periods[::-1]) if periods[1:] else periods[0]
+    found = pd.concat(periods) if periods[1:] else periods[0]
     return {
         "freq": name,
         "flows": to_records(found.drop(columns="asset_id")),
@@ -425,16 +444,34 @@ def _movers(request: ViewRequest) -> dict[str, Any]:
 
 
 def _account(request: ViewRequest) -> dict[str, Any]:
-    query, history = request.query, request.of_account()
+    return summaries(request.of_account(), request.query)[0]
+
+
+def summaries(history: History, query: Query) -> list[dict[str, Any]]:
+    """Return the summary of each account of a query, and its periods."""
+    history = _chosen(history, query)
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(history, freq=grid, partial=True)
-    is_known = average.pop("known_share") == 1
-    average["average"] = average["average"].where(is_known)
+    is_known = average["known_share"] == 1
     flowed = sum_flows(history, grid, ACCOUNT_KEY, full=True)
-    flowed = flowed.drop(columns=["active", *average.columns], errors="ignore")
-    periods = pd.concat([average, flowed], axis=1).drop(columns=[*ACCOUNT_KEY])
-    summary = summarize_accounts(history, **query.bounds).drop(columns=[*ACCOUNT_KEY])
-    return {"summary": to_records(summary), "periods": to_records(periods)}
+    periods = flowed.assign(average=average["average"].where(is_known))
+    summary = summarize_accounts(history, **query.bounds)
+    edges = np.array([query.start, query.end])
+    whole = sum_flows(history, Grid(edges, edges[:-1], grid.zone), ACCOUNT_KEY, full=True)
+    # No rows are 0 rows only where all of them are known.
+    rows = summary["rows"].astype("Int64").where(whole["changes"].notna())
+    summary = summary.assign(rows=rows, changes=whole["changes"])
+    found = (
+        by_account(frame, names, query.accounts)
+        for frame, names in ((summary, _SUMMARY), (periods, _PERIODS))
+    )
+    return [{"summary": one, "periods": each} for one, each in zip(*found, strict=True)]
+
+
+def _chosen(history: History, query: Query) -> History:
+    """Return the history of the accounts of a query."""
+    chosen = {*query.accounts}
+    return history.select(np.array([key in chosen for key in keys_of(history.accounts)], bool))
 
 
 def _party(request: ViewRequest) -> dict[str, Any]:
@@ -446,7 +483,7 @@ def _party(request: ViewRequest) -> dict[str, Any]:
         try:
             assets.append({"id": asset, **_party_asset(own, request.query)})
         except OverflowError as error:
-            assets.append({"id": asset, "refused": _refusal(error)})
+            assets.append({"id": asset, "refused": refusal(error)})
     return {"assets": assets}
 
 
@@ -464,14 +501,27 @@ def _party_asset(history: History, query: Query) -> dict[str, Records]:
 
 def _rows(request: ViewRequest) -> dict[str, Any]:
     """Return a page of an account's rows; the last one in place of one that isn't there."""
-    start, end = request.query.bounds.values()
-    found = deltas(request.of_account())
+    pages = row_pages(request.of_account(), request.query)[0]
+    return pages[min(request.query.page, len(pages) - 1)]
+
+
+def row_pages(history: History, query: Query) -> list[list[dict[str, Any]]]:
+    """Return the rows of each account of a query as pages, newest first; one page of no rows."""
+    start, end = query.bounds.values()
+    found = row_deltas(_chosen(history, query))
     found = found[(found["timestamp"] >= start) & (found["timestamp"] < end)].iloc[::-1]
-    pages = -(-len(found) // PAGE)
-    page = max(min(request.query.page, pages - 1), 0)
-    shown = found.iloc[page * PAGE :].head(PAGE)
-    listed = to_records(shown, ("timestamp", "balance", "delta"))
-    return {"count": len(found), "pages": pages, "page": page, "rows": listed}
+    names = ("timestamp", "balance", "delta")
+
+    def pages(listed: Records) -> list[dict[str, Any]]:
+        rows, columns = listed["rows"], listed["columns"]
+        parts = [rows[place : place + PAGE] for place in range(0, max(len(rows), 1), PAGE)]
+        counts = {"count": len(rows), "pages": -(-len(rows) // PAGE)}
+        return [
+            {**counts, "page": page, "rows": {"columns": columns, "rows": part}}
+            for page, part in enumerate(parts)
+        ]
+
+    return [pages(listed) for listed in by_account(found, names, query.accounts)]
 
 
 def _explain(request: ViewRequest) -> dict[str, Any]:

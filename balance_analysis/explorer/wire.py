@@ -183,6 +183,16 @@ def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Recor
     return {"columns": columns, "rows": [*map(list, rows)]}
 
 
+def by_account(frame: pd.DataFrame, names: Iterable[str], accounts: Iterable[Key]) -> list[Records]:
+    """Return the records of each of some accounts, from a frame with the ids of each row."""
+    found = to_records(frame, names)
+    rows: dict[Key, list[list[Any]]] = {account: [] for account in accounts}
+    for account, row in zip(keys_of(frame), found["rows"], strict=True):
+        if account in rows:
+            rows[account].append(row)
+    return [{"columns": found["columns"], "rows": own} for own in rows.values()]
+
+
 def _to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
     """Return the kind of a column, and its cells."""
     dtype = column.dtype

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -25,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from balance_analysis import defaults
+from balance_analysis import __version__, defaults
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.sidecars import read_limits
@@ -34,11 +35,10 @@ from balance_analysis.errors import BalanceAnalysisError, SnapshotGoneError, log
 from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
 from balance_analysis.explorer.views import Explorer
-from balance_analysis.explorer.wire import VIEWS, read_query
+from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS, read_query
 from balance_analysis.names import read_names
-from balance_analysis.service.changes import answer_changes, evidence_headers
-from balance_analysis.service.openapi import VIEWS_AT, describe
-from balance_analysis.service.reader import Reader
+from balance_analysis.schema import ACCOUNT_TYPES
+from balance_analysis.service.changes import Reader, answer_changes, evidence_headers
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
@@ -116,7 +116,7 @@ def create_app(
     ArchiveError
         If there is no archive, or it is damaged.
     ValueError
-        If an origin is none.
+        If an origin is malformed.
     """
     is_private = is_loopback(host)
     origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
@@ -320,3 +320,41 @@ def _fail(request: Request, _error: Exception) -> Response:
     """Answer after an error that nothing expects; the server logs it."""
     text = "unexpected error: the log of the service has it"
     return _refuse(request, HTTPException(500, text))
+
+
+VIEWS_AT: Final = "/explore"
+_DOCUMENT: Final = Path(__file__).with_name("openapi.json")
+
+
+def describe() -> dict[str, Any]:
+    """Return the document, for the caller to keep."""
+    document: dict[str, Any] = json.loads(_DOCUMENT.read_text(encoding="utf-8"))
+    document["info"]["version"] = __version__
+    document["components"]["schemas"]["AccountType"]["enum"] = list(ACCOUNT_TYPES)
+    document["paths"] |= {f"{VIEWS_AT}/{name}": {"get": _operation(name)} for name in VIEWS}
+    return document
+
+
+def _operation(name: str) -> dict[str, Any]:
+    about, asked = VIEWS[name]
+    answer = {"application/json": {"schema": {"$ref": "#/components/schemas/View"}}}
+    return {
+        "operationId": f"explore{name.capitalize()}",
+        "summary": f"Explore: {name}",
+        "description": about,
+        "parameters": [{"name": each, "in": "query", "schema": _schema(each)} for each in asked],
+        "responses": {
+            "200": {"description": "The view.", "content": answer},
+            "default": {"$ref": "#/components/responses/Error"},
+        },
+    }
+
+
+def _schema(parameter: str) -> dict[str, Any]:
+    if parameter in NUMBERS:
+        least, most = NUMBERS[parameter]
+        return {"type": "integer", "minimum": least, "maximum": most}
+    if parameter == "account":
+        key = {"type": "string", "pattern": r"^[^|]*\|[^|]*\|[^|]*\|[^|]*$"}
+        return {"type": "array", "items": key, "maxItems": MOST_ACCOUNTS}
+    return {"type": "string", **({"enum": ["party"]} if parameter == "by" else {})}

@@ -47,7 +47,7 @@ _CURSOR: Final = re.compile(r"([\w-]{43})(0|-?[1-9][0-9]{0,15})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a row stands in the order of the rows.
+    """The place of a row in the order of the rows.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ class ChangesQuery:
     Attributes
     ----------
     filters
-        Of which accounts; `None` where no row can be meant.
+        The accounts; `None` where no row can be meant.
     start, end
         Half-open bounds in microseconds since 1970-01-01 UTC; `None` for no bound. Nanoseconds are
         cut towards the past, also before 1970, as nodes' databases do.

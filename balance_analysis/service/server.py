@@ -71,7 +71,7 @@ def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterat
             served.result()
 
 
-def serve_until_told(
+def serve_until_signal(
     app: Starlette, *, host: str = defaults.HOST, port: int = 0, on_up: Callable[[str], object]
 ) -> None:
     """Serve an application until SIGTERM or SIGINT comes, and finish what is under way then.

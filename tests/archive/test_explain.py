@@ -111,10 +111,9 @@ def test_a_command_explains_the_account_that_its_options_name(folder):
     printed = run("explain", folder, *names, *market, "--at", at, "--format=json").stdout
     content = json.loads(printed)
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
-    assert (
-        f"{int(row.balance):,} since {at}"
-        in run("explain", folder, *names, *market, "--at", at).stdout
-    )
+    said = run("explain", folder, *names, *market, "--at", at).stdout
+    assert f"{int(row.balance):,} since {at}" in said
+    assert "unit of balances  the asset's smallest" in said
 
 
 def test_a_command_explains_one_account_alone(folder):

@@ -154,12 +154,13 @@ def open_page(chromium, seen):
     """Open a page in a window of some width and theme, and wait until it shows all."""
     contexts = []
 
-    def open_it(address, *, width=1280, theme="light", is_frame=False, **options):
+    def open_it(address, *, width=1280, theme="light", is_frame=False, script="", **options):
         context = chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme, **options
         )
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(script)
         page.on("console", lambda message: seen.said.append(message.text))
         page.on("pageerror", lambda error: seen.said.append(str(error)))
         page.on("dialog", lambda dialog: seen.said.append(f"dialog: {dialog.message}"))

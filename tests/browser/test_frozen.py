@@ -155,6 +155,18 @@ def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
     ]
 
 
+def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(open_page, frozen):
+    page = open_page(frozen + "#asset=VOTE&tab=account&range=1D")
+    assert "about all of the time" in page.locator("#panel .note").first.inner_text()
+    rows = sheet(page, "Flows and average per period")
+    names = ["start", "end", "average over time", "came in", "went out", "change", "changes"]
+    assert [*rows[0]] == [*names, "not known"]
+    moved = [row for row in rows if row["came in"] not in ("0", "unknown")]
+    assert len(moved) > 1
+    drawn = page.locator("#panel .bar").first.get_attribute("d")
+    assert drawn.count("M") == len(moved)
+
+
 def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(open_page, tmp_path):
     rows = [("A", "ACCOUNT_TYPE_GENERAL", f"{n:064x}", "", START + n, n) for n in range(1500)]
     ba.write_report(table_of(rows), tmp_path / "r.html", largest=3)

@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-import balance_analysis as ba
 from tests.archive.exporting import (
     DAY,
     END,
@@ -38,47 +37,6 @@ def archive(tmp_path_factory):
 
 def lines(result):
     return result.stdout.rstrip("\n").split("\n")
-
-
-def accounts_of(archive):
-    found = ba.summarize_accounts(ba.Archive(archive))
-    found = found[[*ba.ACCOUNT_KEY, "first_seen", "last_seen", "rows", "closing"]]
-    return found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-
-
-def test_accounts_fit_80_columns_the_most_active_first(archive):
-    told = lines(run("summary", archive, "--partial", "--limit", "5"))
-    assert max(map(len, told)) <= 80
-    assert told[-1] == "... 5 of 30 rows; --limit 0 shows all"
-    header, *rows = [line.split() for line in told[:6]]
-    assert header[:4] == ["asset", "type", "party", "market"]
-    counts = [f"{count:,}" for count in accounts_of(archive)["rows"].head(5)]
-    assert all(count in row for count, row in zip(counts, rows, strict=True))
-    assert len(lines(run("summary", archive, "--partial", "--limit", "0"))) == 31
-
-
-def test_wide_shows_whole_ids_and_every_digit(archive):
-    told = run("summary", archive, "--partial", "--wide", "--limit", "0").stdout
-    for row in accounts_of(archive).itertuples(index=False):
-        held = "unknown" if pd.isna(row.closing) else str(row.closing)
-        line = next(x for x in told.split("\n") if f" {row.party_id} " in x and held in x.split())
-        assert row.asset_id in line
-
-
-def test_accounts_are_written_with_every_digit(archive, tmp_path):
-    wanted = accounts_of(archive)
-    told = run("summary", archive, "--partial", "--format", "csv").stdout
-    rows = list(csv.DictReader(io.StringIO(told)))
-    texts = ["" if pd.isna(x) else str(x) for x in wanted["closing"]]
-    assert sorted(row["closing"] for row in rows) == sorted(texts)
-    result = run("summary", archive, "--partial", "-o", tmp_path / "a.parquet")
-    assert result.stderr.endswith(f"\n30 rows: {tmp_path / 'a.parquet'}\n")
-    held = pq.read_table(tmp_path / "a.parquet")["closing"].to_pylist()
-    assert sorted(map(str, held)) == sorted(text or "None" for text in texts)
-
-
-def test_accounts_of_an_incomplete_archive_want_partial(archive):
-    assert "is missing" in fails("summary", archive, code=3, folder=archive)
 
 
 def test_sql_prints_a_table_with_every_digit(archive):

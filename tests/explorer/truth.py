@@ -61,12 +61,12 @@ class Truth:
         is_end = until_end and until in {end for _, end in self.known}
         return row[1] if at < until + is_end else None
 
-    def accounts(self, asset=None, *, before=NEVER, party=None):
-        """Accounts that have a row before a moment, sorted."""
+    def accounts(self, asset=None, *, party=None):
+        """Accounts that have a row, sorted."""
         return sorted(
             account
             for account, rows in self.rows.items()
-            if rows[0][0] < before and asset in (None, account[0]) and party in (None, account[2])
+            if asset in (None, account[0]) and party in (None, account[2])
         )
 
     def knows(self, start, end):

@@ -310,6 +310,16 @@ def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_t
     assert f"{len(ba.Archive(folder).read(partial=True)):,}" in page.text("dd")
 
 
+def test_what_may_be_missing_is_logged_once_and_by_its_name(folder, tmp_path, caplog):
+    gap = range_text(RISING + DAY, RISING + 2 * DAY)
+    table = ba.Archive(folder).read(partial=True)
+    for source, name in ((ba.Archive(folder), "archive"), (table, "table")):
+        caplog.clear()
+        write(source, tmp_path)
+        said = f"the {name} is not known to be complete in {gap}: rows may be missing"
+        assert caplog.messages == [said]
+
+
 def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, tmp_path):
     start, end = (from_microseconds(moment) for moment in (RISING + 3 * DAY, STOP))
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=end))

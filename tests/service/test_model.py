@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis.service import app
-from balance_analysis.service.reader import Reader
+from balance_analysis.service.changes import Reader
 from tests.loopback import LoopbackNode
 from tests.loopback import Row as LoopbackRow
 from tests.service.archives import HEIGHT, Held, archives

@@ -1,4 +1,4 @@
-// What the page shows stands in its address, and every change of it goes there first.
+// The page shows what its address says, and every change goes there first.
 import { DAY, account, amount, idOf, isKey, moment, places, rounded } from "./text.js";
 
 export const MOST = 8;
@@ -117,8 +117,20 @@ export const gapsIn = ([start, end]) => {
   return hit.slice(0, 3).map(between).join("; ") + more;
 };
 
+/** Return why balances of a moment are unknown: rows that may be missing up to then, or were never seen. */
+export const whyUnknown = (time) => {
+  const gap = about.gaps.findLast(([from]) => from <= time);
+  const changed = gap
+    ? `what may have changed in ${between(gap)}, until an account's next row; `
+    : "";
+  return `Not known: ${changed}what accounts held before their first row.`;
+};
+
 export const between = (ends) =>
   ends.map((time) => when(time, ends).replace(/ 00:00:00$/, "")).join(" to ");
+/** Return the last moment of a range that the data have. */
+export const lastOf = ([, end]) => Math.min(Math.round(end), about.end) - 1;
+export const justBefore = (time) => `just before ${when(time + 1).replace(/ 00:00:00$/, "")}`;
 export const decimals = () => state.asset.decimals ?? 0;
 /** Write an amount of the asset: as many decimals as matter, or all if they are asked for. */
 export const written = (text, own = decimals()) =>

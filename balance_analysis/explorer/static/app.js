@@ -12,16 +12,13 @@ import {
   reread,
   span,
   state,
-  when,
   zoom,
   zoomBy,
 } from "./address.js";
 import { get, thaw } from "./data.js";
-import { at, make, note, refusal, settled } from "./dom.js";
-import { showHeadline } from "./headline.js";
-import { drawLines, keysOfChart, showChart, showLegend } from "./lines.js";
-import { drawPanel, showPanel } from "./panels.js";
-import { listenToSearch } from "./search.js";
+import { at, make, note, refusal, settled, unbroken } from "./dom.js";
+import { drawLines, keysOfChart, listenToSearch, showChart, showLegend } from "./lines.js";
+import { drawPanel, showHeadline, showPanel } from "./panels.js";
 import { label, meaning, printable } from "./text.js";
 
 const STALE = 5000; // milliseconds between two questions for a newer state
@@ -46,9 +43,10 @@ const showHead = () => {
   const ofAsset = state.asset ? `${state.asset.label} balances` : "Balances";
   at("title").textContent = about.name;
   document.title = state.asset ? `${state.asset.label} – ${about.name}` : about.name;
-  at("chart-h").textContent = ofAsset;
-  const all = [about.start, about.end];
-  at("interval").textContent = about.start < about.end ? `${between(all)} UTC` : empty;
+  at("chart-h").textContent = at("chart-h").title = ofAsset;
+  at("interval").replaceChildren(
+    ...unbroken(about.start < about.end ? `${between([about.start, about.end])} UTC` : empty),
+  );
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
   const option = ({ id, label: text, name }) => {
     const selected = id === state.asset?.id;
@@ -57,8 +55,8 @@ const showHead = () => {
   at("asset").replaceChildren(...about.assets.map(option));
   at("digits").value = state.digits;
   at("notice").hidden = isFrozen || !hit; // a frozen page says it above
-  at("notice").textContent =
-    `Not known to be complete: ${hit}. Balances that may have changed there are unknown.`;
+  const said = `Not known to be complete: ${hit}. Balances that may have changed there are unknown.`;
+  at("notice").replaceChildren(...unbroken(said));
   showRange(range);
 };
 
@@ -83,7 +81,7 @@ const show = () => {
   if (!state.asset) return;
   if (old?.accounts.join() !== state.accounts.join() || !old.chosen) showLegend();
   redraw();
-  const isMoving = old && Array.isArray(state.range) && old.range !== state.range;
+  const isMoving = old && Array.isArray(state.range) && `${old.range}` !== `${state.range}`;
   (isMoving ? soon : refresh)();
 };
 
@@ -103,8 +101,7 @@ const setRange = () => {
   let text = "";
   if (Number.isNaN(from + to)) text = "Give two moments.";
   else if (from >= to) text = "The range has to end after it starts.";
-  else if (from >= about.end) text = `The data end at ${when(about.end)}.`;
-  else if (to <= about.start) text = `The data begin at ${when(about.start)}.`;
+  else if (from >= about.end || to <= about.start) text = "The data have no such time.";
   at("wrong").textContent = text;
   at("wrong").hidden = !text;
   if (!text) zoom(from, to);
@@ -147,6 +144,9 @@ const showCompleteness = () => {
   const isGood = ["confirmed", "complete"].includes(completeness);
   const own = { class: `verdict${isGood ? "" : " bad"}`, title: meaning(completeness) };
   const verdict = isFrozen ? [] : [make("p", own, completeness)];
+  for (const one of at("said").querySelectorAll(".warned")) {
+    one.replaceChildren(...unbroken(one.textContent));
+  }
   at("said").append(
     ...verdict,
     ...leftOut.map((said) => note(`${said[0].toUpperCase()}${said.slice(1)}.`)),

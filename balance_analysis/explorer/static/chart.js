@@ -1,6 +1,84 @@
 // Charts of steps and bars over time, in SVG; the style sheet colours them. What is unknown stays empty and is hatched.
-import { calendar, scaleOf, timeText } from "./scale.js";
-import { moment } from "./text.js";
+import { DAY, moment } from "./text.js";
+
+const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/** Return the least of 1, 2, 5, 10 times a power of 10 that is not less than a number. */
+const roundUp = (number) => {
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [1, 2, 5, 10].find((each) => each * power >= number) * power;
+};
+
+/** Return times of ticks at whole units of the calendar, not nearer than `least`, and the time between them. */
+const calendar = (start, end, least) => {
+  const found = [];
+  const second = TIMES.find((each) => each * 1e6 >= least);
+  const step = least < 1e6 ? Math.max(1, roundUp(least)) : second && second * 1e6;
+  if (step) {
+    for (let time = Math.ceil(start / step) * step; time <= end; time += step) found.push(time);
+    return [found, step];
+  }
+  const days = [1, 2, 3, 7, 14].find((each) => each * DAY >= least);
+  const months = [1, 3, 6, 12, 24, 60, 120, 240, 600, 1200].find((one) => one * 30 * DAY >= least);
+  const date = new Date(start / 1e3);
+  date.setUTCHours(0, 0, 0, 0);
+  if (!days) date.setUTCDate(1);
+  while (date * 1e3 <= end) {
+    const month = date.getUTCFullYear() * 12 + date.getUTCMonth();
+    const isTick = (days ? date.getUTCDate() - 1 : month) % (days ?? months) === 0;
+    if (isTick && date * 1e3 >= start) found.push(date * 1e3);
+    if (days) date.setUTCDate(date.getUTCDate() + 1);
+    else date.setUTCMonth(date.getUTCMonth() + 1);
+  }
+  const between = days ? days * DAY : months * 30 * DAY;
+  // The last days of a month may be too near to the next one's first.
+  return [found.filter((time, n) => !(found[n + 1] - time < 0.8 * between)), between];
+};
+
+const timeText = (time, step) => {
+  const date = new Date(time / 1e3);
+  const month = MONTHS[date.getUTCMonth()];
+  if (step >= 360 * DAY) return String(date.getUTCFullYear());
+  if (step >= 28 * DAY) return `${month} ${date.getUTCFullYear()}`;
+  if (step >= DAY || time % DAY === 0) return `${date.getUTCDate()} ${month}`;
+  return moment(time).slice(11, step < 60e6 ? undefined : 16);
+};
+
+/** Write ticks with as many digits as they differ by. */
+const numbers = (ticks) => {
+  const most = Math.max(...ticks.map(Math.abs));
+  const digits = Math.ceil(Math.log10(most / (ticks[1] - ticks[0]))) + 1 || 0;
+  const maximumSignificantDigits = Math.min(Math.max(3, digits), 15);
+  const [short, long] = ["compact", "scientific"].map(
+    (notation) => new Intl.NumberFormat("en", { notation, maximumSignificantDigits }),
+  );
+  const isLong = (tick) => most >= 1e15 || Math.abs(tick) < 1e-6;
+  return ticks.map((tick) => (tick === 0 ? "0" : (isLong(tick) ? long : short).format(tick)));
+};
+
+/** Return the ticks of values, their texts, and where a value stands, from 0 to 1. */
+const scaleOf = (values, { bars, levels }) => {
+  if (levels) {
+    const part = (value) => (value + 0.5) / levels.length;
+    return { ticks: levels.map((_, n) => n), texts: levels, part };
+  }
+  let [low, high] = bars ? [0, 0] : [Infinity, -Infinity];
+  for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  if (low > high || (bars && low === high)) return { ticks: [], texts: [], part: () => 0 };
+  const most = Math.max(Math.abs(low), Math.abs(high));
+  const length = high - low > 1e-13 * most ? high - low : 0; // less is what floats lose
+  const room = 0.08 * (length || most || 1);
+  let [from, to] = [low - room, high + room];
+  if (length && low >= 0 && low < room) from = 0;
+  if (length && high <= 0 && high > -room) to = 0;
+  const step = roundUp((to - from) / 7);
+  const first = Math.ceil(from / step);
+  const ticks = Array.from({ length: 9 }, (_, n) => (first + n) * step).filter(
+    (each) => each <= to,
+  );
+  return { ticks, texts: numbers(ticks), part: (value) => (value - from) / (to - from) };
+};
 
 const [TALL, LOW, TOP, RIGHT, BELOW] = [320, 220, 18, 34, 30];
 const pen = document.createElement("canvas").getContext("2d");
@@ -57,49 +135,6 @@ const cut = (one, { start, end, until = end, bars }) => {
   const after = one.times.findIndex((time) => time >= to);
   const part = (all) => all?.slice(Math.max(before, 0), after < 0 ? undefined : after);
   return { ...one, to, values: part(one.values), times: part(one.times), ends: part(one.ends) };
-};
-
-/** Return a text, or as much of its beginning as fits. */
-const fitted = (text, most) => {
-  let kept = text;
-  while (kept && pen.measureText(kept === text ? text : `${kept}…`).width > most) {
-    kept = kept.slice(0, -1);
-  }
-  return kept === text ? text : `${kept.trimEnd()}…`;
-};
-
-/** Return places near those that are wanted, but apart from each other, from 0 to a height. */
-const spread = (wanted, apart, height) => {
-  const order = wanted.map((_, n) => n).sort((one, two) => wanted[one] - wanted[two]);
-  const places = [];
-  order.forEach((each, n) => {
-    places[each] = Math.max(wanted[each], n ? places[order[n - 1]] + apart : 0);
-  });
-  order.reverse().forEach((each, n) => {
-    places[each] = Math.min(places[each], n ? places[order[n - 1]] - apart : height);
-  });
-  return places;
-};
-
-/** Return the names of lines, none over another, each joined to its line if that ends there. */
-const namesOf = (lines, width, height, x, y) => {
-  const last = lines.map(({ times, values, to }) => {
-    const place = values.findLastIndex((value) => value !== null);
-    return { at: x(times[place + 1] ?? to), level: y(values[place]) };
-  });
-  const places = spread(
-    last.map(({ level }) => level),
-    14,
-    height,
-  );
-  return lines.flatMap(({ ink, name }, n) => {
-    const joint = `M${width} ${last[n].level}L${width + 10} ${places[n]}h6`;
-    const isThere = last[n].at >= width - 1; // else it would draw a balance where it is unknown
-    return [
-      ...(isThere ? [shape("path", { class: `joint ${ink}`, d: joint })] : []),
-      shape("text", { class: "name", x: width + 20, y: places[n] + 4 }, name),
-    ];
-  });
 };
 
 const charts = new WeakMap();
@@ -160,22 +195,12 @@ const hear = (box) => {
 
 /**
  * Draw into a box, in place of what was drawn there; return what points at a moment, or at none.
- * Series have an ink, which is a class, maybe an end and a name; times in microseconds (bars: and
+ * Series have an ink, which is a class, maybe an end; times in microseconds (bars: and
  * ends) and values, null where unknown. With levels, texts from the lowest up, values are places.
  */
 export const draw = (box, options) => {
-  const {
-    series,
-    start,
-    end,
-    gaps = [],
-    until = end,
-    bars,
-    levels,
-    label,
-    marked,
-    empty,
-  } = options;
+  const { series, start, end, gaps = [], until = end, bars, levels } = options;
+  const { label, marked, empty } = options;
   const shown = series.map((one) => cut(one, options));
   const known = shown.flatMap(({ values }) => values.filter((value) => value !== null));
   const { ticks, texts, part } = scaleOf(known, options);
@@ -184,12 +209,8 @@ export const draw = (box, options) => {
   const tall = levels ? 44 + 26 * levels.length : isLow ? LOW : TALL;
   pen.font = `12px ${getComputedStyle(box).fontFamily}`;
   const widthOf = (text) => pen.measureText(text).width;
-  const named = shown.filter(({ name, values }) => name && values.some((one) => one !== null));
-  const names =
-    wide < 640 || bars ? [] : named.map((one) => ({ ...one, name: fitted(one.name, 0.24 * wide) }));
   const left = 14 + Math.max(21, ...texts.map(widthOf));
-  const right = Math.max(RIGHT, ...names.map(({ name }) => 24 + widthOf(name)));
-  const [width, height] = [wide - left - right, tall - TOP - BELOW];
+  const [width, height] = [wide - left - RIGHT, tall - TOP - BELOW];
   const within = (time) => Math.min(Math.max(time, start), end);
   const x = (time) => ((within(time) - start) / (end - start)) * width;
   const y = (value) => height * (1 - part(value));
@@ -221,7 +242,6 @@ export const draw = (box, options) => {
       const d = bars ? barsOf(one, x, y) : pathOf(one, x, y);
       return shape("path", { class: `${kind} ${one.ink}`, d });
     }),
-    ...namesOf(names, width, height, x, y),
     ...(empty ? [shape("text", { class: "none", x: width / 2, y: height / 2 }, empty)] : []),
     ...(!empty && marked >= start && marked < end ? [mark()] : []),
     shape("rect", { class: "plot", width, height }),

@@ -16,24 +16,14 @@ export const thaw = async () => {
 /** Return the accounts that a report begins with. */
 export const firstOf = () => frozen?.first ?? [];
 
-/** Return the accounts of which a report has the history, with their last balances. */
+/** Return the accounts whose history a report has, with their last balances. */
 export const histories = () =>
   Object.entries(frozen.views)
     .filter(([name]) => name.startsWith('["series"'))
-    .map(
-      ([
-        ,
-        {
-          series: [line],
-        },
-      ]) => [line.key, line.balances.at(-1) ?? null],
-    );
+    .map(([, { series }]) => [series[0].key, series[0].balances.at(-1) ?? null]);
 
 const turns = new Map();
 let version = null; // of the data that the page shows: all of it is of one state
-
-/** Return the address of a view. */
-export const addressOf = (view, parameters) => `explore/${view}?${new URLSearchParams(parameters)}`;
 
 const ABSENT = "This report doesn't have that part of the data.";
 const failure = (message, isFinal) => Object.assign(new Error(printable(message)), { isFinal });
@@ -62,7 +52,9 @@ export const get = async (view, parameters = [], as = view) => {
   turns.set(as, turn);
   const isOfState = version && !["about", "version"].includes(view);
   const all = [...parameters, ...(isOfState ? [["version", version]] : [])];
-  const answer = await fetch(addressOf(view, all), { signal: turn.signal }).catch((error) => {
+  const answer = await fetch(`explore/${view}?${new URLSearchParams(all)}`, {
+    signal: turn.signal,
+  }).catch((error) => {
     throw error.name === "AbortError" ? error : failure("The service doesn't answer.", false);
   });
   const body = await answer.json().catch(() => null);

@@ -32,10 +32,10 @@ export const save = (name, content, type) => {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 };
 
-/** Return a button that copies what `tell` returns; hidden where a page may not copy. */
-export const copier = (label, tell) => {
+/** Return a button that copies what `textOf` returns; hidden where a page may not copy. */
+export const copier = (label, textOf) => {
   const copy = async ({ target }) => {
-    const said = await navigator.clipboard.writeText(tell()).then(
+    const said = await navigator.clipboard.writeText(textOf()).then(
       () => "Copied",
       () => "Not allowed",
     );
@@ -53,7 +53,13 @@ export const copier = (label, tell) => {
 export const linked = (text, run) =>
   run ? button(text, run, { class: "origin", title: "Where it comes from" }) : text;
 
-export const note = (...content) => make("p", { class: "note" }, ...content);
+const WHOLE = /(\d{4}-\d\d-\d\d(?:[ T][\d:.]+Z?)?|https?:\/\/\S+)/;
+
+/** Return a text as parts; dates and addresses break nowhere. */
+export const unbroken = (text) =>
+  text.split(WHOLE).map((part, n) => (n % 2 ? make("span", { class: "whole" }, part) : part));
+
+export const note = (text, ...more) => make("p", { class: "note" }, ...unbroken(text), ...more);
 
 /** Return what went wrong; where it may be over, with a button that tries again. */
 export const refusal = (error, again) => {

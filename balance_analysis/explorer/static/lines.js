@@ -1,9 +1,11 @@
-// The chart of the chosen accounts, and what they held under the pointer.
+// The chart of the chosen accounts, what they held under the pointer, and the search for more.
 import {
   MOST,
   about,
+  add,
   again,
   between,
+  choose,
   go,
   inkOf,
   isFrozen,
@@ -18,11 +20,114 @@ import {
   zoomBy,
 } from "./address.js";
 import { draw } from "./chart.js";
-import { firstOf, get } from "./data.js";
+import { firstOf, get, histories } from "./data.js";
 import { at, button, linked, make, refill, refusal, settled } from "./dom.js";
 import { explain, open } from "./panels.js";
-import { WIDEST, find, seriesOf } from "./search.js";
-import { account, unknown } from "./text.js";
+import { account, hasWords, printable, searched, unknown } from "./text.js";
+
+/** Return accounts that have each word of a text, the largest first: keys and balances. */
+const find = async (text, as) => {
+  const asset = ["asset", state.asset.id];
+  if (!isFrozen) return (await get("accounts", [asset, ["text", text]], as)).accounts.rows;
+  const isOurs = ([key]) => account(key).asset === state.asset.id && hasWords(searched(key), text);
+  return histories().filter(isOurs);
+};
+
+/** Return the parameters of an account's line. */
+const seriesOf = (keys, [start, end], width) => [
+  ...keys.map((key) => ["account", key]),
+  ...Object.entries({ start: String(start), end: String(end), width: String(width) }),
+];
+const WIDEST = 4000;
+
+const field = () => at("find");
+let isWanted = false; // an answer that comes after the search is closed opens nothing
+
+const optionsOf = async (text) => {
+  const has = (one) => hasWords(`${one.label} ${one.name} ${one.id}`, text);
+  const assets = about.assets.filter((one) => text && one.id !== state.asset.id && has(one));
+  const others = assets.map((one) => [`asset ${one.label}`, printable(one.id), () => choose(one)]);
+  const found = await find(text, "find").catch((error) => error);
+  if (found instanceof Error)
+    return found.name === "AbortError" ? null : [[found.message, "", close]];
+  const own = found.map(([key, balance]) => {
+    const held = `${written(balance)} ${unit()}`;
+    return [account(key).label, held, () => go(add(key))];
+  });
+  const none = `No account of ${state.asset.label} has “${text}” in its ids, type or label`;
+  const all = [...others, ...own.slice(0, 30)];
+  return text && !all.length ? [[none, "", () => {}]] : all;
+};
+
+const suggest = settled(async () => {
+  const options = await optionsOf(field().value.trim());
+  if (!isWanted || !options) return;
+  const item = ([label, more, run], n) => {
+    const onmousedown = (event) => {
+      event.preventDefault();
+      field().value = "";
+      close();
+      run();
+    };
+    const own = { role: "option", id: `found-${n}`, "aria-selected": "false", onmousedown };
+    return make("li", own, make("span", {}, label), make("small", {}, more));
+  };
+  at("found").replaceChildren(...options.map(item));
+  at("found").hidden = !options.length || document.activeElement !== field();
+  field().setAttribute("aria-expanded", String(!at("found").hidden));
+}, 80);
+
+const offer = () => {
+  isWanted = true;
+  suggest();
+};
+
+const close = () => {
+  isWanted = false;
+  at("found").hidden = true;
+  field().setAttribute("aria-expanded", "false");
+  field().removeAttribute("aria-activedescendant");
+};
+
+const press = (event) => {
+  const options = [...at("found").children];
+  const old = options.findIndex((one) => one.ariaSelected === "true");
+  if (event.key === "Escape") {
+    event.preventDefault(); // a browser would empty the field, which opens the list again
+    return close();
+  }
+  if (event.key === "Enter" && options.length && !at("found").hidden) {
+    return options[Math.max(old, 0)].dispatchEvent(new Event("mousedown"));
+  }
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!by || !options.length) return;
+  event.preventDefault();
+  const next = (old + by + options.length + (old < 0 && by < 0)) % options.length;
+  options.forEach((one, n) => one.setAttribute("aria-selected", String(n === next)));
+  options[next].scrollIntoView({ block: "nearest" });
+  field().setAttribute("aria-activedescendant", options[next].id);
+};
+
+/** Begin to listen to the search field; / leads to it. */
+export const listenToSearch = () => {
+  const type = () => {
+    close();
+    offer();
+  };
+  for (const [event, run] of Object.entries({
+    input: type,
+    focus: offer,
+    blur: close,
+    keydown: press,
+  })) {
+    field().addEventListener(event, run);
+  }
+  addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.closest("input, select")) return;
+    event.preventDefault();
+    field().focus();
+  });
+};
 
 const FIRST = 3; // lines that the page begins with
 let mark = () => {};
@@ -30,8 +135,6 @@ let lines = [];
 let cells = new Map(); // of each account, what it held and how that is known
 let last = 0;
 let inChart; // what is asked for in it
-
-const nameOf = (key) => account(key).label;
 
 export const showLegend = () => {
   cells = new Map();
@@ -65,7 +168,7 @@ export const showLegend = () => {
   refill(at("readout"), [isEmpty ? none : make("table", {}, caption, make("tbody", {}, ...rows))]);
 };
 
-/** Return what an account held at a moment, and how that is known; `null` where its drawn rows don't tell. */
+/** Return what an account held at a moment, and how that is known; `null` where its drawn rows don't say. */
 const heldAt = ({ times, balances, rows, opening, missing, from, to }, time) => {
   if (missing) return [unknown, missing];
   if (time >= about.end) return [unknown, "after the end of the data"];
@@ -87,7 +190,7 @@ const put = (key, texts) => {
   });
 };
 
-const tell = (time) => {
+const seek = (time) => {
   last = time;
   const found = lines.map((line) => [line.key, heldAt(line, time)]);
   const asking = isFrozen ? "only some of its rows are in this page" : "looking it up";
@@ -114,11 +217,10 @@ const getLines = async ([from, to], width, as) => {
     return series.map((line) => ({ ...line, from, to }));
   }
   const none = { times: [], balances: [], rows: 0, missing: "its history is not in this report" };
-  const whole = { from: -Infinity, to: Infinity };
   const one = async (key) => {
     const asked = get("series", seriesOf([key], [about.start, about.end], WIDEST));
     const [line] = await asked.then(({ series }) => series).catch(() => [none]);
-    return { ...line, key, ...whole };
+    return { ...line, key, from: -Infinity, to: Infinity };
   };
   return Promise.all(keys.map(one));
 };
@@ -128,32 +230,28 @@ export const drawLines = () => {
   lines = lines.filter(({ key }) => state.accounts.includes(key));
   const ends = lines.map(({ key, balances }) => {
     const [first, final] = [0, -1].map((n) => written(balances.at(n) ?? null));
-    return `${nameOf(key)}: ${first} at first, ${final} at last`;
+    return `${account(key).label}: ${first} at first, ${final} at last`;
   });
   const series = lines.map(({ key, times, balances, to }) => ({
     ink: inkOf(state.accounts.indexOf(key)),
-    name: nameOf(key),
     times,
     values: balances.map(value),
     to,
   }));
+  const range = { start, end, gaps: about.gaps, until: about.end, marked: state.when };
   mark = draw(at("chart"), {
+    ...range,
     series,
-    start,
-    end,
-    gaps: about.gaps,
-    until: about.end,
-    marked: state.when,
     empty: state.chosen && !state.accounts.length ? "No account is chosen." : "",
     label: `Balances in ${unit()}, ${between([start, end])} UTC. ${ends.join("; ")}`,
     onrange: zoom,
     onwheel: zoomBy,
     onpan: panBy,
-    onhover: tell,
+    onhover: seek,
     onall: () => go({ range: "ALL" }),
     onpick: isFrozen ? undefined : (time) => go({ at: time }),
   });
-  tell(Math.round(Math.min(last || end, end - 1, about.end - 1)));
+  seek(Math.round(Math.min(last || end, end - 1, about.end - 1)));
 };
 
 /** Choose the largest holders: people, beside whom a treasury would hide all else. */
@@ -183,10 +281,7 @@ const showLines = async () => {
 
 /** Show the lines of the chosen accounts, or why they can't be shown. */
 export const showChart = async () => {
-  const error = await showLines().then(
-    () => null,
-    (failure) => failure,
-  );
+  const error = await showLines().catch((failure) => failure);
   if (error?.name === "AbortError") return;
   at("failed").replaceChildren(...(error ? [refusal(error, again)] : []));
   at("failed").hidden = !error;
@@ -201,9 +296,9 @@ export const keysOfChart = (event) => {
   else if (pan) panBy(pan);
   else if (event.key === "Enter" && !isFrozen) go({ at: last });
   else if (event.key === "0") go({ range: "ALL" });
-  else if (event.key === "ArrowRight") tell(rows.find((time) => time > last && time < end) ?? last);
+  else if (event.key === "ArrowRight") seek(rows.find((time) => time > last && time < end) ?? last);
   else if (event.key === "ArrowLeft")
-    tell(rows.findLast((time) => time < last && time >= start) ?? last);
+    seek(rows.findLast((time) => time < last && time >= start) ?? last);
   else return;
   event.preventDefault();
   mark(last);

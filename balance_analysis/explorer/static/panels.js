@@ -1,4 +1,4 @@
-// The panel below the chart, with a view for each tab.
+// What stands above and below the chart: the asset at a glance, and a view for each tab.
 import {
   RANGES,
   about,
@@ -8,25 +8,249 @@ import {
   bounds,
   choose,
   decimals,
+  firstRange,
   gapsIn,
   go,
+  inkOf,
   isFrozen,
+  justBefore,
+  whyUnknown,
+  lastOf,
   preset,
   span,
   state,
   unit,
   unitOf,
+  value,
   when,
   written,
 } from "./address.js";
-import { addressOf, get, has } from "./data.js";
-import { at, button, copier, linked, make, note, refill, refusal, select } from "./dom.js";
-import { flowParts, limitParts, totalParts } from "./plots.js";
+import { draw } from "./chart.js";
+import { get, has } from "./data.js";
+import {
+  at,
+  button,
+  copier,
+  linked,
+  make,
+  note,
+  refill,
+  refusal,
+  select,
+  unbroken,
+} from "./dom.js";
 import { column, firstRow, shown, table } from "./table.js";
-import { account, called, count, many, meaning, moment, printable, words } from "./text.js";
+import {
+  account,
+  amount,
+  called,
+  count,
+  kindOf,
+  many,
+  meaning,
+  moment,
+  printable,
+  ratio,
+  unknown,
+  words,
+} from "./text.js";
+
+/** Return a box for a chart, and what draws it. */
+const plot = (series, label, options = {}) => {
+  const box = make("div", { class: "chart" });
+  const run = () => {
+    const [start, end] = span();
+    draw(box, { series, start, end, gaps: about.gaps, until: about.end, label, ...options });
+  };
+  return [box, run];
+};
+
+const legend = (label, n) => [
+  make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" }),
+  label,
+];
+
+/** Return flows as bars: what came in above, what went out below. */
+const flowParts = (title, content, [begin, end] = span()) => {
+  const [times, ends] = ["start", "end"].map((name) => column(content, name));
+  const series = ["inflow", "outflow"].map((name, n) => {
+    const sign = n ? -1 : 1;
+    const values = column(content, name).map((text) => (text === null ? null : sign * value(text)));
+    return { name: words(name), ink: inkOf(n), times, ends, values };
+  });
+  const first = times.findLast((time, n) => time <= begin && ends[n] > begin); // drawn whole
+  const label = `${title}: what came in above, what went out below`;
+  const names = series.map(({ name }, n) => make("span", {}, ...legend(name, n)));
+  return [
+    make("p", { class: "tools note" }, ...names),
+    ...plot(series, label, { bars: true, start: first ?? begin, end }),
+  ];
+};
+
+/** Return totals as lines, each with a button that hides it. */
+const totalParts = (content) => {
+  const [types, times, totals] = ["account_type", "timestamp", "total"].map((name) =>
+    column(content, name),
+  );
+  const lines = new Map();
+  types.forEach((type, n) => {
+    if (!lines.has(type)) lines.set(type, { times: [], values: [] });
+    lines.get(type).times.push(times[n]);
+    lines.get(type).values.push(value(totals[n]));
+  });
+  const peak = (type) => Math.max(...lines.get(type).values);
+  const ranked = [...lines.keys()].sort((one, two) => peak(two) - peak(one));
+  const isHidden = (type) => state.hidden.includes(type);
+  const toggles = ranked.map((type, n) => {
+    const others = state.hidden.filter((one) => one !== type);
+    const hide = () => go({ hide: isHidden(type) ? others : [...others, type] }, true);
+    const pressed = { "aria-pressed": String(!isHidden(type)) };
+    return make(
+      "button",
+      { type: "button", onclick: hide, ...pressed },
+      ...legend(kindOf(type), n),
+    );
+  });
+  const series = ranked
+    .map((type, n) => ({ ink: inkOf(n), ...lines.get(type) }))
+    .filter((_, n) => !isHidden(ranked[n]));
+  const group = {
+    class: "tools",
+    role: "group",
+    "aria-label": "Account types; press one to hide it",
+  };
+  return [make("div", group, ...toggles), ...plot(series, "Totals by account type")];
+};
+
+const limitText = (value) => {
+  if (typeof value === "boolean") return shown(value, "flag");
+  return typeof value === "string" ? value : JSON.stringify(value);
+};
+const spaced = (name) => name.replaceAll(/(?<=[a-z\d])(?=[A-Z])/g, " ").toLowerCase();
+
+/** Return network limits, each with its name and its texts over time. */
+const limitsOf = (seen) => {
+  const own = seen.columns.slice(4, -1).map(({ name, kind }) => {
+    const text = (held) => (held === null ? "not set" : shown(held, kind));
+    return [words(name), column(seen, name).map(text)];
+  });
+  const more = column(seen, "extra").map((text) => JSON.parse(text ?? "{}"));
+  const extra = [...new Set(more.flatMap(Object.keys))].map((name) => {
+    const text = (each) => (Object.hasOwn(each, name) ? limitText(each[name]) : "not sent");
+    return [spaced(name), more.map(text)];
+  });
+  return [...own, ...extra];
+};
+
+const limitPlot = ([label, texts], froms, tos) => {
+  const levels = [...new Set(texts)].sort();
+  const places = texts.map((text) => levels.indexOf(text));
+  const times = froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1);
+  // Where two states differ, nothing says when the change came.
+  const values = places.flatMap((at, n) => [at, at === places[n + 1] ? at : null]).slice(0, -1);
+  const parts = texts.map((text, n) => `${text} from ${moment(froms[n])} to ${moment(tos[n])}`);
+  const options = { levels, start: froms[0], end: tos.at(-1), until: undefined, gaps: [] };
+  const [box, run] = plot(
+    [{ ink: inkOf(0), times, values }],
+    `${label}: ${parts.join("; ")}`,
+    options,
+  );
+  return [make("div", {}, make("h4", {}, label), box), run];
+};
+
+/** Return network limits: charts of those that changed, and tables, which `sheet` makes. */
+const limitParts = (seen, sheet) => {
+  const [froms, tos] = ["first_seen", "last_seen"].map((name) => column(seen, name));
+  const limits = limitsOf(seen);
+  const isKept = ([, texts]) => new Set(texts).size === 1;
+  const charts = limits
+    .filter((one) => one[1].length && !isKept(one))
+    .map((one) => limitPlot(one, froms, tos));
+  const text = (name) => ({ name, kind: "text" });
+  const kept = {
+    columns: ["limit", "value"].map(text),
+    rows: limits.filter(isKept).map(([name, [first]]) => [name, first]),
+  };
+  const every = {
+    columns: [...seen.columns.slice(0, 4), ...limits.map(([name]) => text(name))],
+    rows: seen.rows.map((row, n) => [...row.slice(0, 4), ...limits.map(([, texts]) => texts[n])]),
+  };
+  const why = "Where a line breaks, the change came between two looks at the network.";
+  return [
+    ...(charts.length ? [make("h3", {}, "Limits that changed"), note(why)] : []),
+    make("div", { class: "many" }, ...charts.map(([part]) => part)),
+    ...charts.map(([, run]) => run),
+    sheet(charts.length ? "Limits that did not change" : "Network limits", kept),
+    sheet("Every state of the limits", every),
+  ];
+};
+
+let inHeadline; // what is asked for in it
+
+/** Return a tile: its name, its text, more in small print, and the whole text where that is longer. */
+const tile = (name, text, more = [], exact = text, run = undefined) => {
+  const small = more.filter(Boolean).join(", ");
+  const kind = text === unknown ? "tile lacking" : "tile";
+  const value = make("dd", { title: exact === text ? undefined : exact }, linked(text, run));
+  if (small) value.append(make("small", {}, ...unbroken(small)));
+  return make("div", { class: kind }, make("dt", { title: meaning(name) }, words(name)), value);
+};
+
+const held = (name, text, more, run) =>
+  tile(name, written(text), more, amount(text, decimals()), run);
+const lacking = (number, one, more) => number && `${many(number, one, more)} not known`;
+
+const tiles = ({ level, change }, { sum }) => {
+  const [is, moved] = [firstRow(level), firstRow(change)];
+  const hit = gapsIn(span(preset()));
+  const isSum = moved.change === null && sum.net !== null;
+  const firsts = sum.unknown && `without ${many(sum.unknown, "first balance")}`;
+  const why = hit ? "rows may be missing" : firsts || "unknown before the range";
+  const because = (text, more) => (text === null ? [why] : more);
+  const net = isSum ? sum.net : moved.change;
+  const sign = (text, isMore) => (isMore ? `+${text}` : text);
+  const part = moved.change_percent;
+  const percent = part === null ? "" : sign(ratio(part / 100), part > 0);
+  const signed = sign(written(net), net !== null && BigInt(net) > 0n);
+  const flow = (name) => held(name, sum[name], because(sum[name], [firsts]));
+  const then = justBefore(lastOf(span(preset())));
+  const show = isFrozen ? undefined : () => go({ tab: "holders", at: null });
+  const all = [
+    held("total", is.total, [then, lacking(is.unknown_accounts, "account")], show),
+    tile("net", signed, because(net, [isSum ? firsts : percent]), amount(net, decimals())),
+    flow("inflow"),
+    flow("outflow"),
+    tile("parties", count(is.parties), [then, lacking(is.unknown_parties, "party", "parties")]),
+  ];
+  const isLong = all.some((one) => one.querySelector("dd").firstChild.textContent.length > 20);
+  return make("dl", { class: isLong ? "tiles long" : "tiles" }, ...all);
+};
+
+export const showHeadline = async () => {
+  const range = [["asset", state.asset.id], ...bounds()];
+  const wanted = JSON.stringify([range, state.digits]);
+  if (wanted === inHeadline) return;
+  inHeadline = wanted;
+  const asked = [get("headline", range), get("flows", range, "headline flows")];
+  const found = await Promise.all(asked).catch((error) => error);
+  if (inHeadline !== wanted) return;
+  const isFailure = found instanceof Error;
+  if (isFailure) inHeadline = null;
+  if (isFailure && found.name === "AbortError") return;
+  const isLater = !about.opened && preset() === firstRange() && preset() !== "ALL";
+  const later = isLater
+    ? ". The data begin without balances, so the page opens with a later range"
+    : "";
+  const over = preset() === "ALL" ? "All of the time" : `${between(span(preset()))} UTC`;
+  const hit = gapsIn(span(preset()));
+  const missing = hit ? ` Rows may be missing: ${hit}.` : "";
+  refill(at("headline"), [
+    note(`${over}, in ${unit()}${later}.${missing}`),
+    isFailure ? refusal(found, again) : tiles(...found),
+  ]);
+};
 
 let draws = [];
-let asked = []; // views of the panel
 let inPanel; // what is asked for in it
 
 const visit = (change) => {
@@ -77,13 +301,20 @@ const sheet = (caption, content, { of = state.asset, ...options } = {}) => {
 const idsOf = (ids) => {
   const line = ([name, text]) => {
     const copy = text.length > 11 ? [copier(name, () => text)] : [];
-    return make("div", {}, make("dt", {}, name), make("dd", {}, printable(text), " ", ...copy));
+    return make(
+      "div",
+      {},
+      make("dt", {}, name),
+      make("dd", {}, make("span", { title: printable(text) }, printable(text)), ...copy),
+    );
   };
   return make("dl", { class: "ids" }, ...Object.entries(ids).map(line));
 };
 
+const PARTIAL = ["rows", "changes", "minimum", "maximum", "drawdown", "zero_share"];
+
 /** Return one row as names with values; the moment of a value is in small print. */
-const facts = ({ columns, rows: [row = []] }, { own = decimals(), from } = {}) => {
+const facts = ({ columns, rows: [row = []] }, { own = decimals(), from, isPart } = {}) => {
   const values = Object.fromEntries(columns.map(({ name }, n) => [name, row[n] ?? null]));
   const text = (value, kind) => {
     if (kind === "amount") return written(value, own);
@@ -98,32 +329,21 @@ const facts = ({ columns, rows: [row = []] }, { own = decimals(), from } = {}) =
       const time = values[`${name}_at`] ?? null;
       const small = time === null ? [] : [" ", make("small", {}, text(time, "moment"))];
       const data = {
-        title: whole === short ? undefined : whole,
+        title: kind === "text" || whole !== short ? whole : undefined,
         class: kind === "amount" && short.length > 24 ? "amount long" : kind,
       };
-      const value = make("dd", data, linked(short, from?.(name, values)), ...small);
-      return make("div", {}, make("dt", { title: meaning(name) }, words(name)), value);
+      const held = kind === "text" ? unbroken(short) : [linked(short, from?.(name, values))];
+      const value = make("dd", data, ...held, ...small);
+      const part = isPart && PARTIAL.includes(name) ? ", of what is known" : "";
+      return make("div", {}, make("dt", { title: meaning(name) }, words(name) + part), value);
     });
   return make("dl", { class: "facts" }, ...parts);
-};
-
-/** Return a view for the panel, which then says where its data is. */
-const look = (view, parameters = []) => {
-  asked.push([view, parameters]);
-  return get(view, parameters);
-};
-const dataParts = () => {
-  if (isFrozen || !asked.length) return [];
-  const link = ([view, parameters]) =>
-    make("a", { href: addressOf(view, parameters), target: "_blank" }, `${view} JSON`);
-  const links = asked.flatMap((one, n) => [n ? ", " : "", link(one)]);
-  return [make("p", { class: "note data" }, "Data: ", ...links)];
 };
 
 const asset = () => ["asset", state.asset.id];
 const over = (range = preset()) => {
   const hit = gapsIn(span(range));
-  return `${between(span(range))} UTC.${hit ? ` Rows may be missing: ${hit}.` : ""}`;
+  return `${between(span(range))} UTC, in ${unit()}.${hit ? ` Rows may be missing: ${hit}.` : ""}`;
 };
 
 /** Return a field for a moment, in UTC; of a report, a choice of those that it has. */
@@ -152,14 +372,14 @@ const accountPanel = async () => {
   const range = isFrozen ? "ALL" : state.range;
   const of = [["account", key], ...bounds(range)];
   const page = isFrozen ? pageOf(of) : state.page;
-  const asked = [look("account", of), look("rows", [...of, ["page", String(page)]])];
+  const asked = [get("account", of), get("rows", [...of, ["page", String(page)]])];
   const [found, { rows, pages, count: all, page: is }] = await Promise.all(asked);
   const { label, type, party, market, asset: id } = account(key);
   const turn = (by, text) => {
     const disabled = is + by < 0 || is + by >= pages;
     return button(text, () => go({ page: is + by }), { disabled });
   };
-  const { opening, closing } = firstRow(found.summary);
+  const { opening, closing, average } = firstRow(found.summary);
   const isBegun = opening === null && closing !== null;
   const absent =
     is === state.page ? "" : `There is no part ${count(state.page + 1)}; this is part ${is + 1}. `;
@@ -169,9 +389,9 @@ const accountPanel = async () => {
     make("h3", {}, label),
     idsOf({ type, party, market: market || "none", asset: id }),
     note(over(range) + always),
-    facts(found.summary, { from: origin(key) }),
+    facts(found.summary, { from: origin(key), isPart: average === null }),
     ...(isBegun ? [note("What it held at first is neither change nor what came in.")] : []),
-    ...flowParts("Flows per period", found.periods),
+    ...flowParts("Flows per period", found.periods, span(range)),
     sheet("Flows and average per period", found.periods),
     sheet("Rows", rows, { origin: origin(key), note: `${absent}Newest first${part}.` }),
     ...(pages > 1
@@ -196,30 +416,24 @@ const partyParts = (one) => {
   const options = { of: own, openParty: undefined };
   const isOurs = own.id === state.asset.id;
   const title = "Flows with others, and between its own accounts";
+  const flows = () => [
+    ...flowParts("Flows with others per period", one.flows),
+    sheet(title, one.flows, options),
+  ];
+  const link = () => button(`Show its flows of ${own.label}`, () => choose(own));
   return [
     head,
     facts(one.totals, { own: own.decimals ?? 0 }),
     ...(firsts ? [note(said)] : []),
     sheet("Accounts", one.accounts, { ...options, origin: origin() }),
-    ...(isOurs
-      ? [...flowParts("Flows with others per period", one.flows), sheet(title, one.flows, options)]
-      : []),
-    ...(isOurs
-      ? []
-      : [
-          make(
-            "p",
-            { class: "tools" },
-            button(`Show its flows of ${own.label}`, () => choose(own)),
-          ),
-        ]),
+    ...(isOurs ? flows() : [make("p", { class: "tools" }, link())]),
   ];
 };
 
 const partyPanel = async () => {
   const party = state.party ?? account(state.focus ?? state.accounts[0] ?? "|||").party;
   if (!party) return [note("Add an account above to see its party.")];
-  const { assets } = await look("party", [["party", party], ...bounds()]);
+  const { assets } = await get("party", [["party", party], ...bounds()]);
   const isOurs = ({ id }) => id === state.asset.id;
   const sorted = assets.toSorted((one, two) => isOurs(two) - isOurs(one));
   const none =
@@ -231,20 +445,14 @@ const partyPanel = async () => {
 const PANELS = {
   async holders() {
     const by = state.by ? [["by", state.by]] : [];
-    const when_ = state.when ? [["at", String(state.when)]] : [];
-    const found = await look("holders", [asset(), ...by, ...when_]);
+    const time = state.when ?? lastOf(span(preset()));
+    const at_ = time === about.end - 1 ? [] : [["at", String(time)]];
+    const found = await get("holders", [asset(), ...by, ...at_]);
     const { holders, level, count: all } = found;
-    const moments = state.when ? `at ${moment(state.when)}` : `just before ${when(about.end)}`;
+    const moments = state.when ? `at ${moment(state.when)}` : justBefore(time);
     const [listed, what] = [holders.rows.length, state.by ? "parties" : "accounts"];
-    const cut = all > listed ? ` The largest ${count(listed)} of ${count(all)} ${what}.` : "";
-    const time = state.when ?? about.end - 1;
-    const gap = gapsIn([time, time + 1]);
-    const missing = gap ? ` Rows may be missing: ${gap}. What may have changed is unknown.` : "";
-    const names = { unknown: "unknown_accounts", holders: state.by ? "parties" : "holders" };
-    const isShown = (name, n) => (name === "unknown_holders" ? state.by : level.rows[0]?.[n] !== 0);
-    const kept = [...level.columns.keys()].filter((n) => isShown(level.columns[n].name, n));
-    const only = (all) => kept.map((n) => all[n]);
-    const named = only(level.columns).map((one) => ({ ...one, name: names[one.name] ?? one.name }));
+    const cut = all > listed ? `The largest ${count(listed)} of ${count(all)} ${what}.` : "";
+    const why = firstRow(level).unknown_accounts === 0 ? "" : ` ${whyUnknown(time)}`;
     const choices = Object.entries({ "": "account", party: "party" });
     const whose = select(choices, state.by, (name) => go({ by: name }));
     return [
@@ -254,31 +462,29 @@ const PANELS = {
         momentField(),
         make("label", { class: "when" }, "By ", whose),
       ),
-      facts({ columns: named, rows: level.rows.map(only) }),
-      sheet("Holders", holders, {
-        note: `Held ${moments} UTC.${cut}${missing}`,
-        origin: origin(undefined, time),
-      }),
+      note(`Held ${moments} UTC, in ${unit()}.${why}`),
+      facts(level),
+      sheet("Holders", holders, { note: cut, origin: origin(undefined, time) }),
     ];
   },
   async totals() {
-    const { totals } = await look("totals", [asset(), ...bounds()]);
+    const { totals } = await get("totals", [asset(), ...bounds()]);
     return [...totalParts(totals), sheet("Totals by type", totals, { note: over() })];
   },
   async flows() {
-    const { flows, freq } = await look("flows", [asset(), ...bounds()]);
+    const { flows, freq } = await get("flows", [asset(), ...bounds()]);
     const caption = `Flows per ${freq}`;
     return [...flowParts(caption, flows), sheet(caption, flows, { note: over() })];
   },
   async movers() {
-    const { movers, count: all, unknown } = await look("movers", [asset(), ...bounds()]);
+    const { movers, count: all, unknown } = await get("movers", [asset(), ...bounds()]);
     const listed = movers.rows.length;
+    const none =
+      "No account is known to hold more or less at the end of this range than at its start.";
     const cut =
       all > listed ? ` The largest ${count(listed)} of ${many(all, "account")} that moved.` : "";
-    const lacking = unknown
-      ? ` Without ${many(unknown, "account")} whose change is not known.`
-      : "";
-    return [sheet("Movers", movers, { note: over() + cut + lacking, origin: origin() })];
+    const absent = unknown ? ` Without ${many(unknown, "account")} whose change is not known.` : "";
+    return [sheet("Movers", movers, { note: over() + cut + absent, origin: origin(), none })];
   },
   account: accountPanel,
   party: partyPanel,
@@ -286,19 +492,20 @@ const PANELS = {
     const key = state.focus ?? state.accounts[0];
     if (!key)
       return [note("Add an account above, or click an amount of one, to see where it comes from.")];
-    const at_ = state.when ? [["at", String(state.when)]] : [];
-    const { explanation, cited } = await look("explain", [["account", key], ...at_]);
+    const at_ = [["at", String(state.when ?? lastOf(span()))]];
+    const { explanation, cited } = await get("explain", [["account", key], ...at_]);
     const { label, type, party, market } = account(key);
     return [
       make("h3", {}, `Where a balance comes from: ${label}`),
       idsOf({ type, party, market: market || "none" }),
       momentField(),
+      note(`Amounts are in ${unit()}.`),
       facts(explanation),
       sheet("The row that it rests on, and those beside it", cited),
     ];
   },
   async notes() {
-    const { coverage, limits } = await look("notes");
+    const { coverage, limits } = await get("notes");
     if (!coverage) return [note("Only an archive has coverage and network limits.")];
     return [sheet("Coverage", coverage), ...limitParts(limits, sheet)];
   },
@@ -312,19 +519,8 @@ export const drawPanel = () => {
 export const showPanel = async () => {
   const { asset: one, tab, when, focus, page, hidden, range, accounts, digits, party, by } = state;
   const own = ["account", "party", "explain"].includes(tab) && !focus ? accounts : 0;
-  const wanted = JSON.stringify([
-    one.id,
-    tab,
-    when,
-    focus,
-    page,
-    digits,
-    party,
-    by,
-    hidden,
-    preset(range),
-    own,
-  ]);
+  const chosen = [one.id, tab, when, focus, page, digits, party, by, hidden];
+  const wanted = JSON.stringify([...chosen, preset(range), own]);
   if (wanted === inPanel) return;
   inPanel = wanted;
   for (const each of at("tabs").children) {
@@ -332,7 +528,6 @@ export const showPanel = async () => {
     each.tabIndex = each.dataset.tab === tab ? 0 : -1;
   }
   at("panel").setAttribute("aria-labelledby", `tab-${tab}`);
-  asked = [];
   const parts = await PANELS[tab]().catch((error) => error);
   if (inPanel !== wanted) return;
   if (parts instanceof Error) {
@@ -341,6 +536,9 @@ export const showPanel = async () => {
     return;
   }
   draws = parts.filter((part) => typeof part === "function");
-  refill(at("panel"), [...parts.filter((part) => typeof part !== "function"), ...dataParts()]);
+  refill(
+    at("panel"),
+    parts.filter((part) => typeof part !== "function"),
+  );
   drawPanel();
 };

@@ -112,14 +112,9 @@ const accountCell = (key, { open, openParty }) => {
  */
 export const table = (caption, sheet, options) => {
   const { columns } = sheet;
-  const { decimals, note: said, origin, openParty, name } = options;
-  const writers = columns.map((one, n) =>
-    writer(
-      one,
-      sheet.rows.map((row) => row[n]),
-      options,
-    ),
-  );
+  const { decimals, note: said, origin, openParty, name, none = "No known rows." } = options;
+  const cellsOf = (n) => sheet.rows.map((row) => row[n]);
+  const writers = columns.map((one, n) => writer(one, cellsOf(n), options));
   const isNumber = columns.map(({ kind }) => !["text", "moment", "flag"].includes(kind));
   const textOf = (row) =>
     row
@@ -132,14 +127,13 @@ export const table = (caption, sheet, options) => {
   const long = innerWidth < 960 ? 10 : 20;
   let { rows } = sheet;
   let start = 0;
-  let refit = () => {}; // rows of a table that is wider than its place become cards
 
   const cell = (value, n, row) => {
     const { name: column, kind } = columns[n];
     if (column === "account") return accountCell(value, options);
     const text = writers[n](value);
     const whole = shown(value, kind, decimals);
-    const title = ["amount", "moment"].includes(kind) && whole !== text ? whole : undefined;
+    const title = kind === "text" || whole !== text ? whole : undefined;
     const length = text.length > 24 && kind === "amount" ? "long" : "";
     const data = {
       class: `${kind} ${isNumber[n] ? "n" : ""} ${length}`,
@@ -189,7 +183,6 @@ export const table = (caption, sheet, options) => {
     const isCut = rows.length > start + PRINTED;
     const onPaper = `Rows ${count(start + 1)} to ${count(start + PRINTED)} of ${count(rows.length)}.`;
     printed.textContent = isCut ? onPaper : "";
-    refit();
   };
 
   const heads = columns.map(({ name: column, kind }, n) => {
@@ -211,16 +204,15 @@ export const table = (caption, sheet, options) => {
   const label = `Filter ${caption}`;
   const field = { type: "search", autocomplete: "off", placeholder: "Filter", "aria-label": label };
   const file = (by) => filed(sheet, rows, options, by);
-  const download = () => save(`${name}.csv`, file(","), "text/csv");
   fill();
   const tools = make(
     "div",
     { class: "tools" },
-    make("h3", {}, caption),
-    tally,
+    make("h3", { title: caption }, caption),
+    ...(sheet.rows.length ? [tally] : []),
     make("input", { ...field, oninput: filter }),
     copier(caption, () => file("\t")),
-    button("Download CSV", download),
+    button("Download CSV", () => save(`${name}.csv`, file(","), "text/csv")),
   );
   const grid = make(
     "table",
@@ -228,24 +220,13 @@ export const table = (caption, sheet, options) => {
     make("thead", {}, make("tr", {}, ...heads)),
     body,
   );
-  const made = make(
+  return make(
     "section",
     { class: "sheet" },
     tools,
     ...(said ? [note(said)] : []),
-    grid,
+    sheet.rows.length ? make("div", { class: "wide" }, grid) : note(none),
     pages,
     printed,
   );
-  const fit = () => {
-    made.classList.remove("cards");
-    made.classList.toggle("cards", grid.scrollWidth > made.clientWidth + 1);
-  };
-  refit = fit;
-  let width = 0;
-  new ResizeObserver(() => {
-    if (made.clientWidth !== width) requestAnimationFrame(fit);
-    width = made.clientWidth;
-  }).observe(made);
-  return made;
 };

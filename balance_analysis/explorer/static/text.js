@@ -98,6 +98,8 @@ const WORDS = {
   complete: ["complete", "Every change is there."],
   confirmed: ["confirmed", "Every change is there, and another source has the same ones."],
   delta: ["change"],
+  first_seen: ["first row in the range"],
+  last_seen: ["last row in the range"],
   drawdown: ["furthest fall", "Furthest that the balance fell below its highest until then."],
   holders: ["accounts that hold it"],
   inflow: ["came in", "Inflow: what balances rose by."],
@@ -117,7 +119,7 @@ const WORDS = {
   total: ["total held"],
   unknown: ["not known", "Accounts or first balances that are missing in the sums."],
   unknown_accounts: ["accounts not known", "They are missing in the total."],
-  unknown_holders: ["holders not known", "Holders of which a balance is not known."],
+  unknown_parties: ["parties not known", "Parties with a balance that is not known."],
   which: ["which row"],
   zero_share: ["share of time at 0"],
 };
