@@ -29,8 +29,6 @@ _ROOM: Final = 1 << 62
 """The largest account number, with room to spare in 64 bits."""
 
 _WORD: Final = 64
-_FEW: Final = 1 << 22
-"""Up to this size a table of all numbers is faster than sorting them."""
 
 Account = tuple[str, ...]
 """The four ids of an account, as `ACCOUNT_KEY` has them."""
@@ -153,15 +151,9 @@ def account_numbers(
 
 
 def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
-    """Return numbers, from 0 on, as places in their order, and how many there are."""
-    most = int(numbers.max(initial=0))
-    if most > max(len(numbers), _FEW):
-        distinct, ranks = np.unique(numbers, return_inverse=True)
-        return ranks, len(distinct)
-    is_used = np.zeros(most + 1, bool)
-    is_used[numbers] = True
-    places = np.cumsum(is_used, dtype=np.int32)
-    return places[numbers].astype(np.int64) - 1, int(places[-1])
+    """Return numbers as places in their order, and how many distinct ones there are."""
+    distinct, ranks = np.unique(numbers, return_inverse=True)
+    return ranks, len(distinct)
 
 
 def account_heads(rows: pa.Table) -> NDArray[np.int64]:

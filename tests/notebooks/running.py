@@ -29,7 +29,7 @@ OF_A_RUN = {
     r"127\.0\.0\.1:\d+": "127.0.0.1:3008",
     r"20(2[4-9]|[3-9]\d)-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?": "(now)",
     r"20(2[4-9]|[3-9]\d)\d{4}T\d{6}\.\d+Z-[0-9a-f]{6}": "(run)",
-    r"[\d,]+ days? \d+\s+hours?(?=\s+ago|\s+at \(now\))": "(long)",
+    r"[\d,]+ days?(\s+\d+\s+hours?)?(?=\s+ago|\s+at \(now\))": "(long)",
     r"\b\d+\.\d+ s\b": "(short)",
     r"(?<=_seconds\{archive=\"\.\.\./archive\"\} )\S+|(?<='age_seconds': )[\d.]+": "(now)",
 }
