@@ -232,6 +232,12 @@ MANY = {"market_id": {f"abcd{n:060}" for n in range(7)}}
         ("Desk (4444…4444)", "party_id", {"labels": {ID: "Desk"}}, "is not 64 hex digits"),
         ("X", "asset_id", {"assets": {**DESCRIBED, **assets_called(X=ID, x=FIRST)}}, "stand for 2"),
         (
+            "X",
+            "asset_id",
+            {"assets": dict.fromkeys([USD, GOV], {"symbol": "X", "decimals": 1})},
+            "2",
+        ),
+        (
             "btc/usd",
             "party_id",
             {"labels": {FIRST: "A", ID: "BTC/USD"}, "held": {"market_id": {ID}}},
@@ -328,6 +334,12 @@ def test_each_row_has_the_label_of_its_own_account_whatever_the_order(rows, as_c
         f"{kind} · {party} · {market}"
         for kind, party, market in accounts.iloc[:, 1:].itertuples(index=False)
     ]
+
+
+def test_as_many_ids_as_one_byte_numbers_have_their_labels():
+    parties = [f"p{number:03}" for number in range(127)]
+    accounts = pd.DataFrame({"party_id": pd.Categorical(parties)})
+    assert ba.account_labels(accounts).tolist() == parties
 
 
 SAMPLE = Path(demo.sample_data() / "changes.parquet")
