@@ -234,7 +234,7 @@ MANY = {"market_id": {f"abcd{n:060}" for n in range(7)}}
         (
             "X",
             "asset_id",
-            {"assets": dict.fromkeys([USD, GOV], {"symbol": "X", "decimals": 1})},
+            {"assets": {one: {"symbol": "X", "decimals": 1} for one in (USD, GOV)}},
             "2",
         ),
         (
@@ -334,12 +334,6 @@ def test_each_row_has_the_label_of_its_own_account_whatever_the_order(rows, as_c
         f"{kind} · {party} · {market}"
         for kind, party, market in accounts.iloc[:, 1:].itertuples(index=False)
     ]
-
-
-def test_as_many_ids_as_one_byte_numbers_have_their_labels():
-    parties = [f"p{number:03}" for number in range(127)]
-    accounts = pd.DataFrame({"party_id": pd.Categorical(parties)})
-    assert ba.account_labels(accounts).tolist() == parties
 
 
 SAMPLE = Path(demo.sample_data() / "changes.parquet")
