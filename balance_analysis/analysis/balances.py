@@ -278,19 +278,19 @@ def balance_series(
     grid = history.grid(freq, start=start, end=end, tz=tz)
     steps = merged(history.at_points(grid), by).known_steps()
     if freq is None and layout == "long":
-        found = _changes(steps, grid, from_start=start is not None)
-        return in_units(found, units, history.attrs)
+        changes = _changes(steps, grid, from_start=start is not None)
+        return in_units(changes, units, history.attrs)
     points = _change_points(steps, grid, start) if freq is None else grid.points
     check_cells(len(steps), len(points))
     words, states = _cells(steps, points)
     if layout == "wide":
         index = to_times(points, grid.zone).rename("timestamp")
         balances = int128.to_balances(words, states != _UNKNOWN)
-        found = wide_frame(balances, index, steps.accounts)
+        changes = wide_frame(balances, index, steps.accounts)
     else:
         times = to_times(np.tile(points, len(steps)), grid.zone)
-        found = _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
-    return in_units(found, units, history.attrs)
+        changes = _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
+    return in_units(changes, units, history.attrs)
 
 
 def check_layout(layout: Layout) -> None:

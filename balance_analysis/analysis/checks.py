@@ -195,14 +195,12 @@ def _check_columns(table: pd.DataFrame) -> None:
         )
     wanted = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}
     for name, dtype in table.dtypes.items():
-        found = str(dtype)
+        actual = str(dtype)
         if isinstance(dtype, pd.CategoricalDtype):
-            found = f"category of {dtype.categories.dtype}"
-        if found != wanted.get(str(name), "category of str"):
-            raise CheckError(
-                f"column {name!r} must be {wanted.get(str(name), 'category of str')}, not {found}: "
-                f"{_REBUILD}"
-            )
+            actual = f"category of {dtype.categories.dtype}"
+        if actual != wanted.get(str(name), "category of str"):
+            must = wanted.get(str(name), "category of str")
+            raise CheckError(f"column {name!r} must be {must}, not {actual}: {_REBUILD}")
 
 
 def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:

@@ -155,5 +155,5 @@ def first_and_last(
     is_end = np.ones(len(times) + 1, bool)
     is_end[1:-1] = periods[1:] != periods[:-1]
     is_end[heads] = True
-    found: NDArray[np.bool_] = is_end[:-1] | is_end[1:]
-    return found
+    is_chosen: NDArray[np.bool_] = is_end[:-1] | is_end[1:]
+    return is_chosen

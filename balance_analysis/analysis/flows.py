@@ -117,9 +117,9 @@ def deltas(
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
     history = open_history(source)
-    found = row_deltas(history)
-    found.attrs = dict(history.attrs)
-    return in_units(found, units, history.attrs)
+    rows = row_deltas(history)
+    rows.attrs = dict(history.attrs)
+    return in_units(rows, units, history.attrs)
 
 
 def row_deltas(history: History) -> pd.DataFrame:
@@ -252,14 +252,14 @@ def flows(
     """
     history = open_history(source)
     grid = history.grid(freq, start=start, end=end, tz=tz)
-    found = flows_of(grid, by, internal, history)
-    return _result(history, grid, found, layout=layout, value=value, units=units)
+    sums = flows_of(grid, by, internal, history)
+    return _result(history, grid, sums, layout=layout, value=value, units=units)
 
 
 def _result(
     history: History,
     grid: Grid,
-    found: GroupFlows,
+    sums: GroupFlows,
     *,
     layout: Layout,
     value: Flow,
@@ -268,16 +268,16 @@ def _result(
 ) -> pd.DataFrame:
     """Return flows in the layout and the unit that are asked for."""
     check_layout(layout)
-    values = [*AMOUNTS, *[INTERNAL] * (found.changes is not None), *COUNTS]
+    values = [*AMOUNTS, *[INTERNAL] * (sums.changes is not None), *COUNTS]
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
     if layout == "long":
-        return in_units(found.frame(history, grid), units, history.attrs)
+        return in_units(sums.frame(history, grid), units, history.attrs)
     index = to_times(grid.edges[:-1], grid.zone).rename("start")
-    cells = found.frame(history, grid, full=True)[value].array
+    cells = sums.frame(history, grid, full=True)[value].array
     # Counts are no amounts, whatever the unit.
     units = None if value in COUNTS else units
-    return in_units(wide_frame(cells, index, found.ids), units, history.attrs)
+    return in_units(wide_frame(cells, index, sums.ids), units, history.attrs)
 
 
 def sum_flows(
@@ -305,7 +305,7 @@ class GroupFlows:
         was set aside whether it has its account.
     groups, periods
         The group and the period of each cell, ascending; there is one where a group has a row.
-    found
+    measures
         The columns of the cells: see `flow_runs`.
     changes
         What the groups' accounts changed; `None` where internal flows are not asked for.
@@ -315,7 +315,7 @@ class GroupFlows:
     doubts: NDArray[np.bool_]
     groups: NDArray[np.int64]
     periods: NDArray[np.int64]
-    found: Columns
+    measures: Columns
     changes: Changes | None
 
     def name(self, cell: int) -> str:
@@ -325,7 +325,7 @@ class GroupFlows:
     def columns(self, grid: Grid) -> Columns:
         """Return the columns of the cells, with internal flows where they are asked for."""
         if self.changes is None:
-            return self.found
+            return self.measures
         parts = self.changes.parts(partial(gained, grid), gained=True)
         return self.with_internal(grid, parts)
 
@@ -336,9 +336,9 @@ class GroupFlows:
         there = np.searchsorted(cells, gains["groups"] * len(grid) + gains["periods"])
         inflow = spread(gains["inflow"], there, len(cells))
         # It is at most what the accounts gained one by one, which fits.
-        internal, _ = int128.subtract(self.found["inflow"], inflow)
-        outflow, _ = int128.subtract(self.found["outflow"], internal)
-        return {**self.found, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
+        internal, _ = int128.subtract(self.measures["inflow"], inflow)
+        outflow, _ = int128.subtract(self.measures["outflow"], internal)
+        return {**self.measures, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
 
     def known(
         self, history: History, grid: Grid, groups: NDArray[np.int64], periods: NDArray[np.int64]
@@ -359,21 +359,23 @@ class GroupFlows:
         amounts and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all
         that happened is unknown, amounts are NA.
         """
-        found, groups, periods = self.columns(grid), self.groups, self.periods
-        counts: dict[str, Any] = {what: found[what] for what in COUNTS}
+        measures, groups, periods = self.columns(grid), self.groups, self.periods
+        counts: dict[str, Any] = {what: measures[what] for what in COUNTS}
         if full:
             cells = groups * len(grid) + periods
             check_cells(len(self.ids), len(grid))
             groups, periods = np.divmod(np.arange(len(self.ids) * len(grid)), max(len(grid), 1))
-            found = {what: spread(column, cells, len(groups)) for what, column in found.items()}
+            measures = {
+                what: spread(column, cells, len(groups)) for what, column in measures.items()
+            }
         is_known = self.known(history, grid, groups, periods)
         if full:
             lacks = ~is_known
             lacks[cells] = False
-            counts = {what: pd.arrays.IntegerArray(found[what], lacks) for what in COUNTS}
-            is_known &= (found["unknown"] == 0) | (found["changes"] != 0)
-        names = (name for name in (*AMOUNTS, INTERNAL) if name in found)
-        amounts: dict[str, Any] = {x: int128.to_balances(found[x], is_known) for x in names}
+            counts = {what: pd.arrays.IntegerArray(measures[what], lacks) for what in COUNTS}
+            is_known &= (measures["unknown"] == 0) | (measures["changes"] != 0)
+        names = (name for name in (*AMOUNTS, INTERNAL) if name in measures)
+        amounts: dict[str, Any] = {x: int128.to_balances(measures[x], is_known) for x in names}
         columns = {**take_ids(self.ids, groups), **grid.bounds(periods), **amounts, **counts}
         return pd.DataFrame(columns, copy=False)
 
@@ -384,10 +386,10 @@ def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: Histo
     lost = np.zeros(len(steps), bool) if history.is_changed is None else history.is_changed
     doubts = [lost, *(history.is_of(bad) for bad in history.set_aside)]
     has = [np.bincount(groups.numbers, each, len(groups)) > 0 for each in doubts]
-    found = join(map_blocks(lambda first, x: _numbered(flow_runs(x, grid.edges), first), steps))
-    owners, periods = groups.numbers[found.pop("number")], found.pop("period")
+    measures = join(map_blocks(lambda first, x: _numbered(flow_runs(x, grid.edges), first), steps))
+    owners, periods = groups.numbers[measures.pop("number")], measures.pop("period")
     changes = changes_of(steps, groups) if internal else None
-    own = GroupFlows(groups.ids, np.stack(has, 1), owners, periods, found, changes)
+    own = GroupFlows(groups.ids, np.stack(has, 1), owners, periods, measures, changes)
     return _together(own)
 
 
@@ -418,7 +420,7 @@ def _together(parts: GroupFlows) -> GroupFlows:
     order, starts = runs_of(parts.groups, parts.periods)
     first = order[starts]
     cells = replace(parts, groups=parts.groups[first], periods=parts.periods[first])
-    return replace(cells, found=add_up(parts.found, order, starts, cells.name))
+    return replace(cells, measures=add_up(parts.measures, order, starts, cells.name))
 
 
 def join_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
@@ -434,7 +436,7 @@ def join_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
             doubts,
             np.concatenate([own[x.groups] for x, own in zip(parts, numbers, strict=True)]),
             np.concatenate([part.periods for part in parts]),
-            join([part.found for part in parts]),
+            join([part.measures for part in parts]),
             join_changes(changes) if changes else None,
         )
     )
@@ -480,7 +482,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     if steps.valid_until is not None:
         unknown = int128.sum_runs(steps.starts_known, starts)
     changes = int128.sum_runs(~int128.is_zero(deltas), starts)
-    found = {
+    measures = {
         "number": np.cumsum(steps.is_head[starts]) - 1,
         "period": periods[starts],
         "first_seen": steps.times[starts],
@@ -494,8 +496,8 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "net": net,
     }
     if is_inside.all():
-        return found
-    return {name: column[is_inside[starts]] for name, column in found.items()}
+        return measures
+    return {name: column[is_inside[starts]] for name, column in measures.items()}
 
 
 _ROW: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -572,9 +574,11 @@ def reconcile(
     difference, too_large = int128.subtract(delta, net)
     check_fits(too_large, lambda row: f"the difference of {both.loc[row, _ROW].to_dict()}")
     reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
-    found = both.assign(difference=int128.to_balances(difference), reason=reasons)
+    compared = both.assign(difference=int128.to_balances(difference), reason=reasons)
     columns = [*_ROW, "delta", "net", "difference", "reason"]
-    result = found.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(drop=True)
+    result = compared.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(
+        drop=True
+    )
     result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
     return in_units(result, units, history.attrs)

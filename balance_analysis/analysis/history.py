@@ -125,8 +125,8 @@ class History:
                 "value; a column by which accounts are grouped has one for each of them"
             )
         values = values[others].astype("str").set_axis(pd.MultiIndex.from_frame(keys))
-        found = values.reindex(pd.MultiIndex.from_frame(self.accounts.astype("str")))
-        added = {name: pd.Categorical(found[name]) for name in others}
+        own_values = values.reindex(pd.MultiIndex.from_frame(self.accounts.astype("str")))
+        added = {name: pd.Categorical(own_values[name]) for name in others}
         return self.accounts.assign(**added)[[*names]]
 
     @property
@@ -405,15 +405,15 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # which pandas copies with each column that is taken
-    found = _find_accounts(table)
-    if found is None:
+    heads_and_accounts = _find_accounts(table)
+    if heads_and_accounts is None:
         table = sort_rows(table)
-        found = _find_accounts(table)
-    if found is None:
+        heads_and_accounts = _find_accounts(table)
+    if heads_and_accounts is None:
         table = merge_duplicates(table)
         heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
-        found = heads, _accounts(table, heads)
-    heads, accounts = found
+        heads_and_accounts = heads, _accounts(table, heads)
+    heads, accounts = heads_and_accounts
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]

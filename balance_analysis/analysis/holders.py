@@ -103,7 +103,7 @@ def holders(
     steps, groups = history.known_steps(), make_groups(history, by)
     sums = sum_at(steps, groups, points)
     warn_outside(history, points, sums.columns["known"].reshape(len(groups), len(points)) > 0)
-    found = pd.DataFrame(
+    result = pd.DataFrame(
         {
             **take_ids(groups.ids, sums.columns["groups"]),
             "balance": sums.total,
@@ -111,22 +111,24 @@ def holders(
             "unknown": sums.unknown,
         }
     )
-    found = largest(found, found["balance"], None)
-    is_known = found["balance"].notna().to_numpy()
-    words = np.where(is_known[:, None], int128.words_of(pa.array(found["balance"].array)), 0)
+    result = largest(result, result["balance"], None)
+    is_known = result["balance"].notna().to_numpy()
+    words = np.where(is_known[:, None], int128.words_of(pa.array(result["balance"].array)), 0)
     held = int128.integers_of(words)
-    heads = np.flatnonzero(are_heads([found["asset_id"].cat.codes.to_numpy()]))
+    heads = np.flatnonzero(are_heads([result["asset_id"].cat.codes.to_numpy()]))
     reached: list[int] = []
     wholes: list[int] = []
     for begin, stop in pairwise([*heads.tolist(), len(held)]):
         reached += accumulate(held[begin:stop])
         wholes += [reached[-1] if is_told else 0 for is_told in is_known[begin:stop]]
-    found.insert(len(groups.ids.columns) + 1, "share", int128.quotients(held, wholes))
-    found.insert(len(groups.ids.columns) + 2, "cumulative_share", int128.quotients(reached, wholes))
-    return in_units(largest(found, found["balance"], n), units, history.attrs)
+    result.insert(len(groups.ids.columns) + 1, "share", int128.quotients(held, wholes))
+    result.insert(
+        len(groups.ids.columns) + 2, "cumulative_share", int128.quotients(reached, wholes)
+    )
+    return in_units(largest(result, result["balance"], n), units, history.attrs)
 
 
-def largest(found: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
+def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
     """Return rows by the size of their amounts, see `by_size`, at most `n` of each asset.
 
     Raises
@@ -134,13 +136,13 @@ def largest(found: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.D
     ValueError
         If `n` is below 1.
     """
-    found = found.iloc[by_size(found["asset_id"], amounts)]
+    ranked = ranked.iloc[by_size(ranked["asset_id"], amounts)]
     if n is not None:
         check_count(n)
-        found = found.groupby("asset_id", observed=True).head(n)
-    ids = found.select_dtypes("category")
+        ranked = ranked.groupby("asset_id", observed=True).head(n)
+    ids = ranked.select_dtypes("category")
     used = {str(name): ids[name].cat.remove_unused_categories() for name in ids}
-    return found.assign(**used).reset_index(drop=True)
+    return ranked.assign(**used).reset_index(drop=True)
 
 
 def check_count(n: int) -> None:
@@ -222,8 +224,8 @@ def compare(
     ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"] * 2, utc=True),
     ...     "balance": [4, 5, 9, 0],
     ... })
-    >>> found = compare(table, at=("2023-04-02", "2023-04-03"))
-    >>> found[["party_id", "before", "after", "change", "change_percent", "state"]]
+    >>> changes = compare(table, at=("2023-04-02", "2023-04-03"))
+    >>> changes[["party_id", "before", "after", "change", "change_percent", "state"]]
       party_id  before  after  change  change_percent    state
     0       b2       9      0      -9          -100.0     gone
     1       a1       4      5       1            25.0  changed
@@ -246,7 +248,7 @@ def compare(
     )
     moves = zip(int128.integers_of(change), is_known, strict=True)
     percents = (100 * move if is_told else None for move, is_told in moves)
-    found = groups.ids.assign(
+    result = groups.ids.assign(
         before=int128.to_balances(first, is_first),
         after=int128.to_balances(last, is_last),
         change=int128.to_balances(change, is_known),
@@ -255,9 +257,9 @@ def compare(
         accounts=groups.sizes,
         unknown=np.bincount(groups.numbers[is_lacking], minlength=len(groups)),
     )
-    found = largest(found, found["change"].abs(), None)
-    found["state"] = found["state"].astype(STATES)
-    return in_units(found, units, history.attrs)
+    result = largest(result, result["change"].abs(), None)
+    result["state"] = result["state"].astype(STATES)
+    return in_units(result, units, history.attrs)
 
 
 def _to_points(at: tuple[Instant, Instant]) -> NDArray[np.int64]:

@@ -287,11 +287,11 @@ def first_extremes(
     reduce = np.maximum.reduceat if largest else np.minimum.reduceat
     counts = np.diff(starts, append=len(words))
     low, high = words[:, 0].view(np.uint64), words[:, 1]
-    found = high == np.repeat(reduce(high, starts), counts)
+    is_extreme = high == np.repeat(reduce(high, starts), counts)
     aside = np.uint64(0 if largest else np.iinfo(np.uint64).max)
-    lowest = reduce(np.where(found, low, aside), starts)
-    found &= low == np.repeat(lowest, counts)
-    positions = np.flatnonzero(found)
+    lowest = reduce(np.where(is_extreme, low, aside), starts)
+    is_extreme &= low == np.repeat(lowest, counts)
+    positions = np.flatnonzero(is_extreme)
     result: NDArray[np.int64] = positions[np.searchsorted(positions, starts)]
     return result
 

@@ -120,15 +120,15 @@ def ohlc(
     """
     history = merged(open_history(source), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    found = _measure(steps, grid, {"open", "minimum", "maximum"})
+    measures = _measure(steps, grid, {"open", "minimum", "maximum"})
     # Where what is known ends, that is what was held until then.
     at = history.at(grid.edges[:-1]).known_steps()
-    is_open = found["is_open"] if at is steps else as_of(at, grid.edges[:-1]).is_known
+    is_open = measures["is_open"] if at is steps else as_of(at, grid.edges[:-1]).is_known
     columns = {
-        "open": int128.to_balances(found["open"], is_open),
-        "high": int128.to_balances(found["maximum"], found["has_known"]),
-        "low": int128.to_balances(found["minimum"], found["has_known"]),
-        "close": int128.to_balances(found["closing"], found["is_closed"]),
+        "open": int128.to_balances(measures["open"], is_open),
+        "high": int128.to_balances(measures["maximum"], measures["has_known"]),
+        "low": int128.to_balances(measures["minimum"], measures["has_known"]),
+        "close": int128.to_balances(measures["closing"], measures["is_closed"]),
     }
     return in_units(_frame(steps, grid, columns), units, history.attrs)
 
@@ -192,12 +192,12 @@ def drawdown(
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
     history = merged(open_history(source), by)
-    found = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
-    is_known = found["is_known"]
+    measures = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
+    is_known = measures["is_known"]
     result = history.rows.assign(
-        peak=int128.to_balances(found["peak"], is_known),
-        peak_at=to_times(np.where(is_known, found["peak_at"], ALWAYS)),
-        depth=int128.to_balances(found["depth"], is_known),
+        peak=int128.to_balances(measures["peak"], is_known),
+        peak_at=to_times(np.where(is_known, measures["peak_at"], ALWAYS)),
+        depth=int128.to_balances(measures["depth"], is_known),
     )
     return in_units(result, units, history.attrs)
 
@@ -286,19 +286,19 @@ def time_weighted_average(
       party_id  average
     0       a1        6
     1       b2     <NA>
-    >>> found = time_weighted_average(table, "2023-04-01", "2023-04-09", partial=True)
-    >>> found[["party_id", "average", "known_share"]]
+    >>> averages = time_weighted_average(table, "2023-04-01", "2023-04-09", partial=True)
+    >>> averages[["party_id", "average", "known_share"]]
       party_id  average  known_share
     0       a1        6        1.000
     1       b2        1        0.875
     """
     history = merged(open_history(source), by)
     steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    found = _measure(steps, grid, {"average"})
-    known_for, spans = found["known_for"], np.tile(np.diff(grid.edges), len(steps))
+    measures = _measure(steps, grid, {"average"})
+    known_for, spans = measures["known_for"], np.tile(np.diff(grid.edges), len(steps))
     is_known = known_for > 0 if partial else known_for == spans
     columns = {
-        "average": int128.to_balances(found["average"], is_known),
+        "average": int128.to_balances(measures["average"], is_known),
         **({"known_share": known_for / spans} if partial else {}),
     }
     lacking = len(is_known) - np.count_nonzero(is_known)
@@ -412,8 +412,8 @@ def _joined(
         return
     history, grid = slices.outline, grid_of(slices, options)
     parts = [*slices.map(partial(_holders_of, grid, options["by"], options["columns"]), grid)]
-    found = _summary(history, _join(parts), grid, options["columns"])
-    yield in_units(found, options["units"], history.attrs)
+    summary = _summary(history, _join(parts), grid, options["columns"])
+    yield in_units(summary, options["units"], history.attrs)
 
 
 @door(_joined)
@@ -541,7 +541,7 @@ def _summary(
     chosen = _to_columns(columns, is_party=is_party)
     wanted, gains = frozenset(chosen), list[Columns]()
     if isinstance(held, Steps):
-        found = _measure(held, grid, wanted)
+        measures = _measure(held, grid, wanted)
     else:
 
         def measured(first: int, sums: Sums) -> tuple[Columns, Columns]:
@@ -549,31 +549,31 @@ def _summary(
                 return _measure(holding(sums), grid, wanted), gained(grid, first, sums)
 
         parts, gains = map(list, zip(*held.parts(measured, gained=True), strict=True))
-        found = join(parts)
-    found |= {"accounts": holders.accounts, "unknown": holders.unknown}
-    is_told = found["is_opened"] & found["is_closed"]
+        measures = join(parts)
+    measures |= {"accounts": holders.accounts, "unknown": holders.unknown}
+    is_told = measures["is_opened"] & measures["is_closed"]
     has_flows = is_told
     if (flows := holders.flows) is not None:
-        net, too_large = int128.subtract(found["closing"], found["opening"])
+        net, too_large = int128.subtract(measures["closing"], measures["opening"])
         check_fits(is_told & too_large, lambda number: f"the net of {name_of(holders.ids, number)}")
-        flowed = flows.with_internal(grid, gains) if is_party else flows.found
+        flowed = flows.with_internal(grid, gains) if is_party else flows.measures
         for name, column in flowed.items():
             if name != "unknown":
-                found[name] = spread(column, flows.groups, len(holders.ids))
+                measures[name] = spread(column, flows.groups, len(holders.ids))
         for name in ("first_seen", "last_seen"):
-            found[name] = np.where(found["rows"], found[name], ALWAYS)
-        found["net"] = np.where(is_told[:, None], net, found["net"])
+            measures[name] = np.where(measures["rows"], measures[name], ALWAYS)
+        measures["net"] = np.where(is_told[:, None], net, measures["net"])
         every = np.arange(len(holders.ids))
         has_flows = flows.known(history, grid, every, 0 * every)
-    is_known: Columns = {"opening": found["is_opened"], "closing": found["is_closed"]}
+    is_known: Columns = {"opening": measures["is_opened"], "closing": measures["is_closed"]}
     is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
     is_known["net"] = has_flows | is_told
-    if "has_known" in found:
-        is_known |= dict.fromkeys(("minimum", "maximum", "drawdown"), found["has_known"])
-        is_known["average"] = found["known_for"] == np.diff(grid.edges)
-    result: dict[str, Any] = {name: found[name] for name in chosen}
-    result |= {n: int128.to_balances(found[n], is_known[n]) for n in chosen if n in is_known}
-    result |= {name: to_times(found[name]) for name in chosen if name in _TIMES}
+    if "has_known" in measures:
+        is_known |= dict.fromkeys(("minimum", "maximum", "drawdown"), measures["has_known"])
+        is_known["average"] = measures["known_for"] == np.diff(grid.edges)
+    result: dict[str, Any] = {name: measures[name] for name in chosen}
+    result |= {n: int128.to_balances(measures[n], is_known[n]) for n in chosen if n in is_known}
+    result |= {name: to_times(measures[name]) for name in chosen if name in _TIMES}
     return pd.DataFrame({**repeat_ids(holders.ids, 1), **result})
 
 
@@ -603,42 +603,42 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
     held = as_of(steps, edges - 1)
     levels = int128.take(steps.words, held.rows).reshape(len(steps), len(edges), 2)
     is_told = held.is_known.reshape(len(steps), len(edges))
-    found: Columns = {
+    measures: Columns = {
         "opening": levels[:, :-1].reshape(-1, 2),
         "closing": levels[:, 1:].reshape(-1, 2),
         "is_opened": is_told[:, :-1].ravel(),
         "is_closed": is_told[:, 1:].ravel(),
     }
     if wanted <= {*_OF_PARTIES, *_FLOWS, "opening", "closing"}:
-        return found
+        return measures
     pieces = cut(steps, edges)
-    found |= {"has_known": pieces.has_known, "known_for": pieces.known_lengths}
+    measures |= {"has_known": pieces.has_known, "known_for": pieces.known_lengths}
     if "open" in wanted:
-        found |= {"open": int128.take(pieces.words, pieces.starts), "is_open": pieces.is_known}
+        measures |= {"open": int128.take(pieces.words, pieces.starts), "is_open": pieces.is_known}
     for name, largest in (("minimum", False), ("maximum", True)):
         if wanted & {name, f"{name}_at"}:
             # An unknown piece has the balance of the one after it, so it changes no extreme.
             place = int128.first_extremes(pieces.words, pieces.starts, largest=largest)
-            found[name] = int128.take(pieces.words, place)
-            found[f"{name}_at"] = _moments(pieces, place, pieces.has_known)
+            measures[name] = int128.take(pieces.words, place)
+            measures[f"{name}_at"] = _moments(pieces, place, pieces.has_known)
     if "average" in wanted:
-        found["average"] = _averages(pieces)
+        measures["average"] = _averages(pieces)
     if wanted & {"drawdown", "drawdown_at"}:
-        found |= _drawdowns(pieces)
+        measures |= _drawdowns(pieces)
     if "zero_share" in wanted:
         at_zero = int128.sum_runs(pieces.known_for * int128.is_zero(pieces.words), pieces.starts)
         with np.errstate(invalid="ignore"):
-            found["zero_share"] = at_zero / pieces.known_lengths
-    return found
+            measures["zero_share"] = at_zero / pieces.known_lengths
+    return measures
 
 
 def _moments(
-    pieces: Pieces, found: NDArray[np.int64], chosen: NDArray[np.bool_]
+    pieces: Pieces, indices: NDArray[np.int64], chosen: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
     """Return when pieces begin, `ALWAYS`, which is NaT, where not chosen."""
     # An unknown piece has the balance of the one after it, with which it is known.
-    found = found + ((found == pieces.starts) & ~pieces.is_known & chosen)
-    return np.where(chosen, pieces.times[found], ALWAYS)
+    indices = indices + ((indices == pieces.starts) & ~pieces.is_known & chosen)
+    return np.where(chosen, pieces.times[indices], ALWAYS)
 
 
 def _drawdowns(pieces: Pieces) -> Columns:
@@ -647,10 +647,10 @@ def _drawdowns(pieces: Pieces) -> Columns:
     depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
     steps, rows = pieces.steps, pieces.rows
     check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(int(rows[piece]))}")
-    found = int128.first_extremes(depths, pieces.starts, largest=True)
-    deepest = int128.take(depths, found)
+    lowest = int128.first_extremes(depths, pieces.starts, largest=True)
+    deepest = int128.take(depths, lowest)
     fell = pieces.has_known & ~int128.is_zero(deepest)
-    return {"drawdown": deepest, "drawdown_at": _moments(pieces, found, fell)}
+    return {"drawdown": deepest, "drawdown_at": _moments(pieces, lowest, fell)}
 
 
 def _averages(pieces: Pieces) -> NDArray[np.int64]:

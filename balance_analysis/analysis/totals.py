@@ -348,17 +348,17 @@ def add_up(
     name
         Returns how a sum that is too large is called in a message.
     """
-    found: Columns = {}
+    into: Columns = {}
     for what, column in columns.items():
         rows = int128.take(column, order) if column.ndim > 1 else column.take(order)
         if column.ndim > 1:
-            found[what], too_large = int128.sum_words(rows, starts)
+            into[what], too_large = int128.sum_words(rows, starts)
             check_fits(too_large, name)
         elif what in _EXTREMES:
-            found[what] = _EXTREMES[what].reduceat(rows, starts) if len(starts) else rows
+            into[what] = _EXTREMES[what].reduceat(rows, starts) if len(starts) else rows
         else:
-            found[what] = int128.sum_runs(rows, starts)
-    return found
+            into[what] = int128.sum_runs(rows, starts)
+    return into
 
 
 _EXTREMES: Final = {"first_seen": np.minimum, "last_seen": np.maximum}

@@ -290,13 +290,13 @@ class _Lease:
         """Put the lease; return the holder if it is another's, or was lost."""
         for _ in range(_TRIES):
             # Some stores accept a put with the ETag of a deleted object: look first.
-            found = self._find()
-            if found is None and is_new:
+            holder = self._find()
+            if holder is None and is_new:
                 condition = {"IfNoneMatch": "*"}
-            elif found is not None and (found.is_mine or (is_new and found.is_over)):
-                condition = {"IfMatch": found.etag}
+            elif holder is not None and (holder.is_mine or (is_new and holder.is_over)):
+                condition = {"IfMatch": holder.etag}
             else:
-                return {} if found is None else found.holder
+                return {} if holder is None else holder.holder
             if self._put(**condition):
                 return None
         raise OSError(f"{self._uri}: the lock can't be put: the store reports conflicts")

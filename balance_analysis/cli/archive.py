@@ -330,23 +330,23 @@ def status(
     With -q, only problems are printed.
     """
     held = options.archive_at(archive)
-    found = held.status()
+    report = held.status()
     if not messages.quiet:
-        print_record(found, form)
-    if found.lost:
-        lost, line = count_text(len(found.lost), "file"), options.command_line("verify", archive)
+        print_record(report, form)
+    if report.lost:
+        lost, line = count_text(len(report.lost), "file"), options.command_line("verify", archive)
         messages.fail(f"{lost} damaged or gone; `{line}` shows more", BAD)
     wrong = []
-    if max_age is not None and found.is_older_than(max_age):
-        ended = moment_text(found.complete[-1][1]) if found.complete else "never"
-        wrong.append(f"{found.uri} is complete only up to {ended}, more than {max_age} ago")
-    if fail_on_gaps and (found.missing or found.unproven):
+    if max_age is not None and report.is_older_than(max_age):
+        ended = moment_text(report.complete[-1][1]) if report.complete else "never"
+        wrong.append(f"{report.uri} is complete only up to {ended}, more than {max_age} ago")
+    if fail_on_gaps and (report.missing or report.unproven):
         from balance_analysis.archive.manifest import export_command
 
         mend = export_command(held.store, "--fill-gaps")
-        lacks = spans_text(sorted(found.missing + found.unproven))
+        lacks = spans_text(sorted(report.missing + report.unproven))
         wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
-    elif fail_on_gaps and not found.complete:
+    elif fail_on_gaps and not report.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:
         messages.fail("; ".join(wrong), PARTIAL)
@@ -379,28 +379,28 @@ def verify(
     other: dict[str, Any] = {}
     if against is not None and not confirm:
         other["segments" if are_segments(against) else "against"] = against
-    found = held.verify(**other, progress=messages.shows_progress)
-    print_record(found, form)
-    if not found.is_whole:
+    report = held.verify(**other, progress=messages.shows_progress)
+    print_record(report, form)
+    if not report.is_whole:
         return BAD
-    if found.compared_nothing:
+    if report.compared_nothing:
         messages.fail(f"{held.uri}: there was nothing to compare", PARTIAL)
     return 0 if not confirm or against is None else _confirm(messages, held, against, form)
 
 
 def _confirm(messages: Messages, archive: ba.Archive, other: str, form: str) -> int:
     """Confirm an archive by another source, and say what is confirmed; return the exit code."""
-    found = ba.confirm(archive, other)
-    print_record(found, form)
-    if len(found.rows):
+    confirmation = ba.confirm(archive, other)
+    print_record(confirmation, form)
+    if len(confirmation.rows):
         messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
     held = archive.status(count_accounts=False)
-    spans = [part for span in found.shared for part in clipped(held.confirmed, *span)]
+    spans = [part for span in confirmation.shared for part in clipped(held.confirmed, *span)]
     why = "nothing: both must hold all accounts, and their rows must be of two origins"
-    if not found.shared:
+    if not confirmation.shared:
         why = "nothing: no time is complete in both"
     messages.say(f"Confirmed: {spans_text(spans) if spans else why}")
-    return BAD if len(found.rows) else 0 if spans else PARTIAL
+    return BAD if len(confirmation.rows) else 0 if spans else PARTIAL
 
 
 @command(panel=ARCHIVE)
@@ -435,11 +435,11 @@ def diff(
     messages.on_failure = lambda _, code: code if code in {DISK, INTERRUPTED} else 2
     if output is not None:
         check_output(output, inputs=[one, other])
-    found = ba.diff(one, other, **options.interval(since, until))
+    difference = ba.diff(one, other, **options.interval(since, until))
     if output is not None:
-        ba.write_table(found.rows, output)
-    print_record(found, form)
-    return 0 if found.is_same else 1 if len(found.rows) else PARTIAL
+        ba.write_table(difference.rows, output)
+    print_record(difference, form)
+    return 0 if difference.is_same else 1 if len(difference.rows) else PARTIAL
 
 
 @command(panel=ARCHIVE)
@@ -480,9 +480,9 @@ def serve(
 
             webbrowser.open(url)
 
-    with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as found:
+    with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as served:
         application = create_app(
-            found, host=host, allow_origins=allow_origin, assets=assets, labels=labels
+            served, host=host, allow_origins=allow_origin, assets=assets, labels=labels
         )
         try:
             serve_until_signal(application, host=host, port=port, on_up=announce)

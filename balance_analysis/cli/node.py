@@ -103,7 +103,7 @@ def demo(
 
     archive = run_demo(out, say=messages.say)
     echo(f"{archive.status()}\n")
-    found = ba.summarize_accounts(archive).sort_values("rows", ascending=False, kind="stable")
-    print_frame(found.head(12), total=len(found), first=SUMMARY, names=names_of(found))
+    accounts = ba.summarize_accounts(archive).sort_values("rows", ascending=False, kind="stable")
+    print_frame(accounts.head(12), total=len(accounts), first=SUMMARY, names=names_of(accounts))
     for words in (("serve", archive.uri, "--open"), ("report", archive.uri, "-o", "report.html")):
         messages.say(f"Open next: {options.command_line(*words)}")

@@ -119,15 +119,17 @@ def summary(
     form, bounds = listing.chosen(selection.file), selection.bounds
     source = selection.open(messages)
     if by is None:
-        found = ba.summarize_accounts(source, **bounds)
+        accounts = ba.summarize_accounts(source, **bounds)
         if form == "table":
-            found = found.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+            accounts = accounts.sort_values(
+                "rows", ascending=False, kind="stable", ignore_index=True
+            )
     else:
         from balance_analysis.analysis.holders import largest
 
-        found = ba.summarize_parties(source, by=options.BY[by], **bounds)
-        found = largest(found, found["closing"], None)
-    listing.show(found, SUMMARY, form, messages, units=units, each_asset=by is not None)
+        accounts = ba.summarize_parties(source, by=options.BY[by], **bounds)
+        accounts = largest(accounts, accounts["closing"], None)
+    listing.show(accounts, SUMMARY, form, messages, units=units, each_asset=by is not None)
 
 
 @command()
@@ -146,7 +148,7 @@ def series(
     """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     bounds = selection.bounds
-    found = ba.balance_series(
+    balances = ba.balance_series(
         selection.open(messages),
         freq=freq,
         layout=layout,
@@ -154,7 +156,7 @@ def series(
         units=units or None,
         **bounds,
     )
-    write_exact(found, chosen, output, messages)
+    write_exact(balances, chosen, output, messages)
 
 
 @command()
@@ -182,10 +184,10 @@ def compare(
     given = asdict(filters)
     selection = options.Selection(file=file, until=until, partial=partial, **given)
     form = listing.chosen(file)
-    found = ba.compare(selection.open(messages), (at[0], at[1]), by=options.columns_of(by))
-    listing.show(found, COMPARISON, form, messages, units=units, each_asset=True)
+    changes = ba.compare(selection.open(messages), (at[0], at[1]), by=options.columns_of(by))
+    listing.show(changes, COMPARISON, form, messages, units=units, each_asset=True)
     if form == "table":
-        counts = found["state"].value_counts(sort=False)
+        counts = changes["state"].value_counts(sort=False)
         echo(", ".join(f"{count:,} {state}" for state, count in counts.items()))
 
 
@@ -202,15 +204,15 @@ def explain(
     The options must name one account.
     """
     held = options.archive_at(archive)
-    found = (
+    explanation = (
         held.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True).drop_duplicates()
     )
-    if found.empty:
+    if explanation.empty:
         raise ValueError(f"{archive} has no such account")
-    if len(found) > 1:
-        said = f"{archive} has {count_text(len(found), 'such account')}: name one"
+    if len(explanation) > 1:
+        said = f"{archive} has {count_text(len(explanation), 'such account')}: name one"
         raise ValueError(f"{said} by --asset, --account-type, --party and --market")
-    print_record(held.explain(found.iloc[0], at=at), form)
+    print_record(held.explain(explanation.iloc[0], at=at), form)
 
 
 @command()
@@ -268,10 +270,10 @@ def _ask(archive: ba.Archive, query: str) -> pa.Table:
         names = relation.columns
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
-        found: pa.Table = relation.project(*map(_readable, names, relation.types)).to_arrow_table()
+        rows: pa.Table = relation.project(*map(_readable, names, relation.types)).to_arrow_table()
     except duckdb.Error as error:
         raise ValueError(str(error).partition("\n\nLINE")[0]) from error
-    return found
+    return rows
 
 
 def _readable(name: str, kind: DuckDBPyType) -> Expression:

@@ -32,11 +32,11 @@ _LINKED: Final = re.compile(r'<(link rel="stylesheet"|script) .*>\n')
 def static_files() -> dict[str, tuple[bytes, str]]:
     """Return the page and its files by their paths, each with its media type."""
     folder = resources.files("balance_analysis.explorer") / "static"
-    found = {
+    files = {
         f"/static/{file.name}": (file.read_bytes(), _TYPES[file.name.rpartition(".")[2]])
         for file in folder.iterdir()
     }
-    return {**found, "/": found.pop("/static/index.html")}
+    return {**files, "/": files.pop("/static/index.html")}
 
 
 def freeze_page(title: str, head: str, data: bytes) -> str:
@@ -88,5 +88,5 @@ def _read(name: str) -> str:
 
 def _digest(text: str) -> str:
     """Return the hash of a script or a style for a Content-Security-Policy."""
-    found = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(found).decode()}'"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -145,13 +145,13 @@ def write_report(
     first = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
     bounds = to_bounds(start, end)
     if isinstance(source, pd.DataFrame):
-        found = _of_table(source, bounds, given)
+        subject = _of_table(source, bounds, given)
     else:
         archive = to_archive(source)
-        found = with_snapshot(
+        subject = with_snapshot(
             archive.store, lambda now: _of_archive(archive.at(now), bounds, given)
         )
-    state, facts, problems = found
+    state, facts, problems = subject
     known = {*keys_of(state.history.accounts)} if first else set()
     if missing := [account for account in first if account not in known]:
         raise ValueError(
@@ -178,11 +178,11 @@ def _freeze(state: TableState, first: list[Key], largest: int) -> bytes:
     def add(view: str, *items: tuple[str, object]) -> dict[str, Any]:
         asked = [(name, str(value)) for name, value in items]
         try:
-            found = answer(view, ViewRequest(state, read_query(view, asked)))
+            shown = answer(view, ViewRequest(state, read_query(view, asked)))
         except ViewTooLargeError as error:
-            found = {"refused": str(error)}
-        views[write_view(view, *(value for _, value in items))] = found
-        return found
+            shown = {"refused": str(error)}
+        views[write_view(view, *(value for _, value in items))] = shown
+        return shown
 
     start, end = state.start, max(state.end, state.start + 1)
     starts = sorted({max(start, end - length) for length in _RANGES} | {start})
@@ -206,9 +206,9 @@ def _histories(state: TableState, query: Query) -> dict[str, Any]:
     history, views = ViewRequest(state, query).rows(), {}
     for view, compute in _OF_ACCOUNTS.items():
         for key, pages in zip(query.accounts, _each(compute, history, query), strict=True):
-            for page, found in enumerate(pages[:_MOST_PAGES]):
+            for page, rows in enumerate(pages[:_MOST_PAGES]):
                 more = {"series": [WIDEST], "rows": [page]}.get(view, [])
-                views[write_view(view, write_key(key), query.start, query.end, *more)] = found
+                views[write_view(view, write_key(key), query.start, query.end, *more)] = rows
     return views
 
 
@@ -258,7 +258,7 @@ def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: N
             "holds": str(archive.snapshot().manifest.query),
             "checked": checked,
         },
-        [f"{found.where}: {found.what}; {found.mend}" for found in verified.problems],
+        [f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems],
     )
 
 

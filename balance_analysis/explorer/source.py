@@ -210,13 +210,13 @@ class ArchiveState:
         kept, asked = self._kept.peek(file), Predicate(filters.allowed(), file.bounds)
         if kept is None and not filters.party_ids:
             # The whole file has to be read, so that its ends cost little more.
-            days, found, rows = np.arange(file.begin, file.stop, _DAY), [], []
+            days, of_days, rows = np.arange(file.begin, file.stop, _DAY), [], []
             for part in self._iter_rows(file, Predicate(spans=file.bounds)):
                 check()
-                found.append(_ends(part, days))
+                of_days.append(_ends(part, days))
                 if not ends:
                     rows.append(asked.select(part))
-            kept = _joined(found)
+            kept = _joined(of_days)
             self._kept.put(file, kept, kept.nbytes)
             if not ends:
                 return _joined(rows)
@@ -244,8 +244,10 @@ class ArchiveState:
         def count(file: File) -> Counter[str]:
             def read() -> tuple[Counter[str], int]:
                 parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
-                found = sum((_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter())
-                return found, _BYTES_A_COUNT * (1 + len(found))
+                per_asset = sum(
+                    (_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter()
+                )
+                return per_asset, _BYTES_A_COUNT * (1 + len(per_asset))
 
             counts: Counter[str] = self._kept.get(("assets", file), read)
             return counts
@@ -293,8 +295,8 @@ def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
     """Return the rows of several parts in their order, without unused ids."""
-    found = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
-    return canonical(pa.concat_tables(found), sort=False)
+    typed = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
+    return canonical(pa.concat_tables(typed), sort=False)
 
 
 def _has_days(file: File, edges: NDArray[np.int64]) -> bool:

@@ -182,10 +182,10 @@ class Explorer:
         version, store = query.version, self._archive.store
         if not version:
             return with_snapshot(store, lambda now: read(self._state(now)))
-        found = self._seen.peek(version)
-        if found is None and (found := self._state(read_snapshot(store))).version != version:
+        kept = self._seen.peek(version)
+        if kept is None and (kept := self._state(read_snapshot(store))).version != version:
             raise SnapshotGoneError(store.uri, version)
-        return read(found)
+        return read(kept)
 
     def _state(self, snapshot: Snapshot) -> ArchiveState:
         def make() -> tuple[ArchiveState, int]:
@@ -288,15 +288,15 @@ def _headline(request: ViewRequest) -> dict[str, Any]:
 
 def _level(history: History, at: int, held: pd.DataFrame, *, of_parties: bool) -> pd.DataFrame:
     """Return the total of the asset at a moment, and the number of its holders."""
-    found = totals(history, by="asset_id", freq=grid_at(np.array([at])))[["total", "unknown"]]
+    sums = totals(history, by="asset_id", freq=grid_at(np.array([at])))[["total", "unknown"]]
     known = held["balance"].dropna()
     counts = {
         "parties" if of_parties else "holders": int((known > 0).sum()) if len(known) else None
     }
     if of_parties:
         counts["unknown_parties"] = int((held["unknown"] > 0).sum())
-    columns = {name: pd.Series(count, found.index, "Int64") for name, count in counts.items()}
-    return found.rename(columns={"unknown": "unknown_accounts"}).assign(**columns)
+    columns = {name: pd.Series(count, sums.index, "Int64") for name, count in counts.items()}
+    return sums.rename(columns={"unknown": "unknown_accounts"}).assign(**columns)
 
 
 def _accounts(request: ViewRequest) -> dict[str, Any]:
@@ -311,15 +311,15 @@ def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -
     """Return which accounts have each word of a text in an id, its short form, a name or a type."""
     named = dict(_account_labels(labels))
     own = [named.get(key, "").casefold() for key in keys_of(accounts)] if named else []
-    found = np.ones(len(accounts), bool)
+    matches = np.ones(len(accounts), bool)
     for word in {*text.casefold().split()} - {"·"}:
         has_word = np.array([word in label for label in own] or [False] * len(accounts), bool)
         for name in ACCOUNT_KEY[1:]:
             ids = accounts[name].cat
             texts = [_searched(name, one, labels) for one in ids.categories]
             has_word |= np.array([word in one for one in texts], bool)[ids.codes]
-        found &= has_word
-    return found
+        matches &= has_word
+    return matches
 
 
 def _searched(column: str, text: str, labels: Mapping[Named, str]) -> str:
@@ -352,17 +352,17 @@ def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Records:
 def _holders(request: ViewRequest) -> dict[str, Any]:
     at, by_party = request.moment, bool(request.query.by)
     history, moment = request.at(at), from_microseconds(at)
-    found = holders(history, moment, by="party_id" if by_party else ACCOUNT_KEY)
-    level = to_records(_level(history, at, found, of_parties=by_party))
+    ranked = holders(history, moment, by="party_id" if by_party else ACCOUNT_KEY)
+    level = to_records(_level(history, at, ranked, of_parties=by_party))
     if by_party:
         names = ("party_id", "balance", "share", "accounts", "unknown")
-        listed = to_records(found.head(MOST_LISTED), names)
+        listed = to_records(ranked.head(MOST_LISTED), names)
     else:
         held = held_at(history, moment)
         since = held["since"].array[by_size(held["asset_id"], held["balance"])]
-        shown = found.assign(since=since).head(MOST_LISTED)
+        shown = ranked.assign(since=since).head(MOST_LISTED)
         listed = _with_keys(shown, ("balance", "share", "since"))
-    return {"count": len(found), "holders": listed, "level": level}
+    return {"count": len(ranked), "holders": listed, "level": level}
 
 
 def _series(request: ViewRequest) -> dict[str, Any]:
@@ -382,13 +382,13 @@ def lines(history: History, query: Query, since: int | None = None) -> list[dict
     def line(account: Key) -> dict[str, Any]:
         at = numbers.get(account, len(steps))
         own = steps.part(at, min(at + 1, len(steps)))
-        found = downsample_steps(own, query.start, query.end, since=since, columns=query.width)
+        curve = downsample_steps(own, query.start, query.end, since=since, columns=query.width)
         return {
             "key": write_key(account),
-            "times": found.times.tolist(),
-            "balances": amounts(found.balances),
-            "opening": found.is_opening,
-            "rows": found.count,
+            "times": curve.times.tolist(),
+            "balances": amounts(curve.balances),
+            "opening": curve.is_opening,
+            "rows": curve.count,
         }
 
     return [line(account) for account in query.accounts]
@@ -396,9 +396,9 @@ def lines(history: History, query: Query, since: int | None = None) -> list[dict
 
 def _totals(request: ViewRequest) -> dict[str, Any]:
     _, grid = fitting_grid(request.query.start, request.query.end, _POINTS)
-    found = totals(request.rows(edges=grid.edges), freq=grid)
+    sums = totals(request.rows(edges=grid.edges), freq=grid)
     names = ("account_type", "timestamp", "total", "known", "unknown")
-    return {"totals": to_records(found, names)}
+    return {"totals": to_records(sums, names)}
 
 
 def _flows(request: ViewRequest) -> dict[str, Any]:
@@ -412,35 +412,35 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
         periods.append(own.frame(history, part, full=True))
         cells = np.zeros((2, len(own.ids)), np.int64)
         is_known &= bool(len(own.ids) and own.known(history, whole, *cells).all())
-    found = pd.concat(periods) if periods[1:] else periods[0]
+    sums = pd.concat(periods) if periods[1:] else periods[0]
     return {
         "freq": name,
-        "flows": to_records(found.drop(columns="asset_id")),
-        "sum": _sum(found, is_known=is_known),
+        "flows": to_records(sums.drop(columns="asset_id")),
+        "sum": _sum(sums, is_known=is_known),
     }
 
 
-def _sum(found: pd.DataFrame, *, is_known: bool) -> dict[str, Any]:
+def _sum(periods: pd.DataFrame, *, is_known: bool) -> dict[str, Any]:
     """Return the flows of all periods together, unknown where a part of the range is not known."""
-    changes, unknown = (int(found[name].fillna(0).sum()) for name in ("changes", "unknown"))
+    changes, unknown = (int(periods[name].fillna(0).sum()) for name in ("changes", "unknown"))
     is_known &= changes > 0 or unknown == 0
-    sums = {name: str(sum(map(int, found[name].dropna()))) for name in AMOUNTS}
+    sums = {name: str(sum(map(int, periods[name].dropna()))) for name in AMOUNTS}
     return {name: sums[name] if is_known else None for name in sums} | {"unknown": unknown}
 
 
 def _movers(request: ViewRequest) -> dict[str, Any]:
     history = request.rows(edges=np.array([request.query.start, request.query.end]))
     names = ["opening", "closing", "net"]
-    found = summarize_accounts(history, **request.query.bounds, columns=names)
-    is_unknown = found[names].isna().any(axis=1)
+    accounts = summarize_accounts(history, **request.query.bounds, columns=names)
+    is_unknown = accounts[names].isna().any(axis=1)
     unknown = int(is_unknown.sum())
-    found = found[~is_unknown & (found["net"] != 0).fillna(value=False)]
-    listed = largest(found, found["net"].abs(), None).head(MOST_LISTED)
+    accounts = accounts[~is_unknown & (accounts["net"] != 0).fillna(value=False)]
+    listed = largest(accounts, accounts["net"].abs(), None).head(MOST_LISTED)
     moves = zip(listed["opening"], listed["net"], strict=True)
     relative = [int(net) / int(was) if was else np.nan for was, net in moves]
     shown = listed.assign(relative=np.array(relative, np.float64))
     movers = _with_keys(shown, (*names, "relative"))
-    return {"count": len(found), "unknown": unknown, "movers": movers}
+    return {"count": len(accounts), "unknown": unknown, "movers": movers}
 
 
 def _account(request: ViewRequest) -> dict[str, Any]:
@@ -461,11 +461,11 @@ def summaries(history: History, query: Query) -> list[dict[str, Any]]:
     # No rows are 0 rows only where all of them are known.
     rows = summary["rows"].astype("Int64").where(whole["changes"].notna())
     summary = summary.assign(rows=rows, changes=whole["changes"])
-    found = (
+    pairs = (
         by_account(frame, names, query.accounts)
         for frame, names in ((summary, _SUMMARY), (periods, _PERIODS))
     )
-    return [{"summary": one, "periods": each} for one, each in zip(*found, strict=True)]
+    return [{"summary": one, "periods": each} for one, each in zip(*pairs, strict=True)]
 
 
 def _chosen(history: History, query: Query) -> History:
@@ -490,10 +490,10 @@ def _party(request: ViewRequest) -> dict[str, Any]:
 def _party_asset(history: History, query: Query) -> dict[str, Records]:
     _, grid = fitting_grid(query.start, query.end, _BARS)
     names = ("opening", "closing", "net", "inflow", "outflow")
-    found = summarize_parties(history, **query.bounds)
+    parties = summarize_parties(history, **query.bounds)
     flowed = sum_flows(history, grid, ["asset_id", "party_id"], full=True, internal=True)
     return {
-        "totals": to_records(found, ("accounts", *names, "internal")),
+        "totals": to_records(parties, ("accounts", *names, "internal")),
         "accounts": _with_keys(summarize_accounts(history, **query.bounds), names),
         "flows": to_records(flowed.drop(columns=["asset_id", "party_id"])),
     }
@@ -508,8 +508,8 @@ def _rows(request: ViewRequest) -> dict[str, Any]:
 def row_pages(history: History, query: Query) -> list[list[dict[str, Any]]]:
     """Return the rows of each account of a query as pages, newest first; one page of no rows."""
     start, end = query.bounds.values()
-    found = row_deltas(_chosen(history, query))
-    found = found[(found["timestamp"] >= start) & (found["timestamp"] < end)].iloc[::-1]
+    changes = row_deltas(_chosen(history, query))
+    changes = changes[(changes["timestamp"] >= start) & (changes["timestamp"] < end)].iloc[::-1]
     names = ("timestamp", "balance", "delta")
 
     def pages(listed: Records) -> list[dict[str, Any]]:
@@ -521,7 +521,7 @@ def row_pages(history: History, query: Query) -> list[list[dict[str, Any]]]:
             for page, part in enumerate(parts)
         ]
 
-    return [pages(listed) for listed in by_account(found, names, query.accounts)]
+    return [pages(listed) for listed in by_account(changes, names, query.accounts)]
 
 
 def _explain(request: ViewRequest) -> dict[str, Any]:
@@ -529,12 +529,12 @@ def _explain(request: ViewRequest) -> dict[str, Any]:
     if not isinstance(request.state, ArchiveState):
         return {}
     at = from_microseconds(request.moment)
-    found = request.state.archive.explain(request.query.accounts[0], at=at)
-    cited = {"before": found.before, "its own": found.row, "after": found.after}
+    explanation = request.state.archive.explain(request.query.accounts[0], at=at)
+    cited = {"before": explanation.before, "its own": explanation.row, "after": explanation.after}
     rows = [{"which": name, **asdict(row)} for name, row in cited.items() if row]
-    carried = None if found.carried is None else duration_text(found.carried)
-    facts = {**asdict(found), "carried": carried}
-    for name, ends in (("asked_at", found.asked), ("block_height", found.heights)):
+    carried = None if explanation.carried is None else duration_text(explanation.carried)
+    facts = {**asdict(explanation), "carried": carried}
+    for name, ends in (("asked_at", explanation.asked), ("block_height", explanation.heights)):
         facts[f"first_{name}"], facts[name] = ends or (None, None)
     frames = {
         "explanation": pd.DataFrame([facts], columns=_EXPLANATION),

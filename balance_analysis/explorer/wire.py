@@ -134,23 +134,23 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
     ValueError
         If the view has no such parameter, or one is missing or malformed.
     """
-    found: dict[str, Any] = {"accounts": ()}
+    values: dict[str, Any] = {"accounts": ()}
     for name, text in items:
         if name not in VIEWS[view][1]:
             raise ValueError(f"{view} has no parameter {name[:30]!r}")
         value = _read_value(name, text)
         if name == "account":
-            found["accounts"] += (value,)
-        elif name in found:
+            values["accounts"] += (value,)
+        elif name in values:
             raise ValueError(f"{name} is there twice: send it once")
         else:
-            found[name] = value
+            values[name] = value
     for name, key in (("account", "accounts"), ("party", "party")):
-        if name in VIEWS[view][1] and not found.get(key):
+        if name in VIEWS[view][1] and not values.get(key):
             raise ValueError(f"{view} needs the parameter {name}")
-    if len(found["accounts"]) > MOST_ACCOUNTS:
+    if len(values["accounts"]) > MOST_ACCOUNTS:
         raise ValueError(f"at most {MOST_ACCOUNTS} accounts go together")
-    query = Query(**found)
+    query = Query(**values)
     if query.start >= query.end:
         raise ValueError("start must be before end")
     return query
@@ -185,12 +185,12 @@ def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Recor
 
 def by_account(frame: pd.DataFrame, names: Iterable[str], accounts: Iterable[Key]) -> list[Records]:
     """Return the records of each of some accounts, from a frame with the ids of each row."""
-    found = to_records(frame, names)
+    records = to_records(frame, names)
     rows: dict[Key, list[list[Any]]] = {account: [] for account in accounts}
-    for account, row in zip(keys_of(frame), found["rows"], strict=True):
+    for account, row in zip(keys_of(frame), records["rows"], strict=True):
         if account in rows:
             rows[account].append(row)
-    return [{"columns": found["columns"], "rows": own} for own in rows.values()]
+    return [{"columns": records["columns"], "rows": own} for own in rows.values()]
 
 
 def _to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:

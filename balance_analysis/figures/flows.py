@@ -120,27 +120,27 @@ def plot_flows(
     """
     chart = axes.Chart(source, ax, start, end, assets, None, title, limits)
     grid = chart.history.grid(freq, start=start, end=end)
-    found = sum_flows(chart.history, grid, "asset_id")
+    sums = sum_flows(chart.history, grid, "asset_id")
     measure = "flows" if freq is None else f"flows per {period_name(freq)}"
     ax = chart.label(measure)
-    if found.empty:
+    if sums.empty:
         return chart.explain("no balance changes")
     begins, ends = grid.edges[:-1], grid.edges[1:]
     is_known = are_known(chart.history.known, begins, ends)
     known = compress(zip(begins.tolist(), ends.tolist(), strict=True), is_known)
     last = int(ends[-1])
     hatches = chart.show(Extent(int(begins[0]), last, last, tuple(joined(known))))
-    drawn = _draw_bars(chart, found, style)
+    drawn = _draw_bars(chart, sums, style)
     axes.format_amounts(ax, chart.unit)
-    rows = count_text(unknown := int(found["unknown"].sum()), "first row")
+    rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
     says = [f"not included: {rows} (previous balance unknown)"] * (unknown > 0)
     return chart.finish(measure, [*drawn, *hatches], says=says)
 
 
-def _draw_bars(chart: axes.Chart, found: pd.DataFrame, style: dict[str, Any]) -> list[Artist]:
+def _draw_bars(chart: axes.Chart, sums: pd.DataFrame, style: dict[str, Any]) -> list[Artist]:
     ax, columns = chart.ax, axes.COLUMNS // 4
-    starts, ends = (found[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
-    amounts = [chart.unit.scale(found[name].array) for name in ("inflow", "outflow", "net")]
+    starts, ends = (sums[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
+    amounts = [chart.unit.scale(sums[name].array) for name in ("inflow", "outflow", "net")]
     places = downsample(starts, *amounts, columns=columns, starts_known=np.isnan(amounts[0]))
     left, right = to_dates(starts[places]), to_dates(ends[places])
     margin = (right - left) * _GAP / 2

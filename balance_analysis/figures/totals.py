@@ -167,9 +167,9 @@ class _Stack:
         """Return the exact sum of each area at each point, and where any balance is known."""
         count, steps = len(self.labels), self.chart.over[0]
         ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
-        found = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
-        amounts = self.chart.unit.scale(found.total).reshape(count + 1, -1)[:count]
-        is_known = found.columns["known"].reshape(count + 1, -1).sum(axis=0) > 0
+        sums = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
+        amounts = self.chart.unit.scale(sums.total).reshape(count + 1, -1)[:count]
+        is_known = sums.columns["known"].reshape(count + 1, -1).sum(axis=0) > 0
         return self.parts(amounts), is_known
 
     def parts(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:

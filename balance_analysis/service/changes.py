@@ -75,7 +75,7 @@ class Nearest:
                 high = np.searchsorted(times, times[edge + self.count - 1], side="right")
         return rows.slice(low, high - low)
 
-    def found(self, rows: pa.Table) -> int:
+    def count_of(self, rows: pa.Table) -> int:
         """Return how many of some rows count."""
         return int(np.count_nonzero(times_of(rows) != self.block))
 
@@ -158,12 +158,12 @@ def _read_groups(
         check()
         groups = data.matching(groups, predicate)
     is_large = len(groups) > _FEW
-    found = ARROW_SCHEMA.empty_table()
+    latest = ARROW_SCHEMA.empty_table()
     for rows in data.rows(predicate, groups=groups, at_once=_AT_ONCE, use_threads=is_large):
         check()
-        known = pa.concat_tables([found, rows]) if found.num_rows else rows
-        found = nearest.within(_by_time(known), EVER)
-    return found
+        known = pa.concat_tables([latest, rows]) if latest.num_rows else rows
+        latest = nearest.within(_by_time(known), EVER)
+    return latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +198,11 @@ class Finder:
         start = EVER[0] if query.start is None else query.start
         span = start, EVER[1] if query.end is None else query.end
         descending = query.newest_first != query.backward
-        found = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
-        beyond, near = np.arange(len(found)), False
+        listed = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
+        beyond, near = np.arange(len(listed)), False
         if cursor is not None:
-            near = bool(found.at(cursor).any())
-            beyond = np.flatnonzero(found.beyond(cursor, descending=descending))
+            near = bool(listed.at(cursor).any())
+            beyond = np.flatnonzero(listed.beyond(cursor, descending=descending))
             if not near:  # it may be of a row that the filters or the period leave out
                 block = cursor.time, cursor.time + 1
                 held = self._walk(Filters(), block, cursor, count=1, descending=True)
@@ -214,8 +214,8 @@ class Finder:
         chosen, more = nearest[: query.size], len(nearest) > query.size
         near = near and len(chosen) > 0
         if query.backward:
-            return listing.render(found.take(chosen[::-1]), has_next=near, has_previous=more)
-        return listing.render(found.take(chosen), has_next=more, has_previous=near)
+            return listing.render(listed.take(chosen[::-1]), has_next=near, has_previous=more)
+        return listing.render(listed.take(chosen), has_next=more, has_previous=near)
 
     def has_account_type(self, name: str) -> bool:
         """Return whether any row is of this account type."""
@@ -235,9 +235,9 @@ class Finder:
 
         The cursor's block is there besides.
         """
-        found, number = [ARROW_SCHEMA.empty_table()], 0
+        parts, number = [ARROW_SCHEMA.empty_table()], 0
         if filters is None:
-            return listing.in_order(found[0])
+            return listing.in_order(parts[0])
         block, (start, end) = EVER[descending], span
         if cursor is not None:
             block = cursor.time
@@ -246,11 +246,11 @@ class Finder:
             self.check()
             nearest = Nearest(count - number, descending, block)
             predicate = Predicate(filters.allowed(), (within,))
-            found.append(self.reader.rows(file, predicate, nearest, self.check))
-            number += nearest.found(found[-1])
+            parts.append(self.reader.rows(file, predicate, nearest, self.check))
+            number += nearest.count_of(parts[-1])
             if number >= count:
                 break
-        return listing.in_order(pa.concat_tables(found))
+        return listing.in_order(pa.concat_tables(parts))
 
     def _files(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
         """Yield the files that may have rows in the covered parts of [start, end), in time order.

@@ -207,8 +207,8 @@ def decode_cursor(name: str, cursor: str) -> Place:
     HTTPException
         If no such service made the cursor.
     """
-    if found := _CURSOR.fullmatch(cursor):
-        return Place(int(found[2]), base64.urlsafe_b64decode(f"{found[1]}="))
+    if match := _CURSOR.fullmatch(cursor):
+        return Place(int(match[2]), base64.urlsafe_b64decode(f"{match[1]}="))
     raise foreign(name)
 
 
