@@ -59,9 +59,9 @@ from .node.limits import load_network_limits
 from .proof.compare import Difference, confirm, diff
 from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
-from .scale.slices import over_accounts
 from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 from .segments.rows import read_segments
+from .slices import over_accounts
 
 __version__: str
 

@@ -32,12 +32,12 @@ from balance_analysis.filters import Filters
 from balance_analysis.load.request import Report
 from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names
 from balance_analysis.presentation import facts_html
-from balance_analysis.scale.slices import ROWS, Slices
 from balance_analysis.schema import (
     ATTRS_KEY,
     COLUMNS,
     Instant,
 )
+from balance_analysis.slices import ROWS, Slices
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

@@ -42,7 +42,7 @@ def exact_text(microseconds: int) -> str:
 
 
 def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
-    """Return a moment, or its microseconds, for a person: ISO 8601 in UTC, seconds if it has any.
+    """Return a moment as ISO 8601 text in UTC, without seconds where they are 0.
 
     Examples
     --------

@@ -22,7 +22,7 @@ import balance_analysis as ba
 MODULES = [f"balance_analysis.{name}" for name in ("demo", "service.app")]
 TASKS = {
     "Load from nodes and segments": {"node", "load", "segments"},
-    "Compute": {"analysis", "scale"},
+    "Compute": {"analysis", "slices"},
     "Keep archives": {"archive", "archives", "fill", "proof"},
     "Draw and report": {"figures", "explorer"},
     "Files": {"files"},

@@ -352,7 +352,7 @@ def _to_local(microseconds: int, zone: dt.tzinfo) -> pd.Timestamp:
 
 
 def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> NDArray[np.int64]:
-    """Return what the clocks show as microseconds; a time that they skip is when they go on."""
+    """Return local times in microseconds; one that the clocks skip is the moment they go on."""
     moments = local.as_unit("us").tz_localize(
         zone, ambiguous=np.full(len(local), is_first), nonexistent="shift_forward"
     )

@@ -302,7 +302,8 @@ class AccountSlices(Protocol):
     ) -> Iterator[T]:
         """Yield a function's results for all slices.
 
-        It looks at a grid, by default at all rows; each account has `points` cells in the result.
+        `grid` says which rows are needed, by default all. `points` is the number of cells that each
+        account has in the result.
         """
 
     def held(self, moments: NDArray[np.int64]) -> History:

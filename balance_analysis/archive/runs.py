@@ -170,7 +170,7 @@ class RunWriter:
         self.record.committed = joined([*self.record.committed, *to_moments(spans)])
 
     def replaces(self, rows: pa.Table) -> None:
-        """Note rows of the archive that came with another balance or not at all."""
+        """Record rows of the archive that the node sent with another balance, or didn't send."""
         self.record.conflicts += rows.num_rows
         left = MOST_CONFLICTS - len(self.record.conflicting_rows)
         self.record.conflicting_rows += [

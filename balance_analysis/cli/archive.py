@@ -17,9 +17,9 @@ from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.output import (
     BAD,
     DISK,
+    INCOMPLETE,
     INTERRUPTED,
     LOCKED,
-    PARTIAL,
     Messages,
     echo,
     logger,
@@ -138,7 +138,7 @@ class Export:
 
     def _finish(self, wrong: str, *, is_bad: bool) -> int:
         """Say what is wrong; return the exit code."""
-        code = BAD if is_bad else PARTIAL if wrong else 0
+        code = BAD if is_bad else INCOMPLETE if wrong else 0
         self._write_metrics(code)
         if wrong:
             self._messages.fail(wrong, code)
@@ -167,7 +167,7 @@ class Export:
         report = self._report
         is_partial = report is not None and report.outcome == "partial"
         if is_partial and isinstance(error, RequestError):
-            code = PARTIAL
+            code = INCOMPLETE
         # The figures are those of the run that holds the lock.
         if code != LOCKED:
             try:
@@ -268,7 +268,7 @@ def import_(
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
     messages.say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
-    return BAD if is_bad else PARTIAL if missing_blocks(stretches) else 0
+    return BAD if is_bad else INCOMPLETE if missing_blocks(stretches) else 0
 
 
 def _print_segments(stretches: list[Stretch]) -> None:
@@ -349,7 +349,7 @@ def status(
     elif fail_on_gaps and not report.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:
-        messages.fail("; ".join(wrong), PARTIAL)
+        messages.fail("; ".join(wrong), INCOMPLETE)
 
 
 @command(panel=ARCHIVE)
@@ -384,7 +384,7 @@ def verify(
     if not report.is_whole:
         return BAD
     if report.compared_nothing:
-        messages.fail(f"{held.uri}: there was nothing to compare", PARTIAL)
+        messages.fail(f"{held.uri}: there was nothing to compare", INCOMPLETE)
     return 0 if not confirm or against is None else _confirm(messages, held, against, form)
 
 
@@ -400,7 +400,7 @@ def _confirm(messages: Messages, archive: ba.Archive, other: str, form: str) -> 
     if not confirmation.shared:
         why = "nothing: no time is complete in both"
     messages.say(f"Confirmed: {spans_text(spans) if spans else why}")
-    return BAD if len(confirmation.rows) else 0 if spans else PARTIAL
+    return BAD if len(confirmation.rows) else 0 if spans else INCOMPLETE
 
 
 @command(panel=ARCHIVE)
@@ -439,7 +439,7 @@ def diff(
     if output is not None:
         ba.write_table(difference.rows, output)
     print_record(difference, form)
-    return 0 if difference.is_same else 1 if len(difference.rows) else PARTIAL
+    return 0 if difference.is_same else 1 if len(difference.rows) else INCOMPLETE
 
 
 @command(panel=ARCHIVE)

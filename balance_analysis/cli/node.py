@@ -11,7 +11,7 @@ from typer import Option
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import NODE, command
-from balance_analysis.cli.output import PARTIAL, Messages, echo, print_frame, print_record
+from balance_analysis.cli.output import INCOMPLETE, Messages, echo, print_frame, print_record
 from balance_analysis.cli.tables import SUMMARY
 from balance_analysis.files.atomic import check_output
 from balance_analysis.text import count_text, range_text
@@ -55,7 +55,9 @@ def fetch(
     if not loaded["rows"]:
         messages.say("No row matches; the file holds an empty table")
     if gaps_of(loaded):
-        messages.fail(f"{output} is incomplete: the node doesn't know all of the interval", PARTIAL)
+        messages.fail(
+            f"{output} is incomplete: the node doesn't know all of the interval", INCOMPLETE
+        )
 
 
 @command(panel=NODE)

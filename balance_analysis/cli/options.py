@@ -40,7 +40,10 @@ ArchiveAt = Annotated[str, _ARCHIVE]
 ArchiveIfAny = Annotated[Text, _ARCHIVE]
 Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row.")]
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
-UntilLast = Annotated[Text, Option(help="End, exclusive; by default the last row.")]
+UntilLast = Annotated[
+    Text,
+    Option(help="End, exclusive; by default the end of what is known, or just after the last row."),
+]
 Partial = Annotated[
     bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
 ]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 DISK: Final = 74
 LOCKED: Final = 75
 MISMATCH: Final = 76
-PARTIAL: Final = 3
+INCOMPLETE: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
 READER_LEFT: Final = 141
@@ -57,7 +57,7 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     BrokenPipeError: READER_LEFT,
     OSError: DISK,
     ValueError: 2,
-    errors.IncompleteError: PARTIAL,
+    errors.IncompleteError: INCOMPLETE,
     errors.RequestError: 4,
     errors.DecodeError: BAD,
     errors.CheckError: BAD,

@@ -159,7 +159,7 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
 def _read_value(name: str, text: str) -> Any:  # noqa: ANN401 - of any field of a query
     if name == "account":
         if not _KEY.fullmatch(text):
-            raise ValueError("an account is what the list of accounts gives as its key")
+            raise ValueError("account must be a key of the list of accounts")
         return tuple(map(unquote, text.split("|")))
     if name == "by" and text != "party":
         raise ValueError(f"by must be party, or not be there, not {text[:30]!r}")

@@ -372,7 +372,7 @@ class NodeSource:
         return reach
 
     def _taken(self, step: Step) -> Step:
-        """Return a step, each row once, after it is noted among those that were taken."""
+        """Remove the repeated rows of a step, record it as taken, and return it."""
         step = _without_repeats(step)
         for proven, (since, until, newest) in zip(self._proven, step.proofs, strict=True):
             known = min(until, newest if step.head is None else step.knows)

@@ -454,7 +454,7 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
 
 
 def check_client(client: Client) -> None:
-    """Raise TypeError unless it is one; an address is not, as somebody must close it."""
+    """Raise TypeError if it is no Client, such as an address: the caller must close it."""
     check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")
 
 

@@ -436,9 +436,8 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
     2. from both ends: where the oldest and the newest page share a row, nothing lies between them;
     3. in halves of the caller's own lists, each completed the same way.
 
-    If none does, the rows that are known are not passed off as all. All known account types, one
-    after the other, don't do: a row of a type that a newer node has would be in none of the
-    answers.
+    If none does, IncompleteError is raised. The block isn't asked for type by type: a newer node
+    may have account types that this release doesn't know.
 
     Raises
     ------

@@ -209,7 +209,7 @@ async def _in_time(
     try:
         queue.places.acquire_nowait()
     except anyio.WouldBlock as error:
-        raise HTTPException(503, "too many such questions wait: ask again in a moment") from error
+        raise HTTPException(503, "too many requests wait: ask again in a moment") from error
     deadline = time.monotonic() + seconds
     late = HTTPException(504, "the query took too long: ask for a shorter range or fewer rows")
 

@@ -135,7 +135,7 @@ def test_an_asset_is_asked_for_by_id_or_symbol(page):
         ("totals", {"at": 5}, 400, "totals has no parameter 'at'"),
         ("holders", {"at": -5}, 400, "at must be a whole number from 0"),
         ("holders", {"by": "market"}, 400, "by must be party"),
-        ("series", {"account": "x"}, 400, "what the list of accounts gives"),
+        ("series", {"account": "x"}, 400, "key of the list of accounts"),
         ("series", {"accounts": [NOTED] * 9}, 400, "at most 8 accounts"),
         ("series", {"accounts": [NOTED], "width": 0}, 400, "width must be"),
         *(

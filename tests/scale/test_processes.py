@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 import balance_analysis as ba
 from balance_analysis import errors
 from balance_analysis.archive.datafile import KeyRange
-from balance_analysis.scale.slices import mapped
+from balance_analysis.slices import mapped
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.scale.archives import assert_same, write_archive
 

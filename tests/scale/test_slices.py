@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.scale.slices import cut
+from balance_analysis.slices import cut
 from tests.analysis.tables import HOUR, many_rows, table_of
 from tests.scale.archives import write_archive
 
