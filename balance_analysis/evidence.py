@@ -327,7 +327,9 @@ class Evidence:
         both = self.narrow(other.filters)
         return both.clipped(other.narrow(self.filters).complete)
 
-    def with_words(self, node: Node, shared: Iterable[Span], differing: Iterable[Span]) -> Evidence:
+    def with_words(
+        self, node: Node, shared: Iterable[Span], differing: Iterable[Span], *, is_new: bool = True
+    ) -> Evidence:
         """Return this evidence with a node's word on shared stretches in place of its earlier one.
 
         Parameters
@@ -338,14 +340,17 @@ class Evidence:
             The stretches that were compared.
         differing
             The moments at which the node has other rows.
+        is_new
+            Whether the node was asked just now: an older answer lifts no dispute.
         """
         shared, differing = joined(shared), joined(differing)
         agreed = tuple((span, node) for span in between_all(shared, differing))
         disputed = tuple((span, node) for span in overlap(shared, differing))
+        kept = _without(self.disputed, node, shared) if is_new else self.disputed
         return replace(
             self,
             agreed=_sorted_words([*_without(self.agreed, node, shared), *agreed]),
-            disputed=_sorted_words([*_without(self.disputed, node, shared), *disputed]),
+            disputed=_sorted_words([*kept, *disputed]),
         )
 
     def without_agreement(self, spans: Iterable[Span]) -> Evidence:

@@ -288,6 +288,7 @@ def _print_segments(stretches: list[Stretch]) -> None:
 
 def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool:
     """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
+    from balance_analysis.archive import layout
     from balance_analysis.archive.manifest import export_command
 
     if report.conflicts:
@@ -298,13 +299,12 @@ def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool
             report.id,
         )
     if report.damaged:
-        logger.warning(
-            "%s damaged or gone, such as %s: `%s` shows what is wrong, `%s` mends it",
-            count_text(len(report.damaged), "file"),
-            report.damaged[0],
-            options.command_line("verify", archive.uri),
-            export_command(archive.store, "--repair", url=url),
-        )
+        damaged, line = report.damaged, options.command_line("verify", archive.uri)
+        files = count_text(len(damaged), "file")
+        said = f"{files} damaged or gone, such as {damaged[0]}: `{line}` shows what is wrong"
+        if {*damaged} != {layout.LIMITS}:
+            said += f", `{export_command(archive.store, '--repair', url=url)}` mends it"
+        logger.warning("%s", said)
     if report.bad_rows:
         said = count_text(report.bad_rows, "bad row")
         logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, report.id)

@@ -20,6 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -31,8 +32,8 @@ from balance_analysis.archive.datafile import NO_ROWS, Predicate, numbers_of, ti
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import CheckError, NetworkMismatchError
-from balance_analysis.evidence import Evidence, Node, between_all
+from balance_analysis.errors import CheckError, NetworkMismatchError, logger
+from balance_analysis.evidence import Evidence, Node, Words, between_all
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
 from balance_analysis.filters import Filters
@@ -256,17 +257,25 @@ def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) ->
         to_moments(shared),
         (counts[0], counts[1]),
         rows,
-        tuple(_not_shared(ours, theirs, shared)),
+        tuple(_not_shared(ours, theirs, shared, start, end)),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
 
 
 def _not_shared(
-    ours: Evidence, theirs: Evidence, shared: list[Span]
+    ours: Evidence, theirs: Evidence, shared: list[Span], start: int, end: int
 ) -> Iterator[tuple[Moments, str, str]]:
-    """Yield the stretches that one side has at least, and that weren't compared, with states."""
+    """Yield the stretches that weren't compared, with states.
+
+    What both lack is among them only within bounds that were asked for, and not where one of them
+    has nothing since it is before its first block.
+    """
     answered = [*ours.answered, *theirs.answered]
     bounds = min((a for a, _ in answered), default=0), max((b for _, b in answered), default=0)
+    asked = (bounds[0] if start == EVER[0] else start, bounds[1] if end == EVER[1] else end)
+    absent = overlap(ours.missing(*asked), theirs.missing(*asked))
+    if (start, end) == EVER:
+        absent = []
     one, other = (
         {"complete": x.complete, "unproven": x.unproven, "missing": between(x.answered, *bounds)}
         for x in (ours, theirs)
@@ -277,6 +286,7 @@ def _not_shared(
         for span in between_all(overlap(spans, others), shared)
         if (state, its) != ("missing", "missing")
     ]
+    stretches += [(span, "missing", "missing") for span in absent]
     yield from ((to_moments([span])[0], state, its) for span, state, its in sorted(stretches))
 
 
@@ -464,7 +474,8 @@ def confirm(
     origins are unknown, or share an address with those of the archive's own rows: a node, a file or
     a copy of it isn't a second source. One machine that answers under two addresses can't be
     recognised. What differs is written to `_disputes/` in the archive, takes the word "confirmed"
-    away at its moment until the same node agrees, and leaves the archive's rows as they are.
+    away at its moment until `confirm` asks the same node again and it agrees, and leaves the
+    archive's rows as they are.
 
     Parameters
     ----------
@@ -489,7 +500,7 @@ def confirm(
     ArchiveError, CheckError, RequestError, DecodeError, IncompleteError, ValueError
         As `diff`.
     """
-    (begin, stop), store = interval_of(start, end), to_store(archive)
+    (begin, stop), store, now = interval_of(start, end), to_store(archive), time.time_ns() // 1000
     read_snapshot(store)  # only an archive gets a lock
     with one_writer(store):
         writer = Writer(store)
@@ -504,34 +515,56 @@ def confirm(
                 f"{one} is of the chain {', '.join(ours.chains)}, and {another} of "
                 f"{', '.join(theirs.chains)}"
             )
-        _keep_dispute(store, difference)
-        writer.prove(_with_words(ours, theirs, difference))
+        _keep_dispute(store, difference, theirs)
+        writer.prove(_with_words(ours, theirs, difference, now))
     return difference
 
 
-def _keep_dispute(store: Store, difference: Difference) -> None:
-    """Write the rows that differ, if any do."""
+def _keep_dispute(store: Store, difference: Difference, theirs: Evidence) -> None:
+    """Write the rows that differ, if any do, and which nodes say so of which moments."""
     if difference.rows.empty:
         return
     rows = difference.rows.astype("str").where(difference.rows.notna(), None).to_dict("records")
+    disputed = _with_words(Evidence(theirs.filters), theirs, difference, 0).disputed
     content = {"one": difference.one, "other": difference.other, "rows": rows}
+    content["disputed"] = msgspec.to_builtins(disputed, order="sorted")
     encoded = (json.dumps(content, indent=1) + "\n").encode()
     # By its content, so that a dispute that is seen each hour is kept once.
     store.write(f"{layout.DISPUTES}{hashlib.sha256(encoded).hexdigest()}.json", encoded)
 
 
-def _with_words(ours: Evidence, theirs: Evidence, difference: Difference) -> Evidence:
-    """Return an archive's evidence with the words of the nodes that another's rows came from."""
+def disputes_in(store: Store) -> Words:
+    """Return what the files that `confirm` wrote of differences say: which node disputes when."""
+    words: list[tuple[Span, Node]] = []
+    for name in store.names(layout.DISPUTES):
+        try:
+            words += msgspec.json.decode(store.read(name) or b"", type=_Dispute).disputed
+        except msgspec.MsgspecError as error:
+            logger.warning(
+                "%s/%s can't be read, so it disputes nothing: %s", store.uri, name, error
+            )
+    return tuple(words)
+
+
+class _Dispute(msgspec.Struct):
+    disputed: Words
+
+
+def _with_words(ours: Evidence, theirs: Evidence, difference: Difference, now: int) -> Evidence:
+    """Return an archive's evidence with the words of the nodes that another's rows came from.
+
+    An answer from before `now` lifts no dispute.
+    """
     shared = [(to_microseconds(a), to_microseconds(b)) for a, b in difference.shared]
     times = [to_microseconds(each) for each in difference.rows["timestamp"].drop_duplicates()]
     differing_at = joined((time, time + 1) for time in times)
     # Of fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at
-    answered: dict[Node, list[Span]] = {}
+    answered: dict[tuple[Node, bool], list[Span]] = {}
     for answer in theirs.answers:
-        answered.setdefault(answer.node, []).append(answer.span)
-    for node, spans in answered.items():
+        answered.setdefault((answer.node, answer.asked[0] >= now), []).append(answer.span)
+    for (node, is_new), spans in answered.items():
         words = (overlap(each, spans) for each in (shared, differing_at))
-        ours = ours.with_words(node, *words)
+        ours = ours.with_words(node, *words, is_new=is_new)
     return ours

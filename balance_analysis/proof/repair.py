@@ -37,6 +37,7 @@ from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, check_client
+from balance_analysis.proof.compare import disputes_in
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
 from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
@@ -84,7 +85,8 @@ def repair(
 
     The periods of files that are damaged, missing or wrong are asked for again. Checkpoints are
     made again from sound files, and a manifest that is lost or damaged from the files: then all is
-    unproven, until `export` fills gaps. Files that are no part of the archive stay.
+    unproven, until `export` fills gaps, and what a node has ever disputed is disputed again. Files
+    that are no part of the archive stay.
 
     Parameters
     ----------
@@ -255,7 +257,7 @@ def _rebuild(store: Store) -> bool:
     ends = [moment for note in files.values() for moment in (note.first, note.last + 1)]
     known = clipped(joined(spans), min(ends, default=0), max(ends, default=0))
     answers = (Answer(span, Node("unknown"), (0, 0), reached=False) for span in known)
-    evidence = Evidence(query.filters, tuple(answers))
+    evidence = Evidence(query.filters, tuple(answers), disputed=disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):
         limits = content and entry_of(content, parse_limits(content)["first_seen"])

@@ -86,6 +86,34 @@ def test_the_node_and_the_state_are_those_of_the_rows_time(folder):
         assert found.asked == (own["first_asked_at"], own["asked_at"])
 
 
+@pytest.mark.parametrize("spoilt", [{"assetId": ""}, {"balance": "x"}])
+def test_a_spoilt_row_makes_its_account_unknown_unless_that_cannot_be_read_and_has_a_row(
+    tmp_path, spoilt
+):
+    row = ROWS[60]
+    its = row.timestamp_ns // 1000 + 1
+
+    def edit(sent):
+        ids = (*(sent[name] for name in ("assetId", "accountType", "partyId", "marketId")),)
+        return (
+            {**sent, **spoilt}
+            if (*ids, int(sent["timestamp"])) == (*row.account, row.timestamp_ns)
+            else sent
+        )
+
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", start=START, end=its)
+    with node_of(ROWS, head=END, edit_row=edit) as node:
+        run_export(node, tmp_path / "a", end=END, overlap="90d")
+    archive, at = ba.Archive(tmp_path / "a"), from_microseconds(its)
+    balances = ba.balance_at(archive, at)
+    own = balances[(balances[ba.ACCOUNT_KEY].astype(str) == [*row.account]).all(axis=1)]
+    explained = archive.explain(row.account, at=at).balance
+    assert explained == (int(row.balance) if "assetId" in spoilt else None)
+    assert pd.isna(own["balance"].iloc[0]) == (explained is None)
+    assert archive.status().unproven
+
+
 def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     ba.import_segments(tmp_path / "a", tmp_path / "segments")

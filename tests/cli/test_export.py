@@ -376,6 +376,17 @@ def test_verify_finds_an_archive_whole(node, tmp_path):
     run("verify", tmp_path / "a", "--against", node.url)
 
 
+def test_no_command_is_said_to_mend_limits_that_are_damaged(node, tmp_path):
+    run("export", tmp_path / "a", node.url)
+    damaged = tmp_path / "a" / "_limits.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    (only,) = printed_commands(run("export", tmp_path / "a", node.url, code=5).stderr)
+    assert "put back a copy of it; else remove what is there" in run(*only, code=5).stdout
+    damaged.unlink()
+    run("export", tmp_path / "a", node.url)
+    run("verify", tmp_path / "a")
+
+
 def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
     run("export", tmp_path / "a", node.url)
     damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))

@@ -68,6 +68,43 @@ def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothin
     run("verify", tmp_path / "a")
 
 
+def test_only_the_node_that_disputed_asked_again_lifts_its_dispute_even_if_the_manifest_was_lost(
+    tmp_path,
+):
+    folder, archive = tmp_path / "a", ba.Archive(tmp_path / "a")
+    row = ROWS[random.Random(3).randrange(len(ROWS))]
+    disputed = [(time_of(row), time_of(row) + 1)]
+
+    def change(sent):
+        is_its = (sent["timestamp"], sent["partyId"]) == (str(row.timestamp_ns), row.party_id)
+        return {**sent, "balance": "77"} if is_its else sent
+
+    with (
+        node_of(ROWS, head=END) as node,
+        node_of(ROWS, head=END) as second,
+        node_of(ROWS, head=END) as third,
+        ba.Client(node.url) as client,
+    ):
+        run_export(node, folder, start=FIRST, end=LAST)
+        run_export(second, tmp_path / "older", start=FIRST, end=LAST)
+        second.edit_row = change
+        ba.confirm(archive, second.url)
+        for agreeing in (tmp_path / "older", third.url):
+            ba.confirm(archive, agreeing)
+            assert [span for span, _ in state_of(folder).evidence.disputed] == disputed
+        (folder / "_archive.json").unlink()
+        ba.repair(client, archive)
+        run_export(node, folder, fill_gaps=True)
+        ba.confirm(archive, third.url)
+        before, after = confirmed(folder)
+        assert (before[1], after[0]) == disputed[0]
+        assert len(archive.status().disputed) == 1
+        second.edit_row = None
+        ba.confirm(archive, second.url)
+    assert confirmed(folder) == [(before[0], after[1])]
+    assert not archive.status().disputed
+
+
 def test_segments_confirm_and_the_same_node_is_no_second_source(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     with node_of(ROWS, head=END) as node:

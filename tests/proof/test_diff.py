@@ -151,6 +151,21 @@ def test_a_bad_row_of_a_node_leaves_its_moment_out(held):
     assert found.rows.empty
 
 
+def test_time_that_was_asked_for_and_that_neither_has_is_not_the_same(held):
+    one, other = held(ROWS, "archive"), held(ROWS, "months")
+    first, last = from_microseconds(SPAN["start"]), from_microseconds(SPAN["end"])
+    day = pd.Timedelta("1D")
+    assert ba.diff(one, other, start=first, end=last).is_same
+    for start, end in ((first - day, None), (None, last + day), (first - day, last + day)):
+        difference = ba.diff(one, other, start=start, end=end)
+        missing = [(first - day, first)] * bool(start) + [(last, last + day)] * bool(end)
+        assert list(difference.not_shared) == [(x, "missing", "missing") for x in missing]
+        assert not difference.is_same
+        assert difference.rows.empty
+    said = run("diff", one, other, "--until", moment_text(SPAN["end"] + DAY), code=3)
+    assert "missing in the first, missing in the other" in said.stdout
+
+
 def test_a_command_ends_as_diff_does_and_writes_each_row(held, changed, tmp_path):
     one, other = held(ROWS, "archive"), held(changed, "file")
     assert "the same" in run("diff", one, held(ROWS, "months")).stdout
