@@ -162,10 +162,8 @@ def explain(
             return replace(bare, why="the archive has no row of it up to then")
         return replace(bare, balance=0, why="it has no row since the network's first block")
     # A bad row whose account can't be read isn't of this account where that has a row itself.
-    of_others = [
-        x for x in evidence.set_aside if x.account is None and x.span == (since, since + 1)
-    ]
-    bad = tuple(each for each in evidence.set_aside if each not in of_others)
+    its = (since, since + 1)
+    bad = tuple(x for x in evidence.set_aside if x.account is not None or x.span != its)
     if gaps := replace(evidence, set_aside=bad).incomplete(since, until):
         when = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
         why = f"a change may be missing: {when} is not known to be complete"

@@ -267,15 +267,14 @@ def _not_shared(
 ) -> Iterator[tuple[Moments, str, str]]:
     """Yield the stretches that weren't compared, with states.
 
-    What both lack is among them only within bounds that were asked for, and not where one of them
-    has nothing since it is before its first block.
+    What both lack is among them only if an interval was asked for, and not before the first block
+    of either.
     """
     answered = [*ours.answered, *theirs.answered]
     bounds = min((a for a, _ in answered), default=0), max((b for _, b in answered), default=0)
     asked = (bounds[0] if start == EVER[0] else start, bounds[1] if end == EVER[1] else end)
-    absent = overlap(ours.missing(*asked), theirs.missing(*asked))
-    if (start, end) == EVER:
-        absent = []
+    is_bounded = (start, end) != EVER
+    absent = overlap(ours.missing(*asked), theirs.missing(*asked)) if is_bounded else []
     one, other = (
         {"complete": x.complete, "unproven": x.unproven, "missing": between(x.answered, *bounds)}
         for x in (ours, theirs)
