@@ -1,22 +1,19 @@
 """The command line as a whole: its name, its help, how commands are made, and how it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
-import gc
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final
 
 import typer
-from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from balance_analysis import __version__
+from balance_analysis.cli import options
 from balance_analysis.cli.output import READER_LEFT, report_errors
 
 ROWS: Final = "Look at what a file or an archive holds"
@@ -62,51 +59,38 @@ app: typer.Typer = typer.Typer(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verbosity:
-    """The options that every command has."""
+Command = Callable[..., int | None]
 
-    verbose: Annotated[
-        int,
-        Option(
-            "-v",
-            "--verbose",
-            count=True,
-            show_default=False,
-            help="Say more; -vv says every request.",
-        ),
-    ] = 0
-    quiet: Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")] = False
+_VERBOSITY: Final = (
+    Parameter("verbose", Parameter.KEYWORD_ONLY, default=0, annotation=options.Verbose),
+    Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=options.Quiet),
+)
+"""The options that every command has."""
 
 
-def command(*, panel: str = ROWS) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
+def command(*, panel: str = ROWS) -> Callable[[Command], Command]:
     """Make a function a command, which reports errors in one line and ends as documented.
 
-    Help lists it in one of `PANELS`. The function's first parameter is how it writes messages, and
-    what it returns is the exit code. A parameter whose type is a dataclass stands for the options
-    that are its fields; those of `Verbosity` follow.
+    Help lists it in one of `PANELS`. What the function returns is the exit code. A parameter whose
+    type is a dataclass stands for the options that are its fields; those of verbosity follow.
     """
 
-    def register(function: Callable[..., int | None]) -> Callable[..., None]:
-        _, *own = signature(function, eval_str=True).parameters.values()
-        groups: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+    def register(function: Command) -> Command:
+        own = signature(function).parameters.values()
+        records: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
 
         @functools.wraps(function)
-        def run(*, verbose: int, quiet: bool, **options: Any) -> None:  # noqa: ANN401 - of any kind
-            with report_errors(verbose, quiet=quiet) as messages:
-                for name, record in groups.items():
-                    options[name] = record(**{x.name: options.pop(x.name) for x in fields(record)})
-                if code := function(messages, **options):
+        def run(*, verbose: int, quiet: bool, **given: Any) -> None:  # noqa: ANN401 - of any kind
+            with report_errors(verbose=verbose, quiet=quiet):
+                for name, record in records.items():
+                    given[name] = record(**{x.name: given.pop(x.name) for x in fields(record)})
+                if code := function(**given):
                     raise typer.Exit(code)
 
-        parameters = [each for p in own for each in _options_of(p)]
-        parameters += _fields_as_options(Verbosity)
-        for each in parameters:
-            for option in getattr(each.annotation, "__metadata__", ()):
-                option.show_envvar = bool(option.envvar)  # every option has one; help says so once
+        parameters = [*(option for p in own for option in _options_of(p)), *_VERBOSITY]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
         run.__annotations__ = {each.name: each.annotation for each in parameters}
+        run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
         app.command(rich_help_panel=panel)(run)
         return run
 
@@ -114,15 +98,9 @@ def command(*, panel: str = ROWS) -> Callable[[Callable[..., int | None]], Calla
 
 
 def _options_of(parameter: Parameter) -> list[Parameter]:
-    if is_dataclass(parameter.annotation):
-        return _fields_as_options(parameter.annotation)
-    return [parameter.replace(kind=Parameter.KEYWORD_ONLY)]
-
-
-def _fields_as_options(kind: Any) -> list[Parameter]:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(kind, include_extras=True)
-    own = signature(kind).parameters
-    return [each.replace(annotation=hints[name]) for name, each in own.items()]
+    kind: Any = parameter.annotation
+    options = signature(kind).parameters.values() if is_dataclass(kind) else [parameter]
+    return [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
 
 
 def _show_version(wanted: bool) -> None:
@@ -136,7 +114,7 @@ def _root(
     *,
     version: Annotated[
         bool,
-        Option(
+        typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
@@ -146,10 +124,8 @@ def _root(
 
 def main() -> None:
     """Run the command line."""
-    # Nothing here multiplies matrices: numpy needs no threads for that. Imports make many objects
-    # and no garbage.
+    # Nothing here multiplies matrices: numpy needs no threads for that.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.set_threshold(100_000)
     out = sys.stdout
     try:
         app()

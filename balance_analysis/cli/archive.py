@@ -1,75 +1,57 @@
 """Commands that fill an archive, look after it, and serve it."""
 
-from __future__ import annotations
-
 import contextlib
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer import Argument, Option
+from typer import Argument
 
 import balance_analysis as ba
 from balance_analysis import defaults
 from balance_analysis.cli import options
+from balance_analysis.cli import output as out
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import (
-    BAD,
-    DISK,
-    INCOMPLETE,
-    INTERRUPTED,
-    LOCKED,
-    Messages,
-    echo,
-    logger,
-    print_record,
-    print_spans,
-)
-from balance_analysis.errors import RequestError
+from balance_analysis.cli.options import Option
+from balance_analysis.cli.output import BAD, INCOMPLETE, echo, fail, logger, print_record, say
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.spans import Span, clipped, joined
+from balance_analysis.spans import clipped, joined
 from balance_analysis.text import count_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
-    from balance_analysis.archive.runs import Run
-    from balance_analysis.evidence import Evidence
     from balance_analysis.segments.segment import Stretch
 
 
 _COMPARABLE: Final = "An archive, a file that `fetch` wrote, a node's address, or segments."
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions(options.FillOptions, options.RequestOptions, options.AccountOptions):
-    """The options of `export`."""
-
-    since: Annotated[
-        options.Text, Option(help="Start, if the archive begins later; by default the oldest row.")
-    ] = None
-    until: Annotated[options.Text, Option(help="End, exclusive; by default now, less --lag.")] = (
-        None
-    )
-    lag: Annotated[str, options.duration_option("How far behind the present to stop.")] = (
-        defaults.LAG
-    )
-    overlap: Annotated[str, options.duration_option("How much of the end to request again.")] = (
-        defaults.OVERLAP
-    )
-    fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False
-    metrics_file: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="Write metrics for Prometheus to this file."),
-    ] = None
-
-
 @command(panel=ARCHIVE)
 def export(
-    messages: Messages,
     context: typer.Context,
     archive: options.ArchiveAt,
     url: options.Urls,
-    given: ExportOptions,
+    accounts: options.AccountOptions,
+    requests: options.RequestOptions,
+    filling: options.FillOptions,
+    since: Annotated[
+        options.Text, Option(help="Start, if the archive begins later; by default the oldest row.")
+    ] = None,
+    until: Annotated[
+        options.Text, Option(help="End, exclusive; by default now, less --lag.")
+    ] = None,
+    lag: Annotated[
+        str, options.duration_option("How far behind the present to stop.")
+    ] = defaults.LAG,
+    overlap: Annotated[
+        str, options.duration_option("How much of the end to request again.")
+    ] = defaults.OVERLAP,
+    fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False,
+    metrics_file: Annotated[
+        Path | None, Option(metavar="FILE", help="Write metrics for Prometheus to this file.")
+    ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
@@ -79,162 +61,142 @@ def export(
 
     It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
     """
-    options.check_is("archive", archive)
-    for each in url:
-        options.check_is("node", each)
+    held = options.archive_at(archive)
     if dry_run and repair:
         line = options.command_line("verify", archive)
         raise ValueError(f"--repair has no --dry-run; `{line}` shows what it would mend")
-    if given.metrics_file is not None and not dry_run:
-        check_output(given.metrics_file, inputs=[archive.removeprefix("file://")])
+    if metrics_file is not None and not dry_run:
+        check_output(metrics_file, inputs=[archive.removeprefix("file://")])
     if repair:
         # A schedule's interval isn't to be asked for again whenever a file is mended.
         since, until = (_typed(context, name) for name in ("since", "until"))
-        given = replace(given, since=since, until=until)
-    run = Export(given, url[0], ba.Archive(archive), messages)
-    if not dry_run:
-        messages.on_failure = run.failed
-    with given.client(url) as client:
-        return run.plan(client) if dry_run else run.repair(client) if repair else run.load(client)
+    how = {**options.interval(since, until), **requests.sizes()}
+    fills = {"lag": lag, "overlap": overlap, "fill_gaps": fill_gaps, **asdict(filling)}
+    fills |= {**accounts.given(), "progress": out.shows_progress()}
+    with requests.client(url) as client:
+        if dry_run:
+            planned = ba.export(client, held, dry_run=True, **how, **fills)
+            out.print_spans(planned.spans, none="Nothing to ask for")
+            return 0
+        report = _Report(held, url[0], metrics_file)
+        how["on_report"] = report.runs.append
+        with report.measuring_failures():
+            if repair:
+                return report.end_repair(ba.repair(client, held, **how))
+            return report.end_load(ba.export(client, held, **how, **fills), fill_gaps=fill_gaps)
 
 
-def _typed(context: Any, name: str) -> str | None:  # noqa: ANN401 - typer's own
+def _typed(context: typer.Context, name: str) -> str | None:
     """Return the value of an option if it was typed, not set by the environment."""
-    source = context.get_parameter_source(name)
-    value: str | None = context.params[name]
-    return value if source and source.name == "COMMANDLINE" else None
+    is_typed = "COMMANDLINE" in str(context.get_parameter_source(name))
+    return context.params[name] if is_typed else None
 
 
-class Export:
-    """One run of `export`, and what it says; each way to run returns an exit code."""
+@dataclass
+class _Report:
+    """What a run of `export` says in the end, and the metrics that it leaves."""
 
-    def __init__(
-        self, settings: ExportOptions, url: str, archive: ba.Archive, messages: Messages
-    ) -> None:
-        self._settings, self._messages = settings, messages
-        self._url, self._archive = url, archive
-        self._report: Run | None = None
+    archive: "ba.Archive"
+    url: str
+    metrics_file: Path | None
+    runs: "list[ba.Run]" = field(default_factory=list)
 
-    def plan(self, client: ba.Client) -> int:
-        """Print what would be asked for."""
-        print_spans(self._export(client, dry_run=True).spans, none="Nothing to ask for")
-        return 0
+    def end_load(self, run: "ba.Run", *, fill_gaps: bool) -> int:
+        """Say what came, and what is still not complete; return the exit code."""
+        from balance_analysis.schema import to_microseconds
 
-    def load(self, client: ba.Client) -> int:
-        """Bring the archive up to date."""
-        run = self._export(client)
-        manifest = self._archive.snapshot().manifest
-        lacking = _lacking(run, manifest.evidence, fill_gaps=self._settings.fill_gaps)
+        manifest, uri = self.archive.snapshot().manifest, self.archive.uri
+        evidence = manifest.evidence
+        spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
+        spans += [evidence.bounds] * fill_gaps
+        lacking = joined(gap for span in spans for gap in evidence.incomplete(*span))
         nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._say(count_text(run.rows, "new row") if run.rows else nothing)
         wrong = ""
         if lacking:
-            wrong = f"{self._archive.uri} is not complete for {spans_text(lacking)}"
+            wrong = f"{uri} is not complete for {spans_text(lacking)}"
         elif run.lagging:
-            wrong = f"no node reaches the end of {self._archive.uri}"
-        elif not manifest.evidence.answers:
-            wrong = f"{self._archive.uri} knows nothing yet; `--since` says where to begin"
-        return self._finish(wrong, is_bad=is_bad)
+            wrong = f"no node reaches the end of {uri}"
+        elif not evidence.answers:
+            wrong = f"{uri} knows nothing yet; `--since` says where to begin"
+        return self._end(BAD if is_bad else INCOMPLETE if wrong else 0, wrong)
 
-    def _finish(self, wrong: str, *, is_bad: bool) -> int:
-        """Say what is wrong; return the exit code."""
-        code = BAD if is_bad else INCOMPLETE if wrong else 0
-        self._write_metrics(code)
-        if wrong:
-            self._messages.fail(wrong, code)
-        return code
-
-    def repair(self, client: ba.Client) -> int:
-        """Mend the archive."""
+    def end_repair(self, done: Any) -> int:  # noqa: ANN401 - of `repair`
+        """Say what was mended, and what is still wrong; return the exit code."""
         from balance_analysis.archive.manifest import export_command
 
-        done = ba.repair(client, self._archive, **self._how())
         if done.is_rebuilt:
             logger.warning(
                 "the manifest was damaged: it was made again from the files, and nothing is "
                 "proven; `%s` asks the node again and proves what it remembers",
-                export_command(self._archive.store, "--fill-gaps", url=self._url),
+                export_command(self.archive.store, "--fill-gaps", url=self.url),
             )
         count = count_text(len(done.periods), "period")
         said = f"{count} asked for again, {len(done.changed)} with other rows"
         self._say(said if done.periods else "Nothing to repair")
         if not done.left.is_whole:
             echo(str(done.left))
-        return self._finish("", is_bad=bool(done.bad_rows or not done.left.is_whole))
+        return self._end(BAD if done.bad_rows or not done.left.is_whole else 0)
 
-    def failed(self, error: BaseException, code: int) -> int:
-        """Measure a run that failed; a source that fails midway leaves a part."""
-        report = self._report
-        is_partial = report is not None and report.outcome == "partial"
-        if is_partial and isinstance(error, RequestError):
-            code = INCOMPLETE
-        # The figures are those of the run that holds the lock.
-        if code != LOCKED:
-            try:
-                self._write_metrics(code)
-            except OSError as other:
-                logger.warning("the metrics can't be written: %s", other)
-        if report is not None and is_partial:
-            self._say(f"What was complete is committed: {count_text(report.rows, 'new row')}")
-        if isinstance(error, KeyboardInterrupt) and not is_partial:
-            self._messages.say(f"Nothing new is kept in {self._archive.uri}")
+    @contextlib.contextmanager
+    def measuring_failures(self) -> Iterator[None]:
+        """Measure a run that fails in the block, and say what it keeps.
+
+        Raises
+        ------
+        IncompleteError
+            In place of a RequestError that comes when a part is committed already.
+        """
+        try:
+            yield
+        except typer.Exit:
+            raise
+        except BaseException as error:
+            is_partial = bool(self.runs) and self.runs[-1].outcome == "partial"
+            is_part = is_partial and isinstance(error, RequestError)
+            code = INCOMPLETE if is_part else out.exit_code(error)
+            # The figures are those of the run that holds the lock.
+            if code != out.LOCKED:
+                try:
+                    self._measure(code)
+                except OSError as other:
+                    logger.warning("the metrics can't be written: %s", other)
+            if is_partial:
+                new = count_text(self.runs[-1].rows, "new row")
+                self._say(f"What was complete is committed: {new}")
+            elif isinstance(error, KeyboardInterrupt):
+                say(f"Nothing new is kept in {self.archive.uri}")
+            if is_part:
+                raise IncompleteError(out.message_of(error)) from error
+            raise
+
+    def _end(self, code: int, wrong: str = "") -> int:
+        self._measure(code)
+        if wrong:
+            fail(wrong, code)
         return code
 
-    def _export(self, client: ba.Client, **how: Any) -> ba.Run:  # noqa: ANN401 - as of `export`
-        given = self._settings
-        return ba.export(
-            client,
-            self._archive,
-            lag=given.lag,
-            overlap=given.overlap,
-            fill_gaps=given.fill_gaps,
-            progress=self._messages.shows_progress,
-            **given.given(),
-            **given.how(),
-            **self._how(),
-            **how,
-        )
+    def _measure(self, code: int) -> None:
+        from balance_analysis.fill.export import write_metrics
 
-    def _how(self) -> dict[str, Any]:
-        """Return the arguments that `export` and `repair` have in common."""
-        bounds = options.interval(self._settings.since, self._settings.until)
-        return {**bounds, **self._settings.sizes(), "on_report": self._keep}
-
-    def _keep(self, report: Run) -> None:
-        self._report = report
-
-    def _write_metrics(self, code: int) -> None:
-        if (path := self._settings.metrics_file) is not None:
-            from balance_analysis.fill.export import write_metrics
-
-            write_metrics(path, self._archive.store, report=self._report, exit_code=code)
+        if self.metrics_file is not None:
+            run = self.runs[-1] if self.runs else None
+            write_metrics(self.metrics_file, self.archive.store, report=run, exit_code=code)
 
     def _say(self, what: str) -> bool:
         """Say what is wrong, and how the run ended in one line; return whether anything is."""
-        report = self._report
-        if report is None:
+        if not self.runs:
             return False
-        is_bad = warn_of(report, self._archive, url=self._url)
-        known = report.committed
+        run = self.runs[-1]
+        is_bad, known = warn_of(run, self.archive, url=self.url), run.committed
         asked = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
-        cost = f"{count_text(report.requests, 'request')}, {report.seconds:.1f} s"
-        self._messages.say(f"{what}{asked} in {cost}: {self._archive.uri}")
+        cost = f"{count_text(run.requests, 'request')}, {run.seconds:.1f} s"
+        say(f"{what}{asked} in {cost}: {self.archive.uri}")
         return is_bad
-
-
-def _lacking(run: ba.Run, evidence: Evidence, *, fill_gaps: bool) -> list[Span]:
-    """Return what was asked for and isn't complete now; with `fill_gaps` the whole archive was."""
-    from balance_analysis.schema import to_microseconds
-
-    spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
-    if fill_gaps:
-        spans.append(evidence.bounds)
-    return joined(gap for span in spans for gap in evidence.incomplete(*span))
 
 
 @command(panel=ARCHIVE)
 def import_(
-    messages: Messages,
     archive: options.ArchiveAt,
     segments: Annotated[
         list[str], Argument(metavar="SEGMENT...", help="Zip files, folders of them, or patterns.")
@@ -255,23 +217,23 @@ def import_(
     run = ba.import_segments(
         held,
         segments,
-        progress=messages.shows_progress,
+        progress=out.shows_progress(),
         dry_run=dry_run,
         **accounts.given(),
-        **filling.how(),
+        **asdict(filling),
     )
     if dry_run:
         _print_segments(stretches)
-        print_spans(run.spans, none="Nothing to import: the archive has all of it")
+        out.print_spans(run.spans, none="Nothing to import: the archive has all of it")
         return 0
     is_bad = warn_of(run, held)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
-    messages.say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
+    say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
     return BAD if is_bad else INCOMPLETE if missing_blocks(stretches) else 0
 
 
-def _print_segments(stretches: list[Stretch]) -> None:
+def _print_segments(stretches: "list[Stretch]") -> None:
     """Print which blocks segments hold, and which are missing between them."""
     from balance_analysis.segments.rows import span_of
     from balance_analysis.segments.segment import heights_text, missing_blocks
@@ -286,7 +248,7 @@ def _print_segments(stretches: list[Stretch]) -> None:
     echo(f"before   {'nothing: they begin with the first block' if is_known else 'unknown'}")
 
 
-def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool:
+def warn_of(report: "ba.Run", archive: "ba.Archive", *, url: str | None = None) -> bool:
     """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
     from balance_analysis.archive import layout
     from balance_analysis.archive.manifest import export_command
@@ -313,15 +275,12 @@ def warn_of(report: Run, archive: ba.Archive, *, url: str | None = None) -> bool
 
 @command(panel=ARCHIVE)
 def status(
-    messages: Messages,
     archive: options.ArchiveAt,
     max_age: Annotated[
-        options.Text,
-        options.duration_option("Exit with 3 if the newest complete moment is older."),
+        options.Text, options.duration_option("Exit with 3 if the newest complete moment is older.")
     ] = None,
     fail_on_gaps: Annotated[
-        bool,
-        Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven."),
+        bool, Option("--fail-on-gaps", help="Exit with 3 if any part is missing or unproven.")
     ] = False,
     form: options.PrintFormat = "table",
 ) -> None:
@@ -331,11 +290,11 @@ def status(
     """
     held = options.archive_at(archive)
     report = held.status()
-    if not messages.quiet:
+    if not out.is_quiet():
         print_record(report, form)
     if report.lost:
         lost, line = count_text(len(report.lost), "file"), options.command_line("verify", archive)
-        messages.fail(f"{lost} damaged or gone; `{line}` shows more", BAD)
+        fail(f"{lost} damaged or gone; `{line}` shows more", BAD)
     wrong = []
     if max_age is not None and report.is_older_than(max_age):
         ended = moment_text(report.complete[-1][1]) if report.complete else "never"
@@ -349,12 +308,11 @@ def status(
     elif fail_on_gaps and not report.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:
-        messages.fail("; ".join(wrong), INCOMPLETE)
+        fail("; ".join(wrong), INCOMPLETE)
 
 
 @command(panel=ARCHIVE)
 def verify(
-    messages: Messages,
     archive: options.ArchiveAt,
     against: Annotated[
         options.Text,
@@ -379,36 +337,35 @@ def verify(
     other: dict[str, Any] = {}
     if against is not None and not confirm:
         other["segments" if are_segments(against) else "against"] = against
-    report = held.verify(**other, progress=messages.shows_progress)
+    report = held.verify(**other, progress=out.shows_progress())
     print_record(report, form)
     if not report.is_whole:
         return BAD
     if report.compared_nothing:
-        messages.fail(f"{held.uri}: there was nothing to compare", INCOMPLETE)
-    return 0 if not confirm or against is None else _confirm(messages, held, against, form)
+        fail(f"{held.uri}: there was nothing to compare", INCOMPLETE)
+    return 0 if not confirm or against is None else _confirm(held, against, form)
 
 
-def _confirm(messages: Messages, archive: ba.Archive, other: str, form: str) -> int:
+def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
     """Confirm an archive by another source, and say what is confirmed; return the exit code."""
     confirmation = ba.confirm(archive, other)
     print_record(confirmation, form)
     if len(confirmation.rows):
-        messages.say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
+        say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
     held = archive.status(count_accounts=False)
     spans = [part for span in confirmation.shared for part in clipped(held.confirmed, *span)]
     why = "nothing: both must hold all accounts, and their rows must be of two origins"
     if not confirmation.shared:
         why = "nothing: no time is complete in both"
-    messages.say(f"Confirmed: {spans_text(spans) if spans else why}")
+    say(f"Confirmed: {spans_text(spans) if spans else why}")
     return BAD if len(confirmation.rows) else 0 if spans else INCOMPLETE
 
 
 @command(panel=ARCHIVE)
 def digest(
-    _: Messages,
     archive: options.ArchiveAt,
-    since: Annotated[options.Text, Option(help="Start, inclusive; by default all.")] = None,
-    until: Annotated[options.Text, Option(help="End, exclusive; by default all.")] = None,
+    since: options.SinceAll = None,
+    until: options.UntilAll = None,
     form: options.PrintFormat = "table",
 ) -> None:
     """Print SHA-256 digests of an archive's history, the same for each archive of that history."""
@@ -417,11 +374,10 @@ def digest(
 
 @command(panel=ARCHIVE)
 def diff(
-    messages: Messages,
     one: Annotated[str, Argument(metavar="A", help=_COMPARABLE)],
     other: Annotated[str, Argument(metavar="B", help="The same.")],
-    since: Annotated[options.Text, Option(help="Start, inclusive; by default all.")] = None,
-    until: Annotated[options.Text, Option(help="End, exclusive; by default all.")] = None,
+    since: options.SinceAll = None,
+    until: options.UntilAll = None,
     output: Annotated[
         Path | None, options.output_option("Where to write each row that differs.")
     ] = None,
@@ -432,10 +388,12 @@ def diff(
     It exits with 0 if they are the same, 1 if a row differs, 2 on trouble, and 3 if no row differs
     but they aren't the same: one has accounts or time that the other hasn't, or nothing is shared.
     """
-    messages.on_failure = lambda _, code: code if code in {DISK, INTERRUPTED} else 2
     if output is not None:
         check_output(output, inputs=[one, other])
-    difference = ba.diff(one, other, **options.interval(since, until))
+    try:
+        difference = ba.diff(one, other, **options.interval(since, until))
+    except (BalanceAnalysisError, OverflowError) as error:
+        raise ValueError(out.message_of(error)) from error  # 2, as of any trouble
     if output is not None:
         ba.write_table(difference.rows, output)
     print_record(difference, form)
@@ -444,7 +402,6 @@ def diff(
 
 @command(panel=ARCHIVE)
 def serve(
-    messages: Messages,
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
     open_: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
@@ -474,7 +431,7 @@ def serve(
     what = archive or "the sample data"
 
     def announce(url: str) -> None:
-        messages.say(f"Serving {what} at {url}, described at {url}/openapi.json; end with Ctrl-C")
+        say(f"Serving {what} at {url}, described at {url}/openapi.json; end with Ctrl-C")
         if open_:
             import webbrowser
 

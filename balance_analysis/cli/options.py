@@ -1,19 +1,19 @@
 """The options and arguments that commands share, and the moments in them."""
 
-from __future__ import annotations
-
 import errno
 import re
 import shlex
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from typer import Argument, Option
+import typer
+from typer import Argument
 
 import balance_analysis as ba
 from balance_analysis import defaults
-from balance_analysis.cli.output import Messages
+from balance_analysis.cli.output import say
 from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
 from balance_analysis.spans import between
@@ -22,10 +22,8 @@ from balance_analysis.text import moment_text, spans_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from balance_analysis.archives import Archive
-    from balance_analysis.node.client import Client
-
-
+# Annotations are objects here, not text: typer would have to compile each of them at every start.
+Option = partial(typer.Option, show_envvar=False)  # every option has one; help says so once
 Text = str | None
 Texts = list[str] | None
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="Format to print.")]
@@ -44,8 +42,21 @@ UntilLast = Annotated[
     Text,
     Option(help="End, exclusive; by default the end of what is known, or just after the last row."),
 ]
+SinceAll = Annotated[Text, Option(help="Start, inclusive; by default all.")]
+UntilAll = Annotated[Text, Option(help="End, exclusive; by default all.")]
 Partial = Annotated[
     bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
+]
+Verbose = Annotated[
+    int,
+    Option(
+        "-v", "--verbose", count=True, show_default=False, help="Say more; -vv says every request."
+    ),
+]
+Quiet = Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")]
+Units = Annotated[
+    bool,
+    Option("--units", help="Amounts as floats in whole units, not exact in the smallest unit."),
 ]
 BY: Final = {
     "party": "party_id",
@@ -61,8 +72,7 @@ By = Annotated[
 
 def _names_option(what: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     variable = f"BALANCE_ANALYSIS_{what.upper()}"
-    text = f"{help}: .toml, .csv or .json."
-    return Option(metavar="FILE", envvar=variable, help=text)
+    return typer.Option(metavar="FILE", envvar=variable, help=f"{help}: .toml, .csv or .json.")
 
 
 AssetsFile = Annotated[Path | None, _names_option("assets", "Symbols and decimals of assets")]
@@ -129,9 +139,9 @@ class RequestOptions:
         float | None, Option(min=0.001, metavar="N", help="Send no more; by default no limit.")
     ] = None
 
-    def client(self, url: str | list[str]) -> Client:
+    def client(self, urls: list[str]) -> "ba.Client":
         """Return a client that keeps to the rate."""
-        return ba.Client(url, max_requests_per_second=self.max_requests_per_second)
+        return client_of(*urls, max_requests_per_second=self.max_requests_per_second)
 
     def sizes(self) -> dict[str, Any]:
         """Return the other options as the functions of the library take them."""
@@ -140,7 +150,7 @@ class RequestOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FillOptions:
-    """The options that say how an archive is filled, from whatever source."""
+    """The options that say how an archive is filled, named as in the library."""
 
     partition: Annotated[
         Literal["day", "month", "hour"] | None,
@@ -151,10 +161,6 @@ class FillOptions:
         Option("--on-bad-rows", help="Set malformed rows aside, or fail."),
     ] = defaults.ON_BAD_ROWS
 
-    def how(self) -> dict[str, Any]:
-        """Return those that the functions of the library take by the same names."""
-        return {"partition": self.partition, "on_bad_rows": self.on_bad_rows}
-
 
 _KINDS: Final = {
     "node": "the address of a node",
@@ -162,8 +168,6 @@ _KINDS: Final = {
     "file": "a file",
     "rows": "a file or an archive",
 }
-
-
 _STORES: Final = "(?:s3|gs|gcs|hdfs|viewfs|abfss?|file)://"
 
 
@@ -203,7 +207,14 @@ def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
     raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {instead}")
 
 
-def archive_at(text: str) -> Archive:
+def client_of(*urls: str, **how: Any) -> "ba.Client":  # noqa: ANN401 - as of `Client`
+    """Return a client of the nodes that arguments name; see `check_is`."""
+    for url in urls:
+        check_is("node", url)
+    return ba.Client(urls, **how)
+
+
+def archive_at(text: str) -> "ba.Archive":
     """Return the archive that an argument names; see `check_is`."""
     check_is("archive", text)
     return ba.Archive(text)
@@ -247,7 +258,7 @@ class Selection(AccountOptions):
         """The interval as the functions of the library take it."""
         return interval(self.since, self.until)
 
-    def open(self, messages: Messages) -> Archive | pd.DataFrame:
+    def open(self) -> Any:  # noqa: ANN401 - an archive or a table
         """Return the archive, or the table of the file, narrowed to the accounts.
 
         Raises
@@ -266,16 +277,15 @@ class Selection(AccountOptions):
             except IncompleteError as error:
                 if not self.partial:
                     raise
-                messages.say(f"Incomplete: {str(error).partition(';')[0]}")
+                say(f"Incomplete: {str(error).partition(';')[0]}")
             return archive
         if not Path(self.file).exists():
             raise FileNotFoundError(errno.ENOENT, "there is no such file or archive", self.file)
         table = ba.read_parquet(self.file, **self.names())
-        self._say_unknown(table, messages)
-        chosen: pd.DataFrame = table.balances.select(**self.filters())
-        return chosen
+        self._say_unknown(table)
+        return table.balances.select(**self.filters())
 
-    def _say_unknown(self, table: pd.DataFrame, messages: Messages) -> None:
+    def _say_unknown(self, table: "pd.DataFrame") -> None:
         """Say in which part of the interval a file lacks changes, if any."""
         from balance_analysis.known import known_of
         from balance_analysis.schema import ATTRS_KEY, to_bounds
@@ -283,12 +293,16 @@ class Selection(AccountOptions):
         known, notes = known_of(table), table.attrs.get(ATTRS_KEY, {})
         if not known:
             return
-        asked = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))
-        extent = known[0][0], known[-1][1]
-        start, end = (x if y is None else y for x, y in zip(extent, asked, strict=True))
-        if gaps := between(known, start, end):
-            lacks = f"{self.file} lacks changes in {spans_text(gaps)}"
-            messages.say(f"{lacks}; balances there are unknown")
+        start, end = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))
+        first, last = known[0][0] if start is None else start, known[-1][1] if end is None else end
+        if gaps := between(known, first, last):
+            say(f"{self.file} lacks changes in {spans_text(gaps)}; balances there are unknown")
+
+
+def select(source: Any, **filters: Any) -> Any:  # noqa: ANN401 - an archive or a table
+    """Return the same kind of source, narrowed to some accounts."""
+    narrowed = source if isinstance(source, ba.Archive) else source.balances
+    return narrowed.select(**filters)
 
 
 def is_archive(text: str) -> bool:

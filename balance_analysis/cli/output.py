@@ -10,15 +10,13 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 
 from balance_analysis import errors
-from balance_analysis.presentation import Record
-from balance_analysis.spans import Moments
 from balance_analysis.text import (
     LONG_ID,
     clipped,
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from balance_analysis.names import Asset, Names
+    from balance_analysis.presentation import Record
+    from balance_analysis.spans import Moments
 
 DISK: Final = 74
 LOCKED: Final = 75
@@ -44,7 +44,7 @@ INTERRUPTED: Final = 130
 READER_LEFT: Final = 141
 """Exit code after SIGPIPE."""
 
-EXIT_CODES: Final[dict[type[Exception], int]] = {
+EXIT_CODES: Final[dict[type[BaseException], int]] = {
     errors.ArchiveLockedError: LOCKED,
     errors.ArchiveDamagedError: BAD,
     errors.NetworkMismatchError: MISMATCH,
@@ -61,12 +61,14 @@ EXIT_CODES: Final[dict[type[Exception], int]] = {
     errors.RequestError: 4,
     errors.DecodeError: BAD,
     errors.CheckError: BAD,
+    errors.BalanceAnalysisError: 1,
     OverflowError: BAD,
+    KeyboardInterrupt: INTERRUPTED,
 }
+"""What a command ends with after an error: that of the first class of which it is one."""
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_TYPE: Final = "ACCOUNT_TYPE_"
 
 _WIDTHS: Final = (64, 19, 11)
 """Characters of a name, and where amounts find no room beside it."""
@@ -110,9 +112,7 @@ def print_table(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) 
         width = max(map(len, texts))
         padded = [f"{text:{'<' if name in left else '>'}{width}}" for text in texts]
         if not is_plain:
-            padded = [
-                typer.style(text, dim=True) if text.strip() == UNKNOWN else text for text in padded
-            ]
+            padded = [typer.style(x, dim=True) if x.strip() == UNKNOWN else x for x in padded]
             padded[0] = typer.style(padded[0], bold=True)
         cells.append(padded)
     for line in zip(*cells, strict=True):
@@ -150,18 +150,13 @@ def print_frame(
     from balance_analysis.schema import ACCOUNT_KEY
 
     left = {str(name) for name in frame if not is_numeric_dtype(frame[name].dtype)}
-    ids = [name for name in ACCOUNT_KEY if name in frame and names is not None]
-    columns: dict[str, list[str]] = {}
-    for name in map(str, frame):
-        if names is not None and not wide:
-            columns[name] = _texts(frame, name, names)
-            continue
-        texts = [cell_text(each, missing) for each in frame[name]]
-        columns[name] = texts if wide or name not in left else _shortened(texts)
     if wide:
-        print_table(columns, left=left)
+        texts = {str(name): [cell_text(x, missing) for x in frame[name]] for name in frame}
+        print_table(texts, left=left)
     else:
-        _print_fitting(columns, [*ids, *first], ids, left)
+        ids = [name for name in ACCOUNT_KEY if name in frame and names is not None]
+        texts = {str(name): _short_texts(frame, str(name), names, missing) for name in frame}
+        _print_fitting(texts, [*ids, *first], ids, left)
     if len(frame) < total:
         echo(f"... {len(frame):,} of {total:,} rows; --limit 0 shows all")
 
@@ -191,13 +186,20 @@ def _print_fitting(
         echo(f"... without {list_text(hidden)}; --wide shows all columns")
 
 
-def _texts(frame: pd.DataFrame, name: str, names: Names) -> list[str]:
-    """Return the cells of a column: ids by their names, whole units, of moments the day."""
+def _short_texts(frame: pd.DataFrame, name: str, names: Names | None, missing: str) -> list[str]:
+    """Return the cells of a column: ids by their names, whole units, of moments the day.
+
+    Without names they are as in the frame, but for short ids and account types.
+    """
     from pandas.api.types import is_datetime64_any_dtype
 
     from balance_analysis.schema import ACCOUNT_KEY
 
     column = frame[name]
+    if names is None:
+        texts = [cell_text(each, missing) for each in column]
+        short = short_ids(filter(LONG_ID.fullmatch, texts))
+        return [short.get(text, text.removeprefix("ACCOUNT_TYPE_")) for text in texts]
     if name in ACCOUNT_KEY:
         ids = column.astype("str")
         return list(ids.map(names.shown(name, ids)))
@@ -205,16 +207,10 @@ def _texts(frame: pd.DataFrame, name: str, names: Names) -> list[str]:
         known = frame["asset_id"].map(names.assets.get)
         return [_amount(*each) for each in zip(column, known, strict=True)]
     if is_datetime64_any_dtype(column.dtype):
-        return list(column.dt.strftime("%Y-%m-%d").fillna(UNKNOWN))
+        return list(column.dt.strftime("%Y-%m-%d").fillna(missing))
     if column.dtype.kind == "f":
         return [f"{each:+z,.1f}".replace("+nan", "").replace("+0.0", "0.0") for each in column]
     return [f"{each:,}" if isinstance(each, int) else cell_text(each) for each in column]
-
-
-def _shortened(texts: Sequence[str]) -> list[str]:
-    """Return texts with distinct short ids, and without what all account types have."""
-    short = short_ids(filter(LONG_ID.fullmatch, texts))
-    return [short.get(text, text.removeprefix(_TYPE)) for text in texts]
 
 
 def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
@@ -268,53 +264,44 @@ def print_spans(spans: Sequence[Moments], *, none: str) -> None:
     print_table(columns, left=columns)
 
 
-class Messages(logging.Formatter):
-    """How a command writes to stderr.
+def is_quiet() -> bool:
+    """Return whether only errors are written."""
+    return not logger.isEnabledFor(logging.WARNING)
 
-    Attributes
-    ----------
-    quiet
-        Whether only errors are written.
-    on_failure
-        Called with an error that ends the command; may give another exit code.
-    """
 
-    def __init__(self, *, quiet: bool) -> None:
-        super().__init__()
-        self.quiet = quiet
-        self.on_failure: Callable[[BaseException, int], int] = lambda _, code: code
+def shows_progress() -> bool:
+    """Return whether a person looks on."""
+    return sys.stderr.isatty() and not is_quiet()
 
-    @property
-    def shows_progress(self) -> bool:
-        """Whether a person looks on."""
-        return sys.stderr.isatty() and not self.quiet
+
+def say(line: str) -> None:
+    """Say how it went, unless quiet."""
+    if not is_quiet():
+        echo(without_credentials(line), err=True)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Say what went wrong, and end the command."""
+    echo(f"balance-analysis: {without_credentials(message)}", err=True)
+    raise typer.Exit(code)
+
+
+class _Lines(logging.Formatter):
+    """Records of the log as lines that a terminal only shows; what one says is one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record of the log."""
         text = without_credentials(super().format(record))
         return "\n".join(map(printable, text.split("\n")))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """Return what a record says, in one line."""
         return printable(super().formatMessage(record))
-
-    def say(self, line: str) -> None:
-        """Say how it went, unless quiet."""
-        if not self.quiet:
-            echo(without_credentials(line), err=True)
-
-    def fail(self, message: str, code: int) -> None:
-        """Say what went wrong, and end the command."""
-        echo(f"balance-analysis: {without_credentials(message)}", err=True)
-        raise typer.Exit(code)
 
 
 @contextlib.contextmanager
-def report_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
+def report_errors(*, verbose: int, quiet: bool) -> Iterator[None]:
     """Log to stderr, and turn an error that can be expected into one line and an exit code."""
-    messages, handler = Messages(quiet=quiet), logging.StreamHandler()
-    handler.setFormatter(messages)
-    warned = logging.getLogger("py.warnings")
+    handler, warned = logging.StreamHandler(), logging.getLogger("py.warnings")
+    handler.setFormatter(_Lines())
     logging.captureWarnings(True)
     for each in (logger, warned):
         each.addHandler(handler)
@@ -322,21 +309,17 @@ def report_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
     level, handlers = logger.level, {number: signal.getsignal(number) for number in heeded}
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
-        for number in handlers:
+        for number in heeded:
             signal.signal(number, signal.default_int_handler)
-        yield messages
+        yield
         sys.stdout.flush()
-    except KeyboardInterrupt as error:
-        messages.fail("interrupted", messages.on_failure(error, INTERRUPTED))
-    except (BrokenPipeError, typer.Exit):
+    except KeyboardInterrupt:
+        fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
         raise
-    except (errors.BalanceAnalysisError, OSError, ValueError, OverflowError) as error:
+    except tuple(EXIT_CODES) as error:
         logger.debug("where it happened", exc_info=True)
-        codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
-        messages.fail(_said(error), messages.on_failure(error, codes[0] if codes else 1))
-    except Exception as error:
-        messages.on_failure(error, 1)
-        raise
+        fail(message_of(error), exit_code(error))
     finally:
         for each in (logger, warned):
             each.removeHandler(handler)
@@ -346,7 +329,12 @@ def report_errors(verbose: int, *, quiet: bool) -> Iterator[Messages]:
             signal.signal(number, before)
 
 
-def _said(error: BaseException) -> str:
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a command that an error ends."""
+    return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
+
+
+def message_of(error: BaseException) -> str:
     """Return what an error says and its notes, without line breaks."""
     said = str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -1,35 +1,25 @@
 """Commands that show what a file or an archive holds: tables, pictures and pages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from typer import Argument, Option
+from typer import Argument
 
 import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
-from balance_analysis.cli.output import (
-    Messages,
-    echo,
-    print_frame,
-    print_record,
-    write_rows,
-)
+from balance_analysis.cli.options import Option
+from balance_analysis.cli.output import UNKNOWN, echo, print_frame, print_record, say, write_rows
 from balance_analysis.files.atomic import check_output, replacing
 from balance_analysis.text import count_text
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-    from duckdb import Expression
-    from duckdb.sqltypes import DuckDBPyType
-    from matplotlib.axes import Axes
 
-    from balance_analysis.archives import Archive
+    from balance_analysis.names import Names
 
 SUMMARY: Final = ("closing", "rows", "last_seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
@@ -43,25 +33,12 @@ _AS_TEXT: Final = {
 }
 """Types of DuckDB that Arrow or a kind of file can't hold as they are."""
 
-TableFormat = Literal["table", "csv", "json", "parquet", "xlsx"]
-ExactFormat = Literal["csv", "json", "parquet", "xlsx"]
-_Output = Annotated[
+Output = Annotated[
     Path | None,
     options.output_option(
         "The file to write: .csv, .json, .parquet or .xlsx. In CSV, text that a spreadsheet would "
         "run (it begins with =, +, -, @, a tab or a line break) gets an apostrophe in front."
     ),
-]
-_Layout = Annotated[
-    Literal["long", "wide"],
-    Option(
-        help="long: one row per account and moment, with ids; wide: one column per account, under "
-        "its symbol and label, or short ids."
-    ),
-]
-Units = Annotated[
-    bool,
-    Option("--units", help="Amounts as floats in whole units, not exact in the smallest unit."),
 ]
 
 
@@ -69,46 +46,53 @@ Units = Annotated[
 class TableOptions:
     """The options of commands that print a table or write a file."""
 
-    output: _Output = None
-    form: Annotated[TableFormat | None, options.form_option("a table")] = None
+    output: Output = None
+    form: Annotated[
+        Literal["table", "csv", "json", "parquet", "xlsx"] | None, options.form_option("a table")
+    ] = None
     limit: Annotated[int, Option(min=0, help="Most rows in a table; 0 shows all.")] = 20
     wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids and every digit.")] = (
         False
     )
 
-    def chosen(self, source: str) -> TableFormat:
+    def chosen(self, source: str) -> str:
         """Return how rows are to be printed or written; see `choose_format`."""
         return choose_format(self.form, self.output, source=source, otherwise="table")
 
     def show(
         self,
-        rows: pd.DataFrame,
+        rows: "pd.DataFrame",
+        form: str,
         first: Sequence[str],
-        form: TableFormat,
-        messages: Messages,
         *,
-        units: bool,
-        each_asset: bool,
+        names: "Names | None" = None,
+        missing: str = UNKNOWN,
+        units: bool = False,
+        each_asset: bool = False,
     ) -> None:
-        """Write accounts or holders, or print the first of them: see `print_frame`."""
-        from balance_analysis.names import names_of
-
-        names = names_of(rows)
-        # Units that nobody knows are refused, however the accounts are shown.
-        whole = ba.to_units(rows, names.assets) if units else rows
+        """Write rows, or print the first ones, or those of each asset: see `print_frame`."""
+        # Units that nobody knows are refused, however the rows are shown.
+        exact, rows = rows, ba.to_units(rows, names.assets) if units and names is not None else rows
         if form != "table":
-            write_exact(whole, form, self.output, messages)
+            write_exact(rows, form, self.output)
             return
-        shown = first_rows(whole if self.wide else rows, self.limit, each_asset=each_asset)
-        print_frame(shown, total=len(rows), first=first, names=names, wide=self.wide)
+        shown: Any = rows if self.wide else exact
+        shown = shown.groupby("asset_id", observed=True) if each_asset else shown
+        print_frame(
+            shown.head(self.limit or len(rows)),
+            total=len(rows),
+            first=first,
+            names=names,
+            missing=missing,
+            wide=self.wide,
+        )
 
 
 @command()
 def summary(
-    messages: Messages,
     selection: options.Selection,
     listing: TableOptions,
-    units: Units = False,
+    units: options.Units = False,
     by: options.By = None,
 ) -> None:
     """Summarise the accounts of a file or an archive, one row per account.
@@ -116,59 +100,58 @@ def summary(
     A printed table has the most active ones first, with --by the largest. It is as wide as the
     terminal, with amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
-    form, bounds = listing.chosen(selection.file), selection.bounds
-    source = selection.open(messages)
-    if by is None:
-        accounts = ba.summarize_accounts(source, **bounds)
-        if form == "table":
-            accounts = accounts.sort_values(
-                "rows", ascending=False, kind="stable", ignore_index=True
-            )
-    else:
-        from balance_analysis.analysis.holders import largest
+    from balance_analysis.analysis.holders import largest
+    from balance_analysis.names import names_of
 
-        accounts = ba.summarize_parties(source, by=options.BY[by], **bounds)
-        accounts = largest(accounts, accounts["closing"], None)
-    listing.show(accounts, SUMMARY, form, messages, units=units, each_asset=by is not None)
+    form, bounds = listing.chosen(selection.file), selection.bounds
+    source = selection.open()
+    if by is not None:
+        rows = ba.summarize_parties(source, by=options.BY[by], **bounds)
+        rows = largest(rows, rows["closing"], None)
+    else:
+        rows = ba.summarize_accounts(source, **bounds)
+        if form == "table":
+            rows = rows.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
+    each = by is not None
+    listing.show(rows, form, SUMMARY, names=names_of(rows), units=units, each_asset=each)
 
 
 @command()
 def series(
-    messages: Messages,
     selection: options.Selection,
-    output: _Output = None,
+    output: Output = None,
     freq: Annotated[
         options.Text, Option(help="Period: 10min, 1h, 1D, MS ...; by default every change.")
     ] = None,
-    layout: _Layout = "long",
-    units: Units = False,
-    form: Annotated[ExactFormat | None, options.form_option("csv")] = None,
+    layout: Annotated[
+        Literal["long", "wide"],
+        Option(
+            help="long: one row per account and moment, with ids; wide: one column per account, "
+            "under its symbol and label, or short ids."
+        ),
+    ] = "long",
+    units: options.Units = False,
+    form: Annotated[
+        Literal["csv", "json", "parquet", "xlsx"] | None, options.form_option("csv")
+    ] = None,
     by: options.By = None,
 ) -> None:
     """Show what accounts held over time; unknown balances are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
-    bounds = selection.bounds
-    balances = ba.balance_series(
-        selection.open(messages),
-        freq=freq,
-        layout=layout,
-        by=options.columns_of(by),
-        units=units or None,
-        **bounds,
-    )
-    write_exact(balances, chosen, output, messages)
+    how: dict[str, Any] = {**selection.bounds, "freq": freq, "layout": layout}
+    how |= {"by": options.columns_of(by), "units": units or None}
+    write_exact(ba.balance_series(selection.open(), **how), chosen, output)
 
 
 @command()
 def compare(
-    messages: Messages,
     file: options.Source,
     at: Annotated[
         list[str], Option(metavar="MOMENT", help="A moment; give it twice, before and after.")
     ],
     filters: options.AccountOptions,
     listing: TableOptions,
-    units: Units = False,
+    units: options.Units = False,
     by: options.By = None,
     partial: options.Partial = False,
 ) -> None:
@@ -177,23 +160,23 @@ def compare(
     A printed table is as wide as the terminal, with amounts in whole units of known assets. Its
     last line counts what is new, gone, changed, the same and unknown.
     """
+    from balance_analysis.names import names_of
+
     if len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
     # Of a file the interval would leave out rows; an archive must be complete up to the end.
     until = at[1] if options.is_archive(file) else None
-    given = asdict(filters)
-    selection = options.Selection(file=file, until=until, partial=partial, **given)
+    selection = options.Selection(file=file, until=until, partial=partial, **asdict(filters))
     form = listing.chosen(file)
-    changes = ba.compare(selection.open(messages), (at[0], at[1]), by=options.columns_of(by))
-    listing.show(changes, COMPARISON, form, messages, units=units, each_asset=True)
+    rows = ba.compare(selection.open(), (at[0], at[1]), by=options.columns_of(by))
+    listing.show(rows, form, COMPARISON, names=names_of(rows), units=units, each_asset=True)
     if form == "table":
-        counts = changes["state"].value_counts(sort=False)
+        counts = rows["state"].value_counts(sort=False)
         echo(", ".join(f"{count:,} {state}" for state, count in counts.items()))
 
 
 @command(panel=ARCHIVE)
 def explain(
-    _: Messages,
     archive: options.ArchiveAt,
     accounts: options.AccountOptions,
     at: Annotated[str, Option(metavar="MOMENT", help="When the account held it.")],
@@ -204,20 +187,18 @@ def explain(
     The options must name one account.
     """
     held = options.archive_at(archive)
-    explanation = (
-        held.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True).drop_duplicates()
-    )
-    if explanation.empty:
+    rows = held.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True)
+    keys = rows.drop_duplicates()
+    if keys.empty:
         raise ValueError(f"{archive} has no such account")
-    if len(explanation) > 1:
-        said = f"{archive} has {count_text(len(explanation), 'such account')}: name one"
+    if len(keys) > 1:
+        said = f"{archive} has {count_text(len(keys), 'such account')}: name one"
         raise ValueError(f"{said} by --asset, --account-type, --party and --market")
-    print_record(held.explain(explanation.iloc[0], at=at), form)
+    print_record(held.explain(keys.iloc[0], at=at), form)
 
 
 @command()
 def sql(
-    messages: Messages,
     archive: options.ArchiveAt,
     query: Annotated[
         str, Argument(metavar="QUERY", help='A SELECT, such as "select * from coverage".')
@@ -231,20 +212,15 @@ def sql(
     """
     import pandas as pd
 
-    held, limit = options.archive_at(archive), listing.limit
-    form = listing.chosen(archive)
+    held, form = options.archive_at(archive), listing.chosen(archive)
     rows = _ask(held, query).to_pandas(types_mapper=pd.ArrowDtype)
-    if form != "table":
-        write_exact(rows, form, listing.output, messages)
-        return
     moments = [name for name in rows if "timestamp" in str(rows[name].dtype)]
     first = [*dict.fromkeys([*moments, "symbol", "amount", *rows])]
-    shown = first_rows(rows, limit)
-    print_frame(shown, total=len(rows), first=first, missing="NULL", wide=listing.wide)
+    listing.show(rows, form, first, missing="NULL")
 
 
-def _ask(archive: ba.Archive, query: str) -> pa.Table:
-    """Return what a query finds.
+def _ask(archive: "ba.Archive", query: str) -> "pa.Table":
+    """Return the rows of a query.
 
     Raises
     ------
@@ -270,13 +246,12 @@ def _ask(archive: ba.Archive, query: str) -> pa.Table:
         names = relation.columns
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"two columns are called {twice[0]}; name them with `as`")
-        rows: pa.Table = relation.project(*map(_readable, names, relation.types)).to_arrow_table()
+        return relation.project(*map(_readable, names, relation.types)).to_arrow_table()
     except duckdb.Error as error:
         raise ValueError(str(error).partition("\n\nLINE")[0]) from error
-    return rows
 
 
-def _readable(name: str, kind: DuckDBPyType) -> Expression:
+def _readable(name: str, kind: Any) -> Any:  # noqa: ANN401 - DuckDB's
     """Return a column; as DuckDB's text where others couldn't read it."""
     import duckdb
 
@@ -284,20 +259,7 @@ def _readable(name: str, kind: DuckDBPyType) -> Expression:
     return column.cast(duckdb.sqltypes.VARCHAR).alias(name) if kind.id in _AS_TEXT else column
 
 
-def first_rows(rows: pd.DataFrame, limit: int, *, each_asset: bool = False) -> pd.DataFrame:
-    """Return the first rows, or those of each asset; all where the limit is 0."""
-    if not limit:
-        return rows
-    return rows.groupby("asset_id", observed=True).head(limit) if each_asset else rows.head(limit)
-
-
-def choose_format(
-    form: TableFormat | None,
-    output: Path | None,
-    *,
-    source: str,
-    otherwise: TableFormat,
-) -> TableFormat:
+def choose_format(form: str | None, output: Path | None, *, source: str, otherwise: str) -> str:
     """Return how rows are to be printed or written, checked before any work.
 
     Raises
@@ -308,30 +270,27 @@ def choose_format(
     OSError
         If the file can't be written there.
     """
-    from balance_analysis.files.tables import check_installed
-
     if output is None:
         if form in {"parquet", "xlsx"}:
             raise ValueError(f"{form} is not for a terminal; name a file with -o FILE.{form}")
         return form or otherwise
+    from balance_analysis.files.tables import WRITERS, check_installed
+
+    ending = output.suffix[1:].lower()
     if form == "table":
         raise ValueError(
             "a table is for the terminal; a file takes --format csv, json, parquet or xlsx"
         )
-    ending = output.suffix.removeprefix(".").lower()
-    known = ending in get_args(ExactFormat)
-    if form is None and not known:
+    if form is None and ending not in WRITERS:
         raise ValueError(f"{output}: name a .csv, .json, .parquet or .xlsx file, or give --format")
-    if form is not None and known and ending != form:
+    if form is not None and ending in WRITERS and ending != form:
         raise ValueError(f"{output}: name a .{form} file, or give --format {ending}")
     check_installed(form or ending)
     check_output(output, inputs=[source])
-    return form or cast("ExactFormat", ending)
+    return form or ending
 
 
-def write_exact(
-    rows: pd.DataFrame, form: TableFormat, output: Path | None, messages: Messages
-) -> None:
+def write_exact(rows: "pd.DataFrame", form: str, output: Path | None) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
     from balance_analysis.files.tables import write_as
 
@@ -339,7 +298,7 @@ def write_exact(
         write_rows(rows, form)
     else:
         write_as(rows, form, output)
-        messages.say(f"{count_text(len(rows), 'row')}: {output}")
+        say(f"{count_text(len(rows), 'row')}: {output}")
 
 
 PictureKind = Literal["balances", "totals", "flows", "drawdown", "activity", "coverage", "limits"]
@@ -354,7 +313,6 @@ _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"Cr
 
 @command()
 def plot(
-    messages: Messages,
     selection: options.Selection,
     output: Annotated[Path, options.output_option("The picture to write: .png, .svg or .pdf.")],
     kind: Annotated[PictureKind, Option(help="What to show.")] = "balances",
@@ -372,27 +330,23 @@ def plot(
         raise ValueError(f"--kind {kind} has no periods; leave out --freq")
     if by is not None and kind not in _WITH_BY:
         raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
+    bounds = {} if kind == "coverage" else selection.bounds
+    how = bounds | ({"freq": freq} if freq else {}) | ({"by": options.BY[by]} if by else {})
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
     form = output.suffix[1:].lower()
-    with plt.rc_context({"svg.hashsalt": "balance_analysis"}):
-        axes = _plot(kind, selection, freq, by, messages)
-        figure: Any = axes.get_figure(root=True)
-        with replacing(output) as temporary:
-            figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
+    with plt.rc_context({"svg.hashsalt": "balance_analysis"}), replacing(output) as temporary:
+        axes = getattr(ba, f"plot_{kind}")(_source_of(kind, selection, by), **how)
+        figure = axes.get_figure(root=True)
+        figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
         plt.close(figure)
-    messages.say(f"Wrote {output}")
+    say(f"Wrote {output}")
 
 
-def _plot(
-    kind: PictureKind,
-    selection: options.Selection,
-    freq: str | None,
-    by: str | None,
-    messages: Messages,
-) -> Axes:
-    bounds: dict[str, Any] = selection.bounds
+def _source_of(kind: str, selection: options.Selection, by: str | None) -> Any:  # noqa: ANN401
+    """Return the source of a picture, narrowed to one asset or account where it draws one."""
+    bounds = selection.bounds
     if kind in _OF_ARCHIVES:
         if any(selection.filters().values()):
             raise ValueError(
@@ -400,25 +354,14 @@ def _plot(
             )
         if kind == "coverage" and any(bounds.values()):
             raise ValueError("--kind coverage shows all time; leave out --since and --until")
-        archive = options.archive_at(selection.file)
-        if kind == "coverage":
-            return ba.plot_coverage(archive)
-        return ba.plot_limits(archive, **bounds)
-    source = selection.open(messages)
+        return options.archive_at(selection.file)
+    source = selection.open()
     if kind in _OF_ONE_ASSET:
-        source = _of_one_asset(source, bounds, messages)
-    how = bounds | ({"freq": freq} if freq else {})
-    if by is not None:
-        how["by"] = [*dict.fromkeys(["asset_id", options.BY[by]])]
-    if kind == "drawdown" and by is None:
-        source = _of_one_account(source, bounds, messages)
-    axes: Axes = getattr(ba, f"plot_{kind}")(source, **how)
-    return axes
+        source = _of_one_asset(source, bounds)
+    return _of_one_account(source, bounds) if kind == "drawdown" and by is None else source
 
 
-def _of_one_asset(
-    source: Archive | pd.DataFrame, bounds: dict[str, Any], messages: Messages
-) -> Archive | pd.DataFrame:
+def _of_one_asset(source: Any, bounds: dict[str, Any]) -> Any:  # noqa: ANN401 - an archive or a table
     """Return a source narrowed to the asset that has most rows in the interval."""
     from balance_analysis.names import names_of, rank_assets
 
@@ -430,39 +373,28 @@ def _of_one_asset(
     names = names_of(counts)
     name = names.shown("asset_id", [asset])[asset] if asset in names.assets else asset
     said = f"Showing asset {name}, which has {count_text(int(rows[asset]), 'row')}"
-    messages.say(f"{said}; choose another with --asset-id")
-    return _select(source, asset_id=f"id:{asset}")
+    say(f"{said}; choose another with --asset-id")
+    return options.select(source, asset_id=f"id:{asset}")
 
 
-def _of_one_account(
-    source: Archive | pd.DataFrame, bounds: dict[str, Any], messages: Messages
-) -> Archive | pd.DataFrame:
+def _of_one_account(source: Any, bounds: dict[str, Any]) -> Any:  # noqa: ANN401
     """Return a source narrowed to the account that held most in the interval."""
     accounts = ba.summarize_accounts(source, **bounds, columns=["maximum"])
     if len(accounts) <= 1:
         return source
     place = int(accounts["maximum"].fillna(-1).map(int).argmax())
-    messages.say(
+    say(
         f"Showing account {ba.account_labels(accounts).iloc[place]}, which held the most; choose "
         "another with --party-id, --market-id and --account-type"
     )
-    how = {**bounds, "opening": True, "partial": True}
-    table = source.read(**how) if isinstance(source, ba.Archive) else source
+    if isinstance(source, ba.Archive):
+        source = source.read(**bounds, opening=True, partial=True)
     key = accounts.iloc[place][ba.ACCOUNT_KEY].tolist()
-    return table[(table[ba.ACCOUNT_KEY].astype("str") == key).all(axis=1)]
-
-
-def _select(source: Archive | pd.DataFrame, **filters: Any) -> Archive | pd.DataFrame:  # noqa: ANN401
-    return (
-        source.select(**filters)
-        if isinstance(source, ba.Archive)
-        else source.balances.select(**filters)
-    )
+    return source[(source[ba.ACCOUNT_KEY].astype("str") == key).all(axis=1)]
 
 
 @command()
 def report(
-    messages: Messages,
     file: options.Source,
     output: Annotated[Path, options.output_option("The .html page to write.")],
     since: options.Since = None,
@@ -483,9 +415,9 @@ def report(
     check_output(output, inputs=[file, assets, labels], suffixes=(".html", ".htm"))
     names: dict[str, Any] = {"assets": assets, "labels": labels}
     selection = options.Selection(file=file, since=since, until=until, partial=True, **names)
-    source, how = selection.open(messages), {**selection.bounds, **names}
+    source, how = selection.open(), {**selection.bounds, **names}
     if party_id:
-        chosen = _select(source, party_ids=party_id)
+        chosen = options.select(source, party_ids=party_id)
         how["accounts"] = ba.summarize_accounts(chosen, columns=["rows"])[ba.ACCOUNT_KEY]
     ba.write_report(source, output, largest=largest, **how)
-    messages.say(f"Wrote {output}")
+    say(f"Wrote {output}")

@@ -18,15 +18,8 @@ from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import Source, are_known
-from balance_analysis.figures import axes
+from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, ink, looks
-from balance_analysis.figures.times import (
-    Extent,
-    format_times,
-    incomplete_style,
-    period_name,
-    to_dates,
-)
 from balance_analysis.names import AssetsLike
 from balance_analysis.schema import Instant
 from balance_analysis.spans import joined
@@ -121,7 +114,7 @@ def plot_flows(
     chart = axes.Chart(source, ax, start, end, assets, None, title, limits)
     grid = chart.history.grid(freq, start=start, end=end)
     sums = sum_flows(chart.history, grid, "asset_id")
-    measure = "flows" if freq is None else f"flows per {period_name(freq)}"
+    measure = "flows" if freq is None else f"flows per {times.period_name(freq)}"
     ax = chart.label(measure)
     if sums.empty:
         return chart.explain("no balance changes")
@@ -129,7 +122,7 @@ def plot_flows(
     is_known = are_known(chart.history.known, begins, ends)
     known = compress(zip(begins.tolist(), ends.tolist(), strict=True), is_known)
     last = int(ends[-1])
-    hatches = chart.show(Extent(int(begins[0]), last, last, tuple(joined(known))))
+    hatches = chart.show(times.Extent(int(begins[0]), last, last, tuple(joined(known))))
     drawn = _draw_bars(chart, sums, style)
     axes.format_amounts(ax, chart.unit)
     rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
@@ -142,7 +135,7 @@ def _draw_bars(chart: axes.Chart, sums: pd.DataFrame, style: dict[str, Any]) -> 
     starts, ends = (sums[name].to_numpy("M8[us]").view(np.int64) for name in ("start", "end"))
     amounts = [chart.unit.scale(sums[name].array) for name in ("inflow", "outflow", "net")]
     places = downsample(starts, *amounts, columns=columns, starts_known=np.isnan(amounts[0]))
-    left, right = to_dates(starts[places]), to_dates(ends[places])
+    left, right = times.to_dates(starts[places]), times.to_dates(ends[places])
     margin = (right - left) * _GAP / 2
     within = left + margin, right - margin
     inflow, outflow, net = (values[places] for values in amounts)
@@ -211,21 +204,21 @@ def plot_activity(
     [1, 1, 0]
     """
     chart = axes.Chart(source, ax, start, end, None, None, title)
-    interval, times = chart.interval, chart.over[0].row_times
-    times = times[(interval.start <= times) & (times < interval.before)]
-    if not len(times):
+    interval, moments = chart.interval, chart.over[0].row_times
+    moments = moments[(interval.start <= moments) & (moments < interval.before)]
+    if not len(moments):
         return chart.explain("no balance changes")
     ax, first = chart.ax, interval.start // _DAY
     first -= (first + _EPOCH_DAY) % 7
     days = first + np.arange(7 * -(-((interval.before - 1) // _DAY + 1 - first) // 7))
     begins, ends = np.clip([days * _DAY, (days + 1) * _DAY], interval.start, interval.before)
-    counts = np.bincount(times // _DAY - first, minlength=len(days))
-    weeks, is_shown = to_dates(np.append(days[::7], days[-1] + 1) * _DAY), begins < ends
+    counts = np.bincount(moments // _DAY - first, minlength=len(days))
+    weeks, is_shown = times.to_dates(np.append(days[::7], days[-1] + 1) * _DAY), begins < ends
     _draw_cells(ax, weeks, np.ma.masked_where(~is_shown, counts).reshape(-1, 7).T, style)
     missing = np.flatnonzero(is_shown & ~are_known(interval.known, begins, ends))
     left, row = weeks[missing // 7], missing % 7
-    hatches = axes.draw_boxes(ax, left, left + 7, row, row + 1, **incomplete_style(ax))
-    format_times(ax, int(days[0]) * _DAY, int(days[-1] + 1) * _DAY)
+    hatches = axes.draw_boxes(ax, left, left + 7, row, row + 1, **times.incomplete_style(ax))
+    times.format_times(ax, int(days[0]) * _DAY, int(days[-1] + 1) * _DAY)
     ax.set_yticks(np.arange(7) + 0.5, _WEEK_DAYS)
     ax.invert_yaxis()
     ax.tick_params(length=0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
@@ -111,7 +110,7 @@ def replacing_file(target: Path, *, is_folder: bool = False) -> Iterator[Path]:
     OSError
         If it can't be written.
     """
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         temporary.mkdir() if is_folder else temporary.touch(exist_ok=False)
         yield temporary

@@ -96,16 +96,16 @@ def test_every_option_reaches_the_node(node, tmp_path):
 
 
 def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
-    rate = ("--max-requests-per-second", 400, "--page-size", 20)
-    exported, fetched = (
+    rate = ("--max-requests-per-second", 0.01, "--page-size", 20)
+    for command in (
         ("export", tmp_path / "a", node.url),
         ("fetch", node.url, "-o", tmp_path / "x"),
-    )
-    for command in (exported, fetched):
-        before, began = len(node.requests), time.monotonic()
-        with sleeping(time.sleep):
+    ):
+        before, waits = len(node.requests), []
+        with sleeping(waits.append):
             run(*command, "--since", "2023-05-01", "--until", "2023-05-02", *rate)
-        assert time.monotonic() - began >= (len(node.requests) - before - 1) / 400
+        # A wait that isn't waited for is added to the next one.
+        assert max(waits) > 50 * (len(node.requests) - before)
     run("export", tmp_path / "b", node.url, "--max-requests-per-second", 0, code=2)
 
 
@@ -207,31 +207,11 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert said.endswith("balance-analysis: interrupted\n")
+    committed = r"^What was complete is committed: \d\d+ new rows from \S+ to "
+    assert re.search(committed, said, re.MULTILINE)
     assert outcomes(tmp_path / "a")[0] == "partial"
     assert re.search(r"exit_code\{.*\} 130\.0$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
     node.faults = []
-    with node_of(ROWS) as again:
-        run("export", tmp_path / "a", again.url)
-    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
-    assert not state_of(tmp_path / "a").evidence.incomplete(START, END)
-
-
-def test_a_signal_within_the_first_period_keeps_what_is_complete_and_says_so(tmp_path):
-    with node_of(ROWS, faults=stalling_after(8)) as node:
-        process = child(
-            *("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
-            *("--page-size", 20, "--workers", 1, "--partition", "month"),
-        )
-        wait_for(lambda: len(node.requests) > 8)
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert re.search(
-        r"^What was complete is committed: \d\d+ new rows from \S+ to ", said, re.MULTILINE
-    )
-    kept = len(ba.Archive(tmp_path / "a").read(partial=True))
-    assert 0 < kept < len(ROWS)
-    assert len(state_of(tmp_path / "a").evidence.complete) == 1
     with node_of(ROWS) as again:
         run("export", tmp_path / "a", again.url)
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)

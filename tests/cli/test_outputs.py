@@ -74,7 +74,7 @@ ARCHIVE_PLACES = {
 class World:
     """A folder with an input and an archive, and a node that must not be asked."""
 
-    def __init__(self, folder, archive, node, suffix):
+    def __init__(self, folder, archive, rows, node, suffix):
         self.folder, self.suffix, self.node = folder, suffix, node
         self._asked = len(node.requests)
         self.archive, self.source = folder / "archive", folder / f"input{suffix}"
@@ -86,7 +86,7 @@ class World:
         self.around.symlink_to(folder)
         self.held = self.archive / f"kept{suffix}"
         self.held.write_bytes(b"kept")
-        shutil.copy(SAMPLE, self.source)
+        shutil.copy(rows, self.source)
 
     @property
     def requests(self):
@@ -118,10 +118,18 @@ def archive(node, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def rows(archive, tmp_path_factory):
+    """A file of the rows of the archive."""
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    ba.write_parquet(ba.Archive(archive).read(), path)
+    return path
+
+
 @pytest.fixture
-def world(name, node, archive, tmp_path, monkeypatch):
+def world(name, node, archive, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return World(tmp_path, archive, node, WRITERS[name][1])
+    return World(tmp_path, archive, rows, node, WRITERS[name][1])
 
 
 def write(name, world, place, code=0, source=None):

@@ -9,13 +9,13 @@ import sys
 
 import nbformat
 
-from tests.notebooks.running import NOTEBOOKS, run
+from tests.notebooks.running import NOTEBOOKS, draw_small, run
 
 
 def keep(path):
     """Run a notebook, and write it with the pictures, tables and texts that it shows."""
     notebook = nbformat.read(path, as_version=4)
-    for cell, outputs in run(notebook, path.stem):
+    for cell, outputs in run(notebook, path.stem, take=draw_small):
         cell.update(outputs=outputs, execution_count=None, metadata={})
     nbformat.write(notebook, path)
 

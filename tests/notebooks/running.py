@@ -37,18 +37,18 @@ OF_A_RUN = {
 
 
 @contextmanager
-def displayed():
+def displayed(take):
     """As in a notebook: figures are shown as pictures, and settings of pandas stay inside.
 
-    The block gets a list, to which each figure that is shown is added, as a PNG. A cluster's
-    workers are threads: tests/scale has processes.
+    The block gets a list, to which each figure that is shown is added, as `take` returns it. A
+    cluster's workers are threads: tests/scale has processes.
     """
     shown, before, show = [], plt.get_backend(), plt.show
     cluster = distributed.LocalCluster
     distributed.LocalCluster = partial(cluster, processes=False, protocol="tcp", host="127.0.0.1")
     plt.close("all")
     plt.switch_backend("Agg")
-    plt.show = lambda: shown.extend(map(_take, plt.get_fignums()))
+    plt.show = lambda: shown.extend(map(take, plt.get_fignums()))
     try:
         with pd.option_context("display.max_colwidth", 50, "display.float_format", None):
             yield shown
@@ -58,10 +58,10 @@ def displayed():
         plt.switch_backend(before)
 
 
-def run(notebook, name):
+def run(notebook, name, *, take):
     """Run the cells of a notebook; yield each that is code, with the outputs to keep of it."""
     names = {"__name__": "__main__"}
-    with displayed() as shown:
+    with displayed(take) as shown:
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 with redirect_stdout(io.StringIO()) as printed:
@@ -113,11 +113,16 @@ def _run_cell(source, names, where):
     return {"text/plain": repr(value)}
 
 
-def _take(number):
-    """Return a figure as a small PNG, with few colours, and close it."""
-    figure, drawn, small = plt.figure(number), io.BytesIO(), io.BytesIO()
+def draw(number):
+    """Return a figure as a PNG, and close it."""
+    figure, drawn = plt.figure(number), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
     plt.close(figure)
-    image = Image.open(drawn).convert("RGB")
+    return drawn.getvalue()
+
+
+def draw_small(number):
+    """Return a figure as a small PNG, with few colours, and close it."""
+    small, image = io.BytesIO(), Image.open(io.BytesIO(draw(number))).convert("RGB")
     image.quantize(COLOURS, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
     return small.getvalue()
