@@ -37,9 +37,9 @@ class Frame:
 class Record:
     """A record's text, HTML and JSON, from one description of it.
 
-    A record has a title and either facts, which are names with values, or findings: rows that
-    `_header` names, of which the first says where and the second what. JSON has its fields, and the
-    properties that `_also` names.
+    A record has a title and either facts, which are names with values, or findings: rows under
+    the names of `_header`; the first value says where and the second what. JSON has its fields, and
+    the properties that `_also` names.
     """
 
     __slots__ = ()

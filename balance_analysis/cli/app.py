@@ -99,8 +99,9 @@ def command(*, panel: str = ROWS) -> Callable[[Command], Command]:
 
 def _options_of(parameter: Parameter) -> list[Parameter]:
     kind: Any = parameter.annotation
-    options = signature(kind).parameters.values() if is_dataclass(kind) else [parameter]
-    return [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options]
+    is_record = is_dataclass(parameter.annotation)
+    own = signature(kind).parameters.values() if is_record else [parameter]
+    return [option.replace(kind=Parameter.KEYWORD_ONLY) for option in own]
 
 
 def _show_version(wanted: bool) -> None:

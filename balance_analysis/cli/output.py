@@ -65,7 +65,7 @@ EXIT_CODES: Final[dict[type[BaseException], int]] = {
     OverflowError: BAD,
     KeyboardInterrupt: INTERRUPTED,
 }
-"""What a command ends with after an error: that of the first class of which it is one."""
+"""Exit codes by the class of an error; the first class that fits counts."""
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

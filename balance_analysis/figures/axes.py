@@ -30,7 +30,7 @@ from balance_analysis.spans import Span
 from balance_analysis.text import clipped
 
 COLUMNS: Final = 6_000
-"""Columns of a figure that are told apart: 600 an inch of a new figure, as fine as print."""
+"""Columns of a figure that differ: 600 an inch of a new figure, as fine as print."""
 
 PLAIN: Final[dict[str, Any]] = {"parse_math": False, "usetex": False}
 """How words are written that may have any letter: not as formulas."""
@@ -161,7 +161,7 @@ class Chart:
 def thinned(
     times: NDArray[np.int64], is_known: NDArray[np.bool_], *words: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return which steps to draw: those that can be told apart."""
+    """Return which steps to draw: those that can be distinguished."""
     keys, starts_known = map(sort_keys, words), starts_of_known(is_known)
     return downsample(times, *keys, columns=COLUMNS, starts_known=starts_known)
 
@@ -278,7 +278,7 @@ def format_amounts(ax: Axes, unit: Unit) -> None:
     top = max(abs(low), abs(high))
     whole = not unit.decimals
     ax.yaxis.set_major_locator(ticker.MaxNLocator("auto", steps=[1, 2, 5, 10], integer=whole))
-    # k, M, G and T where people read them and they tell ticks apart, else powers of ten.
+    # k, M, G and T where people read them and ticks differ by them, else powers of ten.
     if _READABLE[0] <= top < _READABLE[1] and (low == high or high - low > top / 1e3):
         ax.yaxis.set_major_formatter(ticker.EngFormatter())
     else:

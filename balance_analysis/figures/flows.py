@@ -54,7 +54,7 @@ def plot_flows(
     Bars above zero are inflows, bars below it outflows; the line across each period is the net.
     What one of the accounts gives another counts as in and as out. What came with an account's
     first row, or its first one behind a stretch that is not known, is unknown and in no bar: the
-    legend says how many such rows there are. A period of which a part is not known has no bar, but
+    legend says how many such rows there are. A period that is not known throughout has no bar, but
     is hatched.
 
     Parameters
@@ -68,7 +68,7 @@ def plot_flows(
         How long a period is, see `flows`; `None` for a single one.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the period of
-        the first row to the end of what is known, else of the rows. Rows before it tell what came
+        the first row to the end of what is known, else of the rows. Rows before it say what came
         with the first row in it.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the

@@ -1,7 +1,7 @@
 """How accounts are drawn: one palette, a style for each account type, and what they are called.
 
 A family of account types that serve the same end shares a hue. In it, types differ by lightness
-first, then by hatch and line style, so that neighbours can be told apart without seeing hues.
+first, then by hatch and line style, so that neighbours differ also without hues.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PINK: Final = "#CC79A7"
 ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"
 GREY: Final = "#999999"
-"""Okabe and Ito's, which colour-blind people can tell apart, with grey for their faint yellow."""
+"""Okabe and Ito's, which colour-blind people distinguish, with grey for their faint yellow."""
 
 _DARK: Final = {
     "#15181d": "figure.facecolor savefig.facecolor axes.facecolor legend.facecolor",
@@ -129,7 +129,7 @@ def type_style(account_type: str) -> Style:
 
 
 def group_styles(groups: pd.DataFrame) -> list[Style]:
-    """Return how groups of accounts that share an Axes are drawn, all told apart.
+    """Return how groups of accounts that share an Axes are drawn, each differently.
 
     The first group of an account type is drawn as the type is in every figure; each further one,
     and groups without a type, in a hue that nothing else in the Axes has, and when these are used

@@ -144,7 +144,7 @@ def _draw(
 def _frame_of(
     source: pd.DataFrame | Archive | PathLike, what: str, names: Sequence[str]
 ) -> pd.DataFrame:
-    """Return what an archive has, or the frame of it that was given; ValueError if it is none."""
+    """Return what an archive has, or the frame of it that was given; ValueError for another one."""
     frame = source if isinstance(source, pd.DataFrame) else getattr(to_archive(source), what)()
     if missing := [name for name in names if name not in frame]:
         raise ValueError(

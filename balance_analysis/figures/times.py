@@ -38,7 +38,7 @@ _MARGIN: Final = 0.01
 
 _DAY: Final = 86_400_000_000
 _SHORTEST: Final = 10_000
-"""Microseconds: of a shorter axis, matplotlib's floats of days no longer tell the ticks apart."""
+"""Microseconds: of a shorter axis, matplotlib's floats of days give distinct ticks no more."""
 
 _SLIVERS: Final = 300
 """Parts of an axis, about two points each."""
@@ -155,7 +155,7 @@ def to_spans(frame: pd.DataFrame, start: str, end: str) -> list[Span]:
 
 
 def unknown_style(ax: Axes) -> dict[str, Any]:
-    """Return how a stretch is drawn, and called, of which nothing is known."""
+    """Return how a stretch is drawn, and called, where nothing is known."""
     hatched = {"facecolor": "none", "edgecolor": to_rgba(ink(ax), 0.35), "hatch": "////"}
     return {**hatched, "linewidth": 0.8, "zorder": 0.5, "label": "unknown"}
 

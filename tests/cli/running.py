@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 import shlex
 import subprocess
@@ -10,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import typer.testing
 from typer.testing import CliRunner
 
@@ -42,6 +46,18 @@ def fails(*arguments, code, folder):
     assert re.fullmatch(r"balance-analysis: [^\n]+\n", result.stderr)
     assert _content(folder) == before
     return result.stderr
+
+
+def written(path):
+    """Return the rows of a file, by its ending; cells of CSV and Excel are text."""
+    match path.suffix:
+        case ".csv":
+            return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+        case ".json":
+            return json.loads(path.read_text(encoding="utf-8"))
+        case ".parquet":
+            return pq.read_table(path).to_pylist()
+    return pd.read_excel(path, dtype=str).to_dict("records")
 
 
 def moment(microseconds):

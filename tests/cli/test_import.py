@@ -1,4 +1,4 @@
-"""`import` brings segments into an archive, and tells what it did in one line."""
+"""`import` brings segments into an archive, and says what it did in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_filters_are_those_of_an_export(tmp_path):
     assert set(ba.Archive(tmp_path / "archive").read()["asset_id"]) == {ROWS[0].asset_id}
 
 
-def test_a_dry_run_tells_what_is_there_and_what_is_missing(tmp_path):
+def test_a_dry_run_prints_what_is_there_and_what_is_missing(tmp_path):
     paths = write_segments(tmp_path / "segments", ROWS)
     paths[1].unlink()
     said = run("import", tmp_path / "archive", tmp_path / "segments", "--dry-run").stdout
@@ -46,7 +46,7 @@ def test_a_dry_run_tells_what_is_there_and_what_is_missing(tmp_path):
     assert "Nothing to import: the archive has all of it" in said
 
 
-def test_what_is_wrong_is_told_in_one_line(tmp_path):
+def test_what_is_wrong_is_said_in_one_line(tmp_path):
     parts = make_segments(ROWS)
     parts[1].tables["history/balances"][0]["balance"] = "x"
     parts[1].metadata["ChainID"] = "other"
@@ -75,18 +75,18 @@ def test_bad_rows_and_damage_end_with_5_and_what_is_before_is_kept(tmp_path):
     assert len(ba.Archive(tmp_path / "other").read(partial=True))
 
 
-def test_a_damaged_archive_is_told_with_what_mends_it(tmp_path):
+def test_a_damaged_archive_is_reported_with_what_mends_it(tmp_path):
     write_segments(tmp_path / "segments", ROWS)
     run("import", tmp_path / "a", tmp_path / "segments")
     damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     said = run("import", tmp_path / "a", tmp_path / "segments", code=5).stderr
     assert "1 file damaged or gone" in said
-    tell, mend = printed_commands(said)
-    assert tell == ["verify", str(tmp_path / "a")]
+    show, mend = printed_commands(said)
+    assert show == ["verify", str(tmp_path / "a")]
     # No node was asked so far: segments are no address.
     assert mend == ["export", str(tmp_path / "a"), "URL", "--repair"]
-    assert f"balance-analysis export {tmp_path / 'a'} URL " in run(*tell, code=5).stdout
+    assert f"balance-analysis export {tmp_path / 'a'} URL " in run(*show, code=5).stdout
 
 
 def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
@@ -99,8 +99,8 @@ def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):
     for place in ("deeper", "deeper/unpacked/one", "segments/*.zip"):
         swapped = fails("import", tmp_path / place, tmp_path / "x", code=2, folder=tmp_path)
         assert "the archive comes first" in swapped
-    (told,) = printed_commands(said)
-    run(*told)
+    (command,) = printed_commands(said)
+    run(*command)
     assert len(ba.Archive(tmp_path / "hist").read()) == len(ROWS)
 
 
@@ -122,7 +122,7 @@ def test_segments_of_old_nodes_are_named_by_every_command(tmp_path):
     assert "written by a node older than v0.71" in said
 
 
-def test_segments_that_cant_be_right_are_told_in_one_line(tmp_path):
+def test_segments_that_cant_be_right_are_refused_in_one_line(tmp_path):
     parts = make_segments(ROWS)
     parts[-1].metadata["HeightTo"] = 10**15
     paths = [part.write(tmp_path / "segments") for part in parts]

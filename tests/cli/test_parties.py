@@ -21,9 +21,9 @@ def table():
 
 def test_the_largest_holders_of_each_asset_stand_first(table):
     lines = run("summary", SAMPLE, "--by", "party", "--limit", 2, "--wide").stdout.splitlines()
-    found = ba.holders(table, by="party_id", n=2)
-    assert [line.split()[1] for line in lines[1:-1]] == found["party_id"].tolist()
-    assert lines[-1] == f"... {len(found)} of 497 rows; --limit 0 shows all"
+    shown = ba.holders(table, by="party_id", n=2)
+    assert [line.split()[1] for line in lines[1:-1]] == shown["party_id"].tolist()
+    assert lines[-1] == f"... {len(shown)} of 497 rows; --limit 0 shows all"
     short = run("summary", SAMPLE, "--by", "party", "--limit", 2, "--assets", ASSETS).stdout
     assert short.splitlines()[0].split()[:2] == ["asset", "party"]
     assert max(map(len, short.splitlines())) <= 80
@@ -34,10 +34,10 @@ def test_a_summary_in_a_file_is_that_of_the_library(by, table, tmp_path):
     output = tmp_path / "summary.parquet"
     run("summary", SAMPLE, "--by", by, "-o", output)
     names = list(dict.fromkeys(["asset_id", COLUMNS[by]]))
-    found = pd.read_parquet(output).sort_values(names, ignore_index=True)
+    shown = pd.read_parquet(output).sort_values(names, ignore_index=True)
     expected = ba.summarize_parties(table, by=COLUMNS[by])
     for name in ("accounts", "rows", "closing", "internal"):
-        assert found[name].tolist() == expected[name].tolist()
+        assert shown[name].tolist() == expected[name].tolist()
 
 
 def test_a_series_by_asset_is_that_of_the_library(table, tmp_path):
@@ -69,10 +69,10 @@ def test_two_moments_of_a_file_and_of_an_archive_compare_as_in_the_library(by, s
     for source in sources:
         output = tmp_path / "compared.csv"
         run("compare", source, *how, "-o", output)
-        found = pd.read_csv(output, dtype=str, keep_default_na=False)
+        shown = pd.read_csv(output, dtype=str, keep_default_na=False)
         for name in ("before", "after", "change", "state"):
             texts = expected[name].astype("str").where(expected[name].notna(), "")
-            assert found[name].tolist() == texts.tolist()
+            assert shown[name].tolist() == texts.tolist()
 
 
 def test_a_comparison_in_a_file_has_the_names_that_are_given(sources, tmp_path):

@@ -73,7 +73,7 @@ def drawn(monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "form"), OF_ROWS.items())
-def test_every_kind_is_drawn_and_the_name_tells_the_format(kind, form, tmp_path, small):
+def test_every_kind_is_drawn_and_the_name_gives_the_format(kind, form, tmp_path, small):
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
     said = draw("plot", small, "--kind", kind, "-o", tmp_path / f"x.{form}", *bounds)
     assert said.splitlines()[-1] == f"Wrote {tmp_path / f'x.{form}'}"
@@ -225,7 +225,7 @@ def test_a_report_of_a_file_is_that_of_the_library(small, tmp_path):
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
 
-def test_a_report_of_an_archive_tells_its_gap(archive, tmp_path):
+def test_a_report_of_an_archive_shows_its_gap(archive, tmp_path):
     bounds = ("--since", moment(BEGIN + DAY // 2), "--until", moment(END))
     draw("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
     assert "not complete" in (tmp_path / "x.html").read_text(encoding="utf-8")

@@ -49,7 +49,7 @@ def test_a_reader_that_leaves_early_is_no_error(command):
     assert process.returncode == 141
 
 
-def test_a_shell_is_told_that_the_reader_left():
+def test_a_shell_learns_that_the_reader_left():
     line = f"set -o pipefail; {sys.executable} -m balance_analysis series {SAMPLE} | head -1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (141, 1, "")
@@ -101,6 +101,7 @@ QUIET_DAYS = ("summary", SAMPLE, "--until", "2023-03-22", "--since", "2023-03-01
 
 def test_colours_are_for_terminals_and_only_if_wanted():
     plain, shown = run(*QUIET_DAYS).stdout, on_a_terminal(*QUIET_DAYS, NO_COLOR="")
+    assert all("unknown" in line for line in plain.splitlines()[1:-1])
     assert "\033" not in plain
     assert shown.startswith("\033[1masset")
     assert "\033[2m" in shown.splitlines()[1]
@@ -188,7 +189,7 @@ FETCHED = ("fetch", NODE, "-o", "changes.parquet")
         (("report", NODE, "-o", "x.html"), "not a file or an archive", FETCHED),
     ],
 )
-def test_what_is_swapped_is_told_with_what_to_write_instead(
+def test_swapped_words_are_answered_with_what_to_write_instead(
     command, says, instead, archive, tmp_path
 ):
     words = [word.format(archive=archive) for word in command]

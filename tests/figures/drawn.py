@@ -56,13 +56,13 @@ def lines(ax):
 
 def areas(ax):
     """Return {legend label: [(microseconds, level), ...]} of the areas of an Axes."""
-    found = {}
+    steps_of = {}
     for patch in ax.patches:
         if hasattr(patch, "get_data"):
             levels, edges, _ = patch.get_data()
             steps = zip(micros(edges), [*levels, levels[-1]], strict=True)
-            found[patch.get_label()] = list(steps)
-    return found
+            steps_of[patch.get_label()] = list(steps)
+    return steps_of
 
 
 def entries(ax):

@@ -22,11 +22,11 @@ def test_each_day_stands_in_its_week_and_has_its_count(hours):
     dates = [dt.datetime.fromtimestamp(time / 1e6, dt.UTC).date() for time in times]
     mesh = ax.collections[0]
     mondays = [num2date(x).date() for x in mesh.get_coordinates()[0, :-1, 0]]
-    counts, found = mesh.get_array(), {}
+    counts, shown = mesh.get_array(), {}
     for day, week in np.argwhere(~np.ma.getmaskarray(counts)):
-        found[mondays[week] + dt.timedelta(int(day))] = counts[day, week]
+        shown[mondays[week] + dt.timedelta(int(day))] = counts[day, week]
     assert {monday.weekday() for monday in mondays} == {0}
-    assert found == {
+    assert shown == {
         date: dates.count(date)
         for n in range((max(dates) - min(dates)).days + 1)
         for date in [min(dates) + dt.timedelta(n)]

@@ -67,21 +67,21 @@ def test_each_line_holds_its_rows_in_the_interval_and_what_was_held_when_it_begi
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}
 
 
-def test_an_asset_that_is_told_is_drawn_in_whole_units_by_its_symbol(tmp_path):
+def test_an_asset_that_is_given_is_drawn_in_whole_units_by_its_symbol(tmp_path):
     table = table_of([(*GENERAL, START, 15 * 10**17)])
     path = tmp_path / "assets.json"
     path.write_text(json.dumps(VEGA))
     ba.write_parquet(table, tmp_path / "changes.parquet")
     noted = ba.read_parquet(tmp_path / "changes.parquet", assets=VEGA)
-    told = ((table, VEGA), (table, path), (table, ba.read_assets(VEGA)), (noted, None))
-    for data, assets in told:
+    given = ((table, VEGA), (table, path), (table, ba.read_assets(VEGA)), (noted, None))
+    for data, assets in given:
         ax = ba.plot_balances(data, assets=assets)
         assert lines(ax)["general · a1"][0][1] == 1.5
         assert ax.get_ylabel() == "balance (VEGA)"
         assert ax.get_title("left") == "VEGA balance of general · a1"
 
 
-def test_an_asset_that_is_not_told_is_drawn_in_its_smallest_unit_which_the_axis_says():
+def test_an_asset_that_is_not_given_is_drawn_in_its_smallest_unit_which_the_axis_says():
     asset = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
     ax = ba.plot_balances(table_of([(asset, *GENERAL[1:], START, 15)]), assets=VEGA)
     assert lines(ax)["general · a1"][0][1] == 15
@@ -122,7 +122,7 @@ LEVELS = st.lists(
 
 @given(LEVELS, st.sampled_from([None, 0, 6, 18]), st.sampled_from([1, HOUR, 100 * DAY]))
 @settings(max_examples=10)
-def test_any_history_draws_with_amounts_that_can_be_told_apart(levels, decimals, step):
+def test_any_history_draws_with_amounts_that_differ(levels, decimals, step):
     rows = [(*GENERAL, START + at * step, level) for at, level in enumerate(levels)]
     ax = ba.plot_balances(table_of(rows), assets={} if decimals is None else {"VOTE": decimals})
     ax.figure.canvas.draw()

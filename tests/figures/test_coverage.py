@@ -16,11 +16,11 @@ START = us("2023-04-01")
 def bars(ax):
     """Return {state: [(start, end), ...]} as drawn."""
     states = [label.get_text().split("\n")[0] for label in ax.get_yticklabels()]
-    found = {}
+    drawn = {}
     for state, collection in zip(states, ax.collections, strict=True):
         edges = [path.vertices[:, 0] for path in collection.get_paths()]
-        found[state] = [tuple(micros([x.min(), x.max()])) for x in edges]
-    return found
+        drawn[state] = [tuple(micros([x.min(), x.max()])) for x in edges]
+    return drawn
 
 
 @given(

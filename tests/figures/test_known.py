@@ -39,7 +39,7 @@ def moment(microseconds):
     return pd.Timestamp(microseconds, unit="us", tz="UTC")
 
 
-def told(*days, rows=ROWS, since=None):
+def knowing(*days, rows=ROWS, since=None):
     """Return a table that knows some stretches of days, and has every change since a moment."""
     known = [(moment(START + int(a * DAY)), moment(START + int(b * DAY))) for a, b in days]
     return ba.to_table(table_of(rows), known=known, start=since and moment(since))
@@ -47,8 +47,8 @@ def told(*days, rows=ROWS, since=None):
 
 def drawn(ax):
     """Return the points of the balance's line, or the edges of the only area."""
-    found = lines(ax).get("balance") or lines(ax).get("general · a1")
-    return found or next(iter(areas(ax).values()))
+    line = lines(ax).get("balance") or lines(ax).get("general · a1")
+    return line or next(iter(areas(ax).values()))
 
 
 def unknown_from(steps):
@@ -57,7 +57,7 @@ def unknown_from(steps):
 
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 def test_the_axis_reaches_to_the_end_of_what_is_known(plot):
-    ax = plot(told((0, 30)))
+    ax = plot(knowing((0, 30)))
     high = micros([ax.get_xlim()[1]])[0]
     assert START + 30 * DAY <= high < START + 32 * DAY
     assert not shaded(ax, HATCH)
@@ -72,7 +72,7 @@ def test_a_frame_that_states_nothing_ends_with_its_last_row(plot):
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
     end = moment(START + 12 * DAY)
-    ax = plot(told((0, 3), (5, 8)), start=moment(START), end=end)
+    ax = plot(knowing((0, 3), (5, 8)), start=moment(START), end=end)
     spans = [(START + 3 * DAY, START + 5 * DAY), (START + 8 * DAY, START + 12 * DAY)]
     assert [span[1:] for span in shaded(ax, HATCH)] == spans
     assert entries(ax).count(INCOMPLETE) == 1
@@ -80,7 +80,7 @@ def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
 
 @pytest.mark.parametrize("plot", [OF_TIME[0], OF_TIME[1], OF_TIME[3]], ids=["b", "t", "d"])
 def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
-    steps = drawn(plot(told((0, 3), (5, 8)), end=moment(START + 12 * DAY)))
+    steps = drawn(plot(knowing((0, 3), (5, 8)), end=moment(START + 12 * DAY)))
     expected = [(0, 5.0), (1, 6.0), (3, None), (6, 4.0), (8, None), (12, None)]
     assert [(time, None if np.isnan(x) else x) for time, x in steps] == [
         (START + day * DAY, level) for day, level in expected
@@ -88,7 +88,7 @@ def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
 
 
 def test_behind_a_gap_a_drawdown_has_a_balance_alone_as_the_table_of_drawdowns_does():
-    table = told((0, 3), (5, 8))
+    table = knowing((0, 3), (5, 8))
     ax = ba.plot_drawdown(table)
     assert ba.drawdown(table)["peak"].isna().tolist() == [False, False, True]
     balances = [level for _, level in lines(ax)["balance"]]
@@ -103,13 +103,13 @@ def test_behind_a_gap_a_drawdown_has_a_balance_alone_as_the_table_of_drawdowns_d
 @pytest.mark.parametrize("freq", ["1D", "5D"])
 def test_a_step_of_a_period_ends_where_a_gap_begins(freq):
     options = {"freq": freq, "start": moment(START)}
-    ax = ba.plot_totals(told((0, 2.5), (5, 8)), **options)
+    ax = ba.plot_totals(knowing((0, 2.5), (5, 8)), **options)
     assert START + 2.5 * DAY in unknown_from(next(iter(areas(ax).values())))
 
 
 def test_no_bar_stands_in_a_period_that_is_not_known_throughout():
     rows = [(*GENERAL, START + n * DAY // 2, n) for n in range(10)]
-    ax = ba.plot_flows(told((0, 1.5), (3, 5), rows=rows))
+    ax = ba.plot_flows(knowing((0, 1.5), (3, 5), rows=rows))
     bars = [path.vertices[:4] for path in ax.collections[0].get_paths()]
     begins = [round((micros([bar[0][0]])[0] - START) / DAY) for bar in bars if bar[1][1] > 0]
     assert begins == [0, 3, 4]
@@ -118,7 +118,7 @@ def test_no_bar_stands_in_a_period_that_is_not_known_throughout():
 
 def test_an_account_that_is_seen_for_a_moment_is_a_dot():
     rows = [*ROWS, (*GENERAL, START + 4 * DAY, 7)]
-    (line,) = ba.plot_balances(told((0, 3), (5, 8), rows=rows)).lines
+    (line,) = ba.plot_balances(knowing((0, 3), (5, 8), rows=rows)).lines
     dots = line.get_markevery()
     assert line.get_marker() == "o"
     assert [(line.get_ydata()[n], micros(line.get_xdata(orig=True))[n]) for n in dots] == [
@@ -128,7 +128,7 @@ def test_an_account_that_is_seen_for_a_moment_is_a_dot():
 
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 def test_an_opening_is_drawn_from_the_start_on(plot):
-    table = told((-2, 8), rows=[(*GENERAL, START - DAY, 3), *ROWS[1:]], since=START)
+    table = knowing((-2, 8), rows=[(*GENERAL, START - DAY, 3), *ROWS[1:]], since=START)
     ax = plot(table, start=moment(START))
     assert micros([ax.get_xlim()[0]])[0] < START + HOUR
     if plot is OF_TIME[2]:
@@ -141,33 +141,33 @@ def test_an_opening_is_drawn_from_the_start_on(plot):
 
 
 def test_an_opening_alone_is_drawn_as_far_as_is_known():
-    table = told((-2, 8), rows=[(*GENERAL, START - DAY, 3)], since=START)
+    table = knowing((-2, 8), rows=[(*GENERAL, START - DAY, 3)], since=START)
     ax = ba.plot_balances(table)
     assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
     ax = ba.plot_totals(table)
     assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
 
 
-def test_a_group_that_only_an_opening_tells_is_in_the_totals():
-    ax = ba.plot_totals(told((-2, 8), rows=[*ROWS, (*MARGIN, START - DAY, 3)], since=START))
+def test_a_group_that_only_an_opening_shows_is_in_the_totals():
+    ax = ba.plot_totals(knowing((-2, 8), rows=[*ROWS, (*MARGIN, START - DAY, 3)], since=START))
     assert [*areas(ax)] == ["general 4", "margin 3"]
 
 
 def test_totals_of_a_table_without_openings_say_what_they_lack():
     lacks = "without accounts of which no row is known"
-    assert lacks in said(ba.plot_totals(told((0, 8), since=START)))
-    assert lacks not in said(ba.plot_totals(told((-2, 8), since=START)))
-    assert lacks not in said(ba.plot_totals(told((0, 8))))
+    assert lacks in said(ba.plot_totals(knowing((0, 8), since=START)))
+    assert lacks not in said(ba.plot_totals(knowing((-2, 8), since=START)))
+    assert lacks not in said(ba.plot_totals(knowing((0, 8))))
 
 
 def test_an_interval_of_which_nothing_is_known_says_so():
     bounds = {n: moment(START + d * DAY) for n, d in (("start", 9), ("end", 12))}
     for plot in (ba.plot_balances, ba.plot_totals, ba.plot_drawdown):
-        assert plot(told((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
+        assert plot(knowing((0, 8)), **bounds).texts[0].get_text().startswith("no balance is known")
 
 
 def test_days_of_which_a_part_is_not_known_are_hatched_in_the_calendar():
-    ax = ba.plot_activity(told((0, 3), (5, 8.5)))
+    ax = ba.plot_activity(knowing((0, 3), (5, 8.5)))
     cells, hatched = ax.collections
     assert cells.get_array().count() == 9
     assert len(hatched.get_paths()) == 2

@@ -84,7 +84,7 @@ def axes_of(size=(6.4, 4.0), **layout):
 
 
 def check_words(ax):
-    """Check that the words of a figure stand in it, apart, and its legends beside the data."""
+    """Check that no words of a figure overlap or leave it, and that legends stand beside data."""
     figure = ax.get_figure(root=True)
     figure.draw_without_rendering()
     boxes = []
@@ -116,7 +116,7 @@ def overlap(one, other):
 
 
 @pytest.mark.parametrize("plot", ALL.values(), ids=ALL)
-def test_words_stand_apart_in_the_figure_and_the_legend_beside_the_data(plot):
+def test_words_do_not_overlap_in_the_figure_and_the_legend_beside_the_data(plot):
     check_words(plot(TABLES["a month"], axes_of()))
 
 

@@ -33,15 +33,15 @@ def edge_of(ax, state):
 def lane(ax, flag):
     """Return [(edge colour, hatch, start, end)] of the bars of a limit, as drawn."""
     place = [label.get_text() for label in ax.get_yticklabels()].index(flag)
-    found = []
+    bars = []
     for collection in ax.collections:
         for path in collection.get_paths():
             y = path.vertices[:, 1]
             if y.min() < place < y.max():
                 colour = mpl.colors.to_hex(collection.get_edgecolor()[0])
                 x = path.vertices[:, 0]
-                found.append((colour, collection.get_hatch(), *micros([x.min(), x.max()])))
-    return found
+                bars.append((colour, collection.get_hatch(), *micros([x.min(), x.max()])))
+    return bars
 
 
 def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
@@ -69,11 +69,11 @@ def test_a_snapshot_that_was_seen_once_is_wide_enough_to_see():
     assert (end - start) / (high - low) > 0.015
 
 
-def test_what_a_snapshot_tells_of_the_time_before_it_is_drawn_in_another_colour():
+def test_what_a_snapshot_says_of_the_time_before_it_is_drawn_in_another_colour():
     limits = snapshots(("2023-04-03", "2023-04-05", True, True), since=["2023-04-02"])
     ax = ba.plot_limits(limits)
-    told = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
-    assert [bar[2] for bar in told] == [us("2023-04-02")]
+    stated = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
+    assert [bar[2] for bar in stated] == [us("2023-04-02")]
     assert not [bar for bar in lane(ax, "can propose market") if bar[0] != edge_of(ax, "yes")]
     assert "yes, by a later snapshot" in entries(ax)
 
@@ -123,7 +123,7 @@ def test_what_was_enabled_is_seen_without_colours(style):
     assert min(np.ptp(asset), np.ptp(both)) > 25
 
 
-def test_a_snapshot_tells_since_when_they_have_been_enabled():
+def test_a_snapshot_says_since_when_they_have_been_enabled():
     limits = snapshots(("2023-04-05", "2023-04-06", True, True), since=["2023-03-01"])
     assert spans_of(limits) == [("2023-03-01", "2023-04-06")]
 
@@ -145,8 +145,8 @@ def test_proposals_that_are_to_be_enabled_later_are_not_enabled():
 def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
     limits = snapshots(("2023-04-26", "2023-04-26", True, True), since=["2023-03-01T12:00"])
     ax = ba.plot_limits(limits)
-    (told,) = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
-    assert told[2] == us("2023-03-01T12:00") < micros([ax.get_xlim()[0]])[0]
+    (stated,) = [bar for bar in lane(ax, "propose market enabled") if bar[0] != edge_of(ax, "yes")]
+    assert stated[2] == us("2023-03-01T12:00") < micros([ax.get_xlim()[0]])[0]
     said = [text.get_text().strip() for text in ax.texts]
     assert said == ["◂ since 2023-03-01T12:00Z"] * 2
 

@@ -68,7 +68,7 @@ def contrast(colour, other):
 
 
 @pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
-def test_the_common_account_types_can_be_told_apart_by_colour(seen):
+def test_the_common_account_types_differ_in_colour(seen):
     colours = [lab(type_style(f"ACCOUNT_TYPE_{name}")[0], seen) for name in LARGE_TYPES]
     assert min(np.linalg.norm(a - b) for a, b in combinations(colours, 2)) > 10
 
@@ -114,17 +114,17 @@ def test_a_type_that_nobody_knows_has_a_style_of_no_known_type():
 def test_a_type_has_one_colour_in_every_figure():
     table = history(20, parties=3, types=("MARGIN", "GENERAL", "BOND"))
     margin = table[table["account_type"] == "ACCOUNT_TYPE_MARGIN"]
-    found = set()
+    colours = set()
     for data in (table, margin):
-        found |= {line.get_color() for line in ba.plot_balances(data).lines if is_margin(line)}
-        found |= {
+        colours |= {line.get_color() for line in ba.plot_balances(data).lines if is_margin(line)}
+        colours |= {
             mpl.colors.to_hex(area.get_facecolor())
             for ax in (ba.plot_totals(data), ba.plot_totals(data, by=ba.ACCOUNT_KEY))
             for area in ax.patches
             if is_margin(area)
         }
-    found.add(ba.plot_drawdown(margin).lines[0].get_color())
-    assert {each.lower() for each in found} == {type_style("ACCOUNT_TYPE_MARGIN")[0]}
+    colours.add(ba.plot_drawdown(margin).lines[0].get_color())
+    assert {each.lower() for each in colours} == {type_style("ACCOUNT_TYPE_MARGIN")[0]}
 
 
 def is_margin(artist):
@@ -141,7 +141,7 @@ def test_a_dark_figure_has_no_dark_words():
 
 
 @pytest.mark.parametrize("account_type", LARGE_TYPES)
-def test_further_accounts_of_a_type_stand_out_on_dark_and_can_be_told_apart(account_type):
+def test_further_accounts_of_a_type_stand_out_on_dark_and_differ(account_type):
     table = history(5, parties=3, types=(account_type,))
     colours = [line.get_color() for line in ba.plot_balances(table).lines]
     assert min(contrast(each, ba.DARK_STYLE["figure.facecolor"]) for each in colours) > 3
@@ -151,7 +151,7 @@ def test_further_accounts_of_a_type_stand_out_on_dark_and_can_be_told_apart(acco
 
 
 @pytest.mark.parametrize("style", [{}, ba.DARK_STYLE], ids=["light", "dark"])
-def test_counts_of_activity_can_be_told_apart(style):
+def test_counts_of_activity_can_be_distinguished(style):
     with mpl.rc_context(style):
         ax = ba.plot_activity(history(4000, days=60))
     shades = ax.collections[0].get_cmap()(np.linspace(0, 1, 4))[:, :3]

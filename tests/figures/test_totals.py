@@ -120,7 +120,7 @@ def test_a_lower_band_covers_the_higher_ones_that_reach_down_behind_it():
 
 
 @pytest.mark.parametrize("share", [False, True])
-def test_the_legend_tells_what_is_held_at_the_end_whatever_the_points_are(share):
+def test_the_legend_says_what_is_held_at_the_end_whatever_the_points_are(share):
     rows = [
         (*GENERAL, us("2023-04-01"), 5),
         (*MARGIN, us("2023-04-01"), 5),

@@ -56,8 +56,8 @@ class Page:
         return line
 
     def summary(self, account):
-        told = self.view("account", write_key(account), *self.bounds())["summary"]
-        return next(iter(as_dicts(told)))
+        summary = self.view("account", write_key(account), *self.bounds())["summary"]
+        return next(iter(as_dicts(summary)))
 
 
 def write_key(account):

@@ -1,4 +1,4 @@
-"""A report has what the library computes, frozen, and tells how complete it is."""
+"""A report has what the library computes, frozen, and says how complete it is."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_the_examples_in_docstrings_run():
 
 def test_assets_are_called_as_the_caller_says(table, tmp_path):
     names = {"VOTE": {"symbol": "VOTE", "decimals": 18}}
-    told = read_page(write(table, tmp_path, assets=names)).view("about")["assets"]
-    assert [(one["id"], one["decimals"]) for one in told] == [("VOTE", 18), ("ea43", None)]
+    shown = read_page(write(table, tmp_path, assets=names)).view("about")["assets"]
+    assert [(one["id"], one["decimals"]) for one in shown] == [("VOTE", 18), ("ea43", None)]
 
 
 def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_start(tmp_path):
@@ -88,7 +88,7 @@ def test_an_interval_begins_with_what_accounts_brought_into_it_and_a_row_at_its_
 
 
 def test_the_largest_accounts_of_each_asset_have_histories_and_those_it_begins_with(tmp_path):
-    accounts = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"{party:064x}", "") for party in range(300)]
+    accounts = [("VOTE", "ACCOUNT_TYPE_GENERAL", f"{party:064x}", "") for party in range(60)]
     rows = [
         (*key, START + n * HOUR, 10**20 * m + n) for m, key in enumerate(accounts) for n in (0, 1)
     ]
@@ -97,7 +97,7 @@ def test_the_largest_accounts_of_each_asset_have_histories_and_those_it_begins_w
         largest = [*accounts[: -expected - 1 : -1], *accounts[6:4:-1]]
         assert page.histories() == [*map(write_key, largest)]
         assert page.frozen["first"] == [*map(write_key, accounts[5:7])]
-        assert len(page.view("holders", "VOTE")["holders"]["rows"]) == 300
+        assert len(page.view("holders", "VOTE")["holders"]["rows"]) == 60
 
 
 def test_the_page_begins_with_the_chosen_accounts(table, tmp_path):
@@ -160,7 +160,7 @@ def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(t
     rows += [("FLAPS", general, "calm", "", START, 7), ("VOTE", general, "p", "", START, 5)]
     page = read_page(write(table_of(rows), tmp_path, end=from_microseconds(end)))
     refused = [key for key, view in page.frozen["views"].items() if view and "refused" in view]
-    told = {key: view for key, view in page.frozen["views"].items() if key not in refused}
+    shown = {key: view for key, view in page.frozen["views"].items() if key not in refused}
     assert "38 digits" in page.view("totals", "BIG", START, end)["refused"]
     flapping = write_key(("FLAPS", general, "p", ""))
     assert "can't be shown" in page.view("account", flapping, START, end)["refused"]
@@ -168,45 +168,45 @@ def test_of_sums_that_pass_38_digits_only_the_views_of_their_asset_are_refused(t
     assert all('"BIG"' in key or '"FLAPS"' in key or flapping in key for key in refused)
     for account in {tuple(row[:4]) for row in rows}:
         assert page.line(account)["rows"] > 0
-    assert told[write_view("holders", "VOTE")]["holders"]["rows"]
-    assert told[write_view("totals", "VOTE", START, end)]["totals"]["rows"]
+    assert shown[write_view("holders", "VOTE")]["holders"]["rows"]
+    assert shown[write_view("totals", "VOTE", START, end)]["totals"]["rows"]
 
 
-def test_the_same_rows_in_another_order_give_the_same_bytes(table, tmp_path):
-    first = write(table, tmp_path).read_bytes()
-    other = write(table.sample(frac=1, random_state=1), tmp_path, name="other.html").read_bytes()
-    assert first == other
-
-
-def test_another_process_with_other_hashes_gives_the_same_bytes(table, tmp_path):
-    file = tmp_path / "table.parquet"
-    ba.write_parquet(table, file)
+def test_another_order_of_rows_in_another_process_gives_the_same_bytes(table, tmp_path):
+    file, other = tmp_path / "table.parquet", tmp_path / "other.html"
+    ba.write_parquet(table.sample(frac=1, random_state=1), file)
     code = (
         "import sys, balance_analysis as ba\n"
         "ba.write_report(ba.read_parquet(sys.argv[1]), sys.argv[2])"
     )
-    other = tmp_path / "other.html"
     environment = {**os.environ, "PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo"}
     subprocess.run([sys.executable, "-c", code, file, other], check=True, env=environment)
     assert write(table, tmp_path).read_bytes() == other.read_bytes()
 
 
-def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(table, tmp_path):
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"largest": -1}, "largest"),
+        ({"accounts": [("A", "B", "C", "D")]}, "account"),
+        ({"accounts": "a1"}, "account"),
+        ({"accounts": [("VOTE", "a1")]}, "account"),
+        ({"accounts": [(1, 2, 3, 4)]}, "account"),
+        ({"assets": "x.txt"}, "assets"),
+        ({"start": "2030-01-01"}, "must start before it ends"),
+    ],
+)
+def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(
+    options, says, table, tmp_path
+):
     path = tmp_path / "report.html"
     path.write_text("before", encoding="utf-8")
-    for options in ({"largest": -1}, {"accounts": [("A", "B", "C", "D")]}, {"assets": "x.txt"}):
-        with pytest.raises(ValueError, match=r"largest|accounts|assets"):
-            ba.write_report(table, path, **options)
-    with pytest.raises(FileNotFoundError):
-        ba.write_report(table, tmp_path / "none" / "report.html")
+    with pytest.raises((ValueError, TypeError), match=says):
+        ba.write_report(table, path, **options)
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
     assert path.read_text(encoding="utf-8") == "before"
-
-
-@pytest.mark.parametrize("accounts", ["a1", [("VOTE", "a1")], [(1, 2, 3, 4)]])
-def test_accounts_are_four_texts_each(table, tmp_path, accounts):
-    with pytest.raises((ValueError, TypeError), match="account"):
-        ba.write_report(table, tmp_path / "report.html", accounts=accounts)
+    with pytest.raises(FileNotFoundError):
+        ba.write_report(table, tmp_path / "none" / "report.html")
 
 
 def test_an_empty_table_gives_a_page_that_says_so(tmp_path):
@@ -215,17 +215,12 @@ def test_an_empty_table_gives_a_page_that_says_so(tmp_path):
     assert "No balance changes" in page.text("p")
 
 
-def test_a_turned_interval_is_refused(table, tmp_path):
-    with pytest.raises(ValueError, match="must start before it ends"):
-        ba.write_report(table, tmp_path / "report.html", start="2030-01-01")
-
-
 def test_only_an_archive_or_a_table_is_reported_on(tmp_path):
     with pytest.raises(TypeError, match="an Archive or the path of one is wanted, not 5"):
         ba.write_report(5, tmp_path / "report.html")
 
 
-def test_what_a_table_tells_of_its_load_is_told(table, tmp_path):
+def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
     loaded = table.copy()
     loaded.attrs["balance_analysis"] = {
         "source": "https://me:secret@node.example.org",
@@ -250,20 +245,16 @@ def test_a_negative_balance_stands_at_the_top(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, -5)]), tmp_path))
     assert "checks failed" in page.text("p")
     assert "it is never negative" in page.text("p")
+    assert "not known to be complete" in page.text("p")  # as it states nothing
 
 
-def test_a_table_that_knows_all_of_its_interval_is_complete(tmp_path):
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
-    note_known(table, [(START, START + 10 * DAY)])
-    page = read_page(write(table, tmp_path))
-    assert "complete" in [text for tag, text in page.texts if tag == "p"]
-    assert page.bounds() == (START, START + 10 * DAY)
-    assert page.summary(GENERAL)["closing"] == "6"
-
-
-def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
+def test_what_a_table_knows_and_what_it_does_not_is_said_and_unknown(tmp_path):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
     note_known(table, [(START, START + 2 * DAY)])
+    page = read_page(write(table, tmp_path))
+    assert "complete" in [text for tag, text in page.texts if tag == "p"]
+    assert page.bounds() == (START, START + 2 * DAY)
+    assert page.summary(GENERAL)["closing"] == "6"
     page = read_page(write(table, tmp_path, end=from_microseconds(START + 4 * DAY)))
     assert "not complete" in page.text("p")
     assert range_text(START + 2 * DAY, START + 4 * DAY) in page.text("p")
@@ -271,11 +262,6 @@ def test_what_a_table_does_not_know_is_told_and_unknown(tmp_path):
     assert page.summary(GENERAL)["closing"] is None
     holders = as_dicts(page.view("holders", "VOTE")["holders"])
     assert [one["balance"] for one in holders] == [None]
-
-
-def test_a_table_that_states_nothing_is_not_known_to_be_complete(tmp_path):
-    page = read_page(write(table_of([(*GENERAL, START, 5)]), tmp_path))
-    assert "not known to be complete" in page.text("p")
 
 
 RISING = to_microseconds("2023-04-03")
@@ -295,13 +281,15 @@ def folder(tmp_path_factory):
 
 
 def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_there(
-    folder, tmp_path
+    folder, tmp_path, caplog
 ):
     page = read_page(write(ba.Archive(folder), tmp_path))
     assert page.bounds() == (RISING, STOP)
     assert "not complete" in page.text("p")
     gap = range_text(RISING + DAY, RISING + 2 * DAY)
     assert f"Not known to be complete: {gap}. Rows may be missing." in page.text("p")
+    said = f"the archive is not known to be complete in {gap}: rows may be missing"
+    assert caplog.messages == [said]
     notes = page.view("notes")
     states = [row["state"] for row in as_dicts(notes["coverage"])]
     assert states == list(ba.Archive(folder).coverage()["state"])
@@ -311,13 +299,10 @@ def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_t
 
 
 def test_what_may_be_missing_is_logged_once_and_by_its_name(folder, tmp_path, caplog):
+    write(ba.Archive(folder).read(partial=True), tmp_path)
     gap = range_text(RISING + DAY, RISING + 2 * DAY)
-    table = ba.Archive(folder).read(partial=True)
-    for source, name in ((ba.Archive(folder), "archive"), (table, "table")):
-        caplog.clear()
-        write(source, tmp_path)
-        said = f"the {name} is not known to be complete in {gap}: rows may be missing"
-        assert caplog.messages == [said]
+    said = f"the table is not known to be complete in {gap}: rows may be missing"
+    assert caplog.messages == [said]
 
 
 def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, tmp_path):

@@ -47,13 +47,6 @@ def test_a_balance_cannot_become_negative():
         ledger.transfer(ACCOUNTS[0], ACCOUNTS[1], 6)
 
 
-def test_a_touched_account_gets_a_row_without_a_change():
-    ledger = Ledger()
-    ledger.touch(ACCOUNTS[0])
-    ledger.close_block(7)
-    assert ledger.rows == [(ACCOUNTS[0], 7, 0)]
-
-
 def test_deposits_and_withdrawals_are_listed_with_their_block():
     ledger = Ledger()
     ledger.deposit(ACCOUNTS[0], 5)
