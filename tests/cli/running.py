@@ -18,12 +18,14 @@ import typer.testing
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
+from tests.archive.exporting import spread_history
 
 # The commands are built once, as in a process: typer's runner builds them anew for each run.
 typer.testing._get_command = cache(typer.testing._get_command)
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
+ROWS = spread_history(7, rows=200, accounts=15)
 COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands]
 
 

@@ -7,50 +7,33 @@ import sys
 import pytest
 
 from tests.archive.exporting import (
-    DAY,
-    END,
     in_spans,
-    node_of,
-    run_export,
     spans_of,
-    spread_history,
 )
-from tests.archive.exporting import START as BEGIN
-from tests.cli.running import fails, run, written
-
-ROWS = spread_history(7, rows=200, accounts=30)
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cli") / "archive"
-    with node_of(ROWS) as node:
-        run_export(node, folder, start=BEGIN + DAY, end=END)
-        run_export(node, folder, start=BEGIN, end=BEGIN + DAY // 2)
-    return folder
+from tests.cli.running import ROWS, fails, run, written
 
 
 def lines(result):
     return result.stdout.rstrip("\n").split("\n")
 
 
-def test_sql_prints_a_table_with_every_digit(archive):
+def test_sql_prints_a_table_with_every_digit(gapped):
     query = (
         "select party_id, timestamp, balance from changes order by balance desc, timestamp limit 2"
     )
-    header, *rows = lines(run("sql", archive, query))
+    header, *rows = lines(run("sql", gapped, query))
     assert header.split() == ["party_id", "timestamp", "balance"]
-    largest = sorted((int(row.balance) for row in _covered(archive)), reverse=True)[:2]
+    largest = sorted((int(row.balance) for row in _covered(gapped)), reverse=True)[:2]
     assert [int(row.split()[-1]) for row in rows] == largest
     assert all(len(row.split()[0]) <= 12 for row in rows)
-    whole = run("sql", archive, "select distinct party_id from changes", "--wide").stdout
-    assert set(whole.split()) == {"party_id"} | {row.party_id for row in _covered(archive)}
+    whole = run("sql", gapped, "select distinct party_id from changes", "--wide").stdout
+    assert set(whole.split()) == {"party_id"} | {row.party_id for row in _covered(gapped)}
 
 
-def test_sql_prints_decimals_without_an_exponent_or_zeros_at_the_end(archive):
+def test_sql_prints_decimals_without_an_exponent_or_zeros_at_the_end(gapped):
     amounts = ["0", "100", "1.5", "12345678901234567890.000000000000000001"]
     query = f"select unnest([{', '.join(amounts)}]::decimal(38, 18)[]) as amount"
-    assert [line.strip() for line in lines(run("sql", archive, query))] == ["amount", *amounts]
+    assert [line.strip() for line in lines(run("sql", gapped, query))] == ["amount", *amounts]
 
 
 @pytest.mark.parametrize(
@@ -64,25 +47,25 @@ def test_sql_prints_decimals_without_an_exponent_or_zeros_at_the_end(archive):
     ],
 )
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet", "xlsx"])
-def test_sql_gives_what_files_cannot_hold_as_text(query, text, ending, archive, tmp_path):
+def test_sql_gives_what_files_cannot_hold_as_text(query, text, ending, gapped, tmp_path):
     query, target = f'select {query} as "a b"', tmp_path / f"x.{ending}"
-    assert [line.strip() for line in lines(run("sql", archive, query))] == ["a b", text]
-    run("sql", archive, query, "-o", target)
+    assert [line.strip() for line in lines(run("sql", gapped, query))] == ["a b", text]
+    run("sql", gapped, query, "-o", target)
     assert written(target) == [{"a b": text}]
 
 
-def test_sql_shows_the_first_rows_of_many_and_says_so(archive):
-    said = lines(run("sql", archive, "from changes", "--limit", "3"))
+def test_sql_shows_the_first_rows_of_many_and_says_so(gapped):
+    said = lines(run("sql", gapped, "from changes", "--limit", "3"))
     assert len(said) == 6  # one says which columns find no room
-    assert said[-1] == f"... 3 of {len(_covered(archive))} rows; --limit 0 shows all"
-    assert lines(run("sql", archive, "select null as a"))[1] == "NULL"
+    assert said[-1] == f"... 3 of {len(_covered(gapped))} rows; --limit 0 shows all"
+    assert lines(run("sql", gapped, "select null as a"))[1] == "NULL"
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
-def test_sql_writes_every_row_and_digit(archive, tmp_path, ending):
+def test_sql_writes_every_row_and_digit(gapped, tmp_path, ending):
     target = tmp_path / f"x.{ending}"
-    run("sql", archive, "select balance, asset_id from changes", "-o", target)
-    wanted = sorted((int(row.balance), row.asset_id) for row in _covered(archive))
+    run("sql", gapped, "select balance, asset_id from changes", "-o", target)
+    wanted = sorted((int(row.balance), row.asset_id) for row in _covered(gapped))
     assert sorted((int(row["balance"]), row["asset_id"]) for row in written(target)) == wanted
 
 
@@ -98,15 +81,15 @@ def test_sql_writes_every_row_and_digit(archive, tmp_path, ending):
         ("select 1 as a, 2 as a", "two columns are called a"),
     ],
 )
-def test_what_sql_refuses_is_said_in_one_line(archive, query, said):
-    assert said in fails("sql", archive, query, "--format", "csv", code=2, folder=archive)
+def test_what_sql_refuses_is_said_in_one_line(gapped, query, said):
+    assert said in fails("sql", gapped, query, "--format", "csv", code=2, folder=gapped)
 
 
-def test_without_duckdb_sql_says_what_to_install(archive, monkeypatch):
+def test_without_duckdb_sql_says_what_to_install(gapped, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    said = fails("sql", archive, "select 1", code=2, folder=archive)
+    said = fails("sql", gapped, "select 1", code=2, folder=gapped)
     assert "pip install 'balance-analysis[sql]'" in said
 
 
-def _covered(archive):
-    return in_spans(ROWS, spans_of(archive))
+def _covered(gapped):
+    return in_spans(ROWS, spans_of(gapped))

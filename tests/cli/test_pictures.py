@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
+from tests.archive.exporting import DAY, END, node_of, run_export
 from tests.archive.exporting import START as BEGIN
-from tests.cli.running import fails, moment, run
+from tests.cli.running import ROWS, fails, moment, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
 ASSETS = SAMPLE.with_name("assets.toml")
@@ -25,7 +25,6 @@ OF_ROWS = {
     "activity": "svg",
 }
 OF_ARCHIVES = ["coverage", "limits"]
-ROWS = spread_history(7, rows=200, accounts=15)
 LAST_DAYS = ("--since", moment(BEGIN + 2 * DAY), "--until", moment(END))
 
 
@@ -42,16 +41,6 @@ def small(tmp_path_factory):
     types = ["bond", "insurance", "fees_liquidity"]
     ba.write_parquet(ba.read_parquet(SAMPLE).balances.select(account_types=types), file)
     return file
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """An archive of four days with a day's gap in it."""
-    folder = tmp_path_factory.mktemp("pictures") / "archive"
-    with node_of(ROWS) as node:
-        run_export(node, folder, start=BEGIN + 2 * DAY, end=END)
-        run_export(node, folder, start=BEGIN, end=BEGIN + DAY)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +72,8 @@ def test_every_kind_is_drawn_and_the_name_gives_the_format(kind, form, tmp_path,
 
 
 @pytest.mark.parametrize("kind", OF_ARCHIVES)
-def test_what_only_archives_have_is_drawn_of_archives(kind, archive, tmp_path, small):
-    draw("plot", archive, "--kind", kind, "-o", tmp_path / "x.svg")
+def test_what_only_archives_have_is_drawn_of_archives(kind, gapped, tmp_path, small):
+    draw("plot", gapped, "--kind", kind, "-o", tmp_path / "x.svg")
     said = fails("plot", small, "--kind", kind, "-o", tmp_path / "z.svg", code=2, folder=tmp_path)
     assert "is a file, not an archive" in said
 
@@ -195,8 +184,8 @@ def test_a_file_without_rows_is_drawn_as_such(drawn, tmp_path, small):
 
 
 @pytest.mark.parametrize("kind", OF_ROWS)
-def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
-    table = ba.Archive(archive).read(partial=True)
+def test_pictures_go_by_what_a_file_knows(kind, gapped, drawn, tmp_path):
+    table = ba.Archive(gapped).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
     said = draw("plot", tmp_path / "x.parquet", "--kind", kind, "-o", tmp_path / "x.png")
     assert "x.parquet lacks changes in 2" in said
@@ -205,8 +194,8 @@ def test_pictures_go_by_what_a_file_knows(kind, archive, drawn, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["balances", "totals"])
-def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, archive, tmp_path):
-    arguments = ("plot", archive, "--kind", kind, "-o", tmp_path / "x.png")
+def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(kind, gapped, tmp_path):
+    arguments = ("plot", gapped, "--kind", kind, "-o", tmp_path / "x.png")
     assert "is missing" in fails(*arguments, code=3, folder=tmp_path)
     assert "is missing" in draw(*arguments, "--partial")
     assert "not covered" not in draw(*arguments, *LAST_DAYS)
@@ -225,9 +214,9 @@ def test_a_report_of_a_file_is_that_of_the_library(small, tmp_path):
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
 
-def test_a_report_of_an_archive_shows_its_gap(archive, tmp_path):
+def test_a_report_of_an_archive_shows_its_gap(gapped, tmp_path):
     bounds = ("--since", moment(BEGIN + DAY // 2), "--until", moment(END))
-    draw("report", archive, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
+    draw("report", gapped, "-o", tmp_path / "x.html", "--largest", 0, *bounds)
     assert "not complete" in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 

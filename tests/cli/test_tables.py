@@ -22,14 +22,13 @@ from tests.analysis.tables import (
     table_of,
     times,
 )
-from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
+from tests.archive.exporting import DAY, END, node_of
 from tests.archive.exporting import START as BEGIN
-from tests.cli.running import fails, moment, run
+from tests.cli.running import ROWS, fails, moment, run
 
 SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
 ASSETS = SAMPLE.with_name("assets.toml")
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
-ROWS = spread_history(7, rows=200, accounts=15)
 SPOILING = [
     "VOTE",
     'a "quoted" id',
@@ -72,16 +71,6 @@ def _text(value):
         return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     is_run = isinstance(value, str) and value[:1] in tuple("=+-@\t\r\n")
     return f"'{value}" if is_run else str(value)
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """An archive of four days with a day's gap in it."""
-    folder = tmp_path_factory.mktemp("cli") / "archive"
-    with node_of(ROWS) as node:
-        run_export(node, folder, start=BEGIN + 2 * DAY, end=END)
-        run_export(node, folder, start=BEGIN, end=BEGIN + DAY)
-    return folder
 
 
 @st.composite
@@ -212,13 +201,11 @@ def test_a_filter_that_leaves_nothing_beside_others_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["series", "summary"])
-def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(
-    command, archive, tmp_path
-):
-    said = fails(command, archive, "-o", tmp_path / "x.csv", code=3, folder=tmp_path)
+def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(command, gapped, tmp_path):
+    said = fails(command, gapped, "-o", tmp_path / "x.csv", code=3, folder=tmp_path)
     assert "is missing" in said
     assert "; `--partial` takes what there is" in said
-    said = run(command, archive, "-o", tmp_path / "x.csv", "--partial").stderr
+    said = run(command, gapped, "-o", tmp_path / "x.csv", "--partial").stderr
     assert "is missing" in said
     assert "takes what there is" not in said
     assert (tmp_path / "x.csv").exists()
@@ -250,17 +237,17 @@ def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_lacks(sho
     assert said == as_text(ba.balance_series(table, freq="1h", layout="long"))
 
 
-def test_what_an_archive_does_not_know_before_the_interval_is_empty(archive):
+def test_what_an_archive_does_not_know_before_the_interval_is_empty(gapped):
     bounds = {"start": moment(BEGIN + 9 * DAY // 4), "end": moment(END)}
     options = ("--since", bounds["start"], "--until", bounds["end"])
-    table = ba.Archive(archive).read(**bounds, opening=True)
+    table = ba.Archive(gapped).read(**bounds, opening=True)
     held = ba.balance_at(table, bounds["start"] - pd.Timedelta("1us"))
     assert {pd.isna(balance) for balance in held["balance"]} == {True, False}
-    said = read_back(run("summary", archive, *options, "--format", "csv").stdout)
+    said = read_back(run("summary", gapped, *options, "--format", "csv").stdout)
     expected = as_text(ba.summarize_accounts(table, **bounds))
     assert only_amounts(said) == only_amounts(expected)
-    table = ba.Archive(archive).read(partial=True)
-    said = read_back(run("series", archive, *options, "--freq", "6h").stdout)
+    table = ba.Archive(gapped).read(partial=True)
+    said = read_back(run("series", gapped, *options, "--freq", "6h").stdout)
     expected = ba.balance_series(table, freq="6h", layout="long", **bounds)
     assert said == as_text(expected)
 

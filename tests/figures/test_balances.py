@@ -19,8 +19,6 @@ from tests.figures.drawn import (
     history,
     lines,
     said,
-    shaded,
-    us,
     visible_labels,
 )
 
@@ -107,12 +105,6 @@ def test_the_largest_of_many_accounts_are_drawn_and_the_rest_counted():
     assert said(ax) == "not drawn: 12 others with smaller maxima"
 
 
-def test_each_line_is_drawn_in_a_way_of_its_own():
-    ax = ba.plot_balances(history(5, parties=8))
-    styles = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
-    assert len(styles) == 8
-
-
 LEVELS = st.lists(
     st.one_of(st.integers(0, 5), st.integers(0, LARGEST), st.integers(10**9, 10**9 + 50)),
     min_size=1,
@@ -155,24 +147,6 @@ def test_one_row_shows_its_day_and_not_its_years():
     ax = ba.plot_balances(table_of([(*GENERAL, START, 5)]))
     left, right = ax.get_xlim()
     assert right - left == pytest.approx(1)
-
-
-def test_an_opening_balance_holds_until_the_first_row():
-    rows = [(*GENERAL, us("2023-04-02"), 3), (*GENERAL, us("2023-04-05"), 6)]
-    table = ba.to_table(table_of(rows), start="2023-04-03")
-    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07")
-    assert lines(ax)["general · a1"][:2] == [(us("2023-04-03"), 3.0), (us("2023-04-05"), 6.0)]
-    assert not shaded(ax, "////")
-
-
-def test_balances_that_are_all_unknown_give_axes_that_say_so():
-    rows = [(*GENERAL, us("2023-04-02"), 3)]
-    known = [("2023-04-02T12:00", "2023-04-09")]
-    table = ba.to_table(table_of(rows), start="2023-04-03", known=known)
-    ax = ba.plot_balances(table, start="2023-04-03", end="2023-04-07")
-    assert [text.get_text() for text in ax.texts] == [
-        "no balance is known\nfrom 2023-04-03 to 2023-04-07"
-    ]
 
 
 def test_an_axis_that_shows_small_accounts_beside_a_large_one_is_the_callers():

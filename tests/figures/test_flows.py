@@ -119,13 +119,6 @@ def test_the_largest_inflow_is_seen_where_bars_are_narrower_than_a_pixel():
     assert columns > 200
 
 
-def test_a_single_inflow_in_years_of_days_is_seen():
-    table = table_of([(*GENERAL, us("2015-04-01"), 10), (*GENERAL, us("2023-04-01"), 12)])
-    top, columns = topmost(ba.plot_flows(table))
-    assert top == pytest.approx(2, rel=0.02)
-    assert columns >= 1
-
-
 @pytest.mark.parametrize("table", [table_of([]), table_of([(*GENERAL, START, 5)])])
 def test_what_is_no_frequency_is_refused_in_plain_words(table):
     with pytest.raises(ValueError, match="'nonsense' is no frequency of pandas, such as"):

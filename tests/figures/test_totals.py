@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -100,16 +99,6 @@ def test_the_smallest_of_many_groups_are_drawn_as_one():
     assert list(drawn) == [*(f"p{i:02} {10 + i}" for i in range(14, 5, -1)), "6 others 75"]
     assert at(drawn["6 others 75"], START) == sum(range(10, 25))
     assert len(set(ax.patches[-1].get_facecolor()[:3])) == 1  # grey
-
-
-def test_bands_have_the_colour_and_hatch_of_their_type():
-    account = ("VOTE", "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES", "network", "")
-    ax = ba.plot_totals(table_of([(*account, START, 5)]))
-    (area,) = ax.patches
-    (line,) = ba.plot_balances(table_of([(*account, START, 5)])).lines
-    assert mpl.colors.to_hex(area.get_facecolor()) == line.get_color()
-    assert area.get_hatch()
-    assert line.get_linestyle() != "-"
 
 
 def test_a_lower_band_covers_the_higher_ones_that_reach_down_behind_it():
