@@ -89,7 +89,8 @@ def export(
 def _typed(context: typer.Context, name: str) -> str | None:
     """Return the value of an option if it was typed, not set by the environment."""
     is_typed = "COMMANDLINE" in str(context.get_parameter_source(name))
-    return context.params[name] if is_typed else None
+    value: str | None = context.params[name] if is_typed else None
+    return value
 
 
 @dataclass
@@ -153,8 +154,8 @@ class _Report:
             raise
         except BaseException as error:
             is_partial = bool(self.runs) and self.runs[-1].outcome == "partial"
-            is_part = is_partial and isinstance(error, RequestError)
-            code = INCOMPLETE if is_part else out.exit_code(error)
+            is_cut_off = is_partial and isinstance(error, RequestError)
+            code = INCOMPLETE if is_cut_off else out.exit_code(error)
             # The figures are those of the run that holds the lock.
             if code != out.LOCKED:
                 try:
@@ -166,7 +167,7 @@ class _Report:
                 self._say(f"What was complete is committed: {new}")
             elif isinstance(error, KeyboardInterrupt):
                 say(f"Nothing new is kept in {self.archive.uri}")
-            if is_part:
+            if is_cut_off:
                 raise IncompleteError(out.message_of(error)) from error
             raise
 

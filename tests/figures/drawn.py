@@ -132,15 +132,24 @@ def coverage_frame(*spans):
     return frame.assign(**moments)
 
 
-@functools.cache
 def type_style(account_type):
     """Return the colour and the hatch in which an account type is drawn."""
-    table = table_of([("VOTE", account_type, "a1", "", START, 5)])
-    (line,), (area,) = ba.plot_balances(table).lines, ba.plot_totals(table).patches
-    colour = mpl.colors.to_hex(area.get_facecolor())
-    assert mpl.colors.to_hex(line.get_color()) == colour
+    place = [*ba.ACCOUNT_TYPES].index(account_type) if account_type in ba.ACCOUNT_TYPES else None
+    types = [account_type] if place is None else ba.ACCOUNT_TYPES[place // 8 * 8 :][:8]
+    return _styles_of(tuple(types))[account_type]
+
+
+@functools.cache
+def _styles_of(types):
+    """Return how account types are drawn that share an Axes, the first one with the largest."""
+    rows = [("VOTE", each, "a1", "", START, 9 - place) for place, each in enumerate(types)]
+    table, styles = table_of(rows), {}
+    lines, patches = ba.plot_balances(table).lines, ba.plot_totals(table).patches
+    for each, line, area in zip(types, lines, patches, strict=True):
+        styles[each] = mpl.colors.to_hex(area.get_facecolor()), area.get_hatch()
+        assert mpl.colors.to_hex(line.get_color()) == styles[each][0]
     plt.close("all")
-    return colour, area.get_hatch()
+    return styles
 
 
 def us(text):
