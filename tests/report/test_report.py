@@ -245,7 +245,11 @@ def test_a_negative_balance_stands_at_the_top(tmp_path):
     page = read_page(write(table_of([(*GENERAL, START, -5)]), tmp_path))
     assert "checks failed" in page.text("p")
     assert "it is never negative" in page.text("p")
-    assert "not known to be complete" in page.text("p")  # as it states nothing
+
+
+def test_a_table_that_states_nothing_is_not_known_to_be_complete(tmp_path):
+    page = read_page(write(table_of([(*GENERAL, START, 5)]), tmp_path))
+    assert "not known to be complete" in page.text("p")
 
 
 def test_what_a_table_knows_and_what_it_does_not_is_said_and_unknown(tmp_path):
