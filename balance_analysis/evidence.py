@@ -61,7 +61,6 @@ class Reach:
         The height of its last block.
     """
 
-    node: Node
     start: int
     end: int
     height: int | None = None
@@ -152,7 +151,7 @@ class Evidence:
         Whether the first answer begins with the network's first block.
     """
 
-    filters: Filters = Filters()  # noqa: RUF009 - frozen
+    filters: Filters = Filters()
     answers: tuple[Answer, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
     agreed: Words = ()

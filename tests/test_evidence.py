@@ -223,7 +223,7 @@ accounts = st.none() | st.sampled_from(ACCOUNTS)
 
 
 @st.composite
-def runs(draw, of=Filters()):  # noqa: B008 - frozen
+def runs(draw, of=Filters()):
     """Draw evidence and its model."""
     cuts = sorted(draw(st.sets(st.integers(FIRST, LENGTH), min_size=2, max_size=6)))
     answers, model = [], Model(accounts_of(of))
@@ -249,7 +249,7 @@ spoken = st.tuples(nodes, st.lists(spans, max_size=3), st.lists(spans, max_size=
 
 
 @st.composite
-def histories(draw, of=Filters()):  # noqa: B008 - frozen
+def histories(draw, of=Filters()):
     """Draw what some runs and some comparisons left."""
     evidence, model = Evidence(of), Model(accounts_of(of))
     for run in draw(st.lists(runs(of) | spoken, max_size=5)):

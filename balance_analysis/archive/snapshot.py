@@ -488,7 +488,7 @@ class Snapshot:
 
     def scan(
         self,
-        filters: Filters = Filters(),  # noqa: B008 - frozen
+        filters: Filters = Filters(),
         start: Instant | None = None,
         end: Instant | None = None,
         *,
@@ -599,7 +599,7 @@ class Snapshot:
         files = self.files_since(EVER[1], EVER[1])
         return int(combine_accounts(self._accounts(Filters(), files, FILE_KEY)).num_rows)
 
-    def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:  # noqa: B008 - frozen
+    def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:
         """Return the ids of the accounts that filters select, by column."""
         scan = Scan(self.store, filters, tuple(self.files_since(EVER[1], EVER[1])), Evidence())
 

@@ -224,7 +224,7 @@ class _Nodes(NodeSource, Source):
         manifest, record = writer.manifest, self.run.record
         evidence, (_, start, end, *_) = manifest.evidence, self.asked
         self._ask_addresses(writer)
-        record.source = self.client.base_urls[0]
+        record.source = self.urls[0]
         if self.limits:
             best = max(self.limits.values(), key=lambda each: each.block_time or 0)
             record.source, record.block_height = best.source, best.block_height
@@ -242,7 +242,7 @@ class _Nodes(NodeSource, Source):
             record.lagging = True
             logger.warning(
                 "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
-                " and ".join(self.client.base_urls),
+                " and ".join(self.urls),
                 moment_text(known),
                 moment_text(last),
             )
@@ -252,7 +252,7 @@ class _Nodes(NodeSource, Source):
         is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.unproven if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
-        if spans and len(self.client.base_urls) > 1:
+        if spans and len(self.urls) > 1:
             # One look at the addresses for all stretches.
             self.reaches(spans[0][0], spans[-1][1])
         return spans
@@ -269,12 +269,13 @@ class _Nodes(NodeSource, Source):
             if (head := answer.block_time) is not None
         ]
         if not ends and begin < end:
-            reaches = self.reaches(begin, end).values()
+            reaches = self.reaches(begin, end)
             ends = [x.end + (x.height is not None and x.end < self.asked.old) for x in reaches]
         return min(end, max(ends, default=end))
 
     def _ask_limits(self, url: str) -> None:
-        retry = ONCE if self.limits else Retry()
+        # An address that takes no connection is not waited for while there are others.
+        retry = ONCE if self.limits else Retry(refusals=url == self.urls[-1])
         try:
             self.limits[url] = self.client.get(
                 NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
@@ -289,7 +290,7 @@ class _Nodes(NodeSource, Source):
 
         The error of the only address that there is, or of the last one, is raised.
         """
-        urls, kept, failures = self.client.order, list[str](), list[BalanceAnalysisError]()
+        urls, kept, failures = self.urls, list[str](), list[BalanceAnalysisError]()
         for url in urls:
             try:
                 self._ask_limits(url)
@@ -303,12 +304,12 @@ class _Nodes(NodeSource, Source):
         if not kept:
             raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
         self.limits = {url: each for url, each in self.limits.items() if url in kept}
-        self.use(self.client.only(*kept))
+        self.keep(kept)
 
     def check(self, writer: Writer) -> bool:
         """Return whether the node has a row of the archive: see `has_rows`."""
         # Of several addresses the plan has left out the strangers.
-        return len(self.client.base_urls) > 1 or has_rows(self, writer, self.client.base_url)
+        return len(self.urls) > 1 or has_rows(self, writer, self.urls[0])
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield the rows: see `known_rows`."""

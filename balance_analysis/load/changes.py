@@ -142,14 +142,13 @@ def load_balance_changes(
     stderr unless the program sets up logging; rows that came all the same stay. A bound that was
     left open lies where what is known does.
     """
-    names = read_names(assets, labels)
-    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
+    ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
+    source = NodeSource(client, _to_filters(names, ids), **how)
+    load = _Load(source, start, end, names, progress, opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
-    batches = (batch for step in load.steps(progress) for batch in step.batches)
-    table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in batches)])
+    table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in load.batches())])
     table.attrs[ATTRS_KEY] |= load.describe()
     return table
 
@@ -199,20 +198,20 @@ def load_to_parquet(
     OSError
         If the file can't be written.
     """
-    names = read_names(assets, labels)
-    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
+    ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    load = _Load(NodeSource(client, filters, **how), start, end, names, opening=opening)
+    source = NodeSource(client, _to_filters(names, ids), **how)
+    load = _Load(source, start, end, names, progress, opening=opening)
     target = check_output(path)
-    batches: list[pa.RecordBatch] = []
+    waiting = list[pa.RecordBatch]()
     with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
-        for step in load.steps(progress):
-            batches += step.batches
-            if sum(batch.num_rows for batch in batches) >= ROW_GROUP:
-                writer.write_table(canonical(pa.Table.from_batches(batches, ARROW_SCHEMA)))
-                batches = []
-        if batches:
-            writer.write_table(canonical(pa.Table.from_batches(batches, ARROW_SCHEMA)))
+        for batch in load.batches():
+            waiting.append(batch)
+            if sum(batch.num_rows for batch in waiting) >= ROW_GROUP:
+                writer.write_table(canonical(pa.Table.from_batches(waiting)))
+                waiting = []
+        if waiting:
+            writer.write_table(canonical(pa.Table.from_batches(waiting)))
         description = load.describe()
         writer.add_key_value_metadata(make_note({"load": description}))
     return description
@@ -261,33 +260,16 @@ def iter_balance_changes(
     RequestError, DecodeError, IncompleteError, CheckError
         As `load_balance_changes`; all batches before are complete.
     """
-    names = read_names(assets, labels)
-    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
+    ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    return _batches(_Load(NodeSource(client, filters, **how), start, end, names), progress)
+    source = NodeSource(client, _to_filters(names, ids), **how)
+    return _Load(source, start, end, names, progress, is_logging=True).batches()
 
 
-def _to_filters(
-    names: Names,
-    asset_id: str | None,
-    party_ids: str | Iterable[str],
-    market_ids: str | Iterable[str],
-    account_types: str | Iterable[str],
-) -> Filters:
-    return make_filters(
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        names=lambda: names,
-    )
-
-
-def _batches(load: _Load, progress: bool | Report | None) -> Iterator[pa.RecordBatch]:
-    for step in load.steps(progress):
-        for bad in step.bad_rows:
-            logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
-        yield from step.batches
+def _to_filters(names: Names, ids: tuple[Any, ...]) -> Filters:
+    """Return what a caller of a load asks for: an asset, parties, markets and account types."""
+    columns = ("asset_id", "party_ids", "market_ids", "account_types")
+    return make_filters(**dict(zip(columns, ids, strict=True)), names=lambda: names)
 
 
 class _Load:
@@ -299,10 +281,14 @@ class _Load:
         From where it is loaded, and the names that the caller gave.
     start, end
         What is loaded, microseconds; no start for all from the oldest row on.
+    progress
+        As of `load_balance_changes`.
     is_until_now
         Whether the caller gave no end: what the node doesn't know yet isn't missing.
     opening
-        Whether the first step has the last row of each account before the start.
+        Whether the last row of each account before the start comes first.
+    is_logging
+        Whether to log each bad row.
     interval
         The same when all steps have come: an open bound lies where the evidence does.
     rows, seconds, bad_rows
@@ -317,25 +303,29 @@ class _Load:
         start: Instant | None,
         end: Instant | None,
         names: Names,
+        progress: bool | Report | None,
         *,
         opening: bool = False,
+        is_logging: bool = False,
     ) -> None:
-        self.source, self.names = source, names
+        self.source, self.names, self.progress = source, names, progress
         self.start, self.end = make_bounds(start, end)
         self.is_until_now, self.opening = end is None, opening and start is not None
         self.interval: Span = (self.end, self.end)
+        self.is_logging = is_logging
         self.rows, self.seconds, self.bad_rows = 0, 0.0, list[BadRow]()
         self.evidence = Evidence(self.source.filters)
 
-    def steps(self, progress: bool | Report | None) -> Iterator[Step]:
-        """Yield all steps in time order; then ask what they prove, and warn of the rest."""
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in time order; then ask what proves them, and warn of the rest."""
         began = time.monotonic()
         start, end = self.interval = self.source.interval(self.start, self.end)
         since = self.source.interval(None, start)[0] if self.opening else start
-        with reporting(progress) as report:
-            openings = [self._openings(since, start)] if since < start else []
-            for step in chain(openings, self.source.rows(start, end)):
-                yield step
+        with reporting(self.progress) as report:
+            for step in chain(self._openings(since, start), self.source.rows(start, end)):
+                for bad in step.bad_rows if self.is_logging else ():
+                    logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
+                yield from step.batches
                 self.rows += step.num_rows
                 self.bad_rows += step.bad_rows
                 report((step.end - since) / (end - since), self.rows)
@@ -351,16 +341,16 @@ class _Load:
         if self.evidence.incomplete(since, end):
             logger.warning("the load is %s", self._unknown_text(since, end))
 
-    def _openings(self, since: int, start: int) -> Step:
-        """Return the last row of each account in [since, start), as one step."""
-        rows, waiting = ARROW_SCHEMA.empty_table(), list[pa.RecordBatch]()
-        bad_rows: tuple[BadRow, ...] = ()
+    def _openings(self, since: int, start: int) -> Iterator[Step]:
+        """Yield the steps of [since, start) without rows, and one with each account's last row."""
+        last, waiting = ARROW_SCHEMA.empty_table(), list[pa.RecordBatch]()
         for step in self.source.rows(since, start):
-            bad_rows += step.bad_rows
             waiting += step.batches
-            if sum(batch.num_rows for batch in waiting) >= max(_WAITING, rows.num_rows):
-                rows, waiting = _last_rows(rows, waiting), []
-        return Step(since, start, tuple(_last_rows(rows, waiting).to_batches()), bad_rows)
+            if sum(batch.num_rows for batch in waiting) >= max(_WAITING, last.num_rows):
+                last, waiting = _last_rows(last, waiting), []
+            yield replace(step, batches=())
+        if since < start:
+            yield Step(start, start, tuple(_last_rows(last, waiting).to_batches()))
 
     @property
     def head(self) -> int | None:
@@ -513,8 +503,8 @@ def iter_pages(
     size = 1000 if given is None else given
     check_positive("last" if backward else "first", size)
     since, until = make_bounds(start, end)
-    names, cursor = read_names(assets, labels), before if backward else after
-    filters = _to_filters(names, asset_id, party_ids, market_ids, account_types)
+    ids, cursor = (asset_id, party_ids, market_ids, account_types), before if backward else after
+    filters = _to_filters(read_names(assets, labels), ids)
     # The bounds follow with the first page that is wanted.
     request = PageRequest(filters, 0, until, size, newest_first, cursor, backward)
     return _follow(client, request, since)

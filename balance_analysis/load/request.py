@@ -58,32 +58,24 @@ def reporting(progress: bool | Report | None) -> Iterator[Report]:
 
     `None` is for a bar where stderr is a terminal or this is a notebook.
     """
+    is_notebook = "ipykernel" in sys.modules
     if callable(progress):
         yield progress
-    elif progress or (progress is None and (sys.stderr.isatty() or _is_notebook())):
-        with _bar() as report:
-            yield report
-    else:
+    elif not progress and (progress is False or not (sys.stderr.isatty() or is_notebook)):
         yield lambda _share, _rows: None
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # without ipywidgets a line of text does
+            from tqdm.auto import tqdm  # noqa: PLC0415 - only where a bar is shown
 
-
-def _is_notebook() -> bool:
-    return "ipykernel" in sys.modules
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Report]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # without ipywidgets a line of text does
-        from tqdm.auto import tqdm  # noqa: PLC0415 - only where a bar is shown
-
-    # What is written to stderr stands in red in a notebook.
-    file = sys.stdout if _is_notebook() else sys.stderr
-    with tqdm(total=1.0, bar_format=_FORM, leave=False, file=file) as bar:
+        # What is written to stderr stands in red in a notebook.
+        file = sys.stdout if is_notebook else sys.stderr
+        bar = tqdm(total=1.0, bar_format=_FORM, leave=False, file=file)
 
         def show(share: float, rows: int) -> None:
             elapsed = bar.format_dict["elapsed"] or 1e-9
             bar.set_postfix_str(f"{rows:,} rows, {rows / elapsed:,.0f} rows/s", refresh=False)
             bar.update(share - bar.n)
 
-        yield show
+        with bar:
+            yield show

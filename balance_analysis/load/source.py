@@ -17,18 +17,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
-from typing import Final, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
+import requests
 
 from balance_analysis import defaults
-from balance_analysis.errors import IncompleteError, RequestError, logger
+from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
 from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all, least
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
-from balance_analysis.node.client import ONCE, Client, Retry, check_client
+from balance_analysis.node.client import ATTEMPTS, Client, Retry, check_client
 from balance_analysis.node.reach import Asker, ask_reach, origin_of, quiet_since, started
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
@@ -64,6 +66,8 @@ RESTING: Final = 10.0
 _LAG: Final = 60_000_000
 """Microseconds that an address may be behind another without a warning."""
 
+_UNRANKED: Final = (EVER[1], 0, 0)
+
 T = TypeVar("T")
 
 
@@ -92,7 +96,7 @@ class NodeSource:
     def __init__(
         self,
         client: Client,
-        filters: Filters = Filters(),  # noqa: B008 - frozen
+        filters: Filters = Filters(),
         *,
         page_size: int = defaults.PAGE_SIZE,
         workers: int = defaults.WORKERS,
@@ -103,7 +107,6 @@ class NodeSource:
         check_positive("page_size", page_size)
         check_positive("workers", workers)
         check_on_bad_rows(on_bad_rows)
-        client.dead.clear()
         self.client: Client = client
         self.filters: Filters = filters
         self.stats: RequestStats = stats or RequestStats()
@@ -112,24 +115,20 @@ class NodeSource:
         self._parts = filters.parts()
         self.taken: list[Step] = []
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
-        self._order = list(client.base_urls)
-        self._origins: dict[str, frozenset[str]] = {}
-        self._reaches: dict[str, Reach] = {}
+        self._addresses = {url: _Address(url, client.session) for url in client.base_urls}
         self._asked_of: Span | None = None
-        self._silent: set[str] = set()
-        """Addresses that name no last block."""
         self._proven: list[list[Span]] = [[] for _ in self._parts]
         """What answers prove of each part of the filters."""
-        self._tried: set[tuple[str, int, Span]] = set()
-        """Which address answered whether a part of the filters has no row in a stretch."""
         self._quiet: list[Answer] = []
         """Answers that prove that a stretch of a part has no row."""
         self._rested = EVER[0]
         """Where the last block ends of a chain that rests."""
-        self._heads: dict[str, int] = {}
-        self._failed: set[str] = set()
-        self._lagging: set[str] = set()
-        self._lock, self._asking = threading.Lock(), threading.RLock()
+        self._lock = threading.Lock()
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses; those that took no connection when they were last asked come last."""
+        return sorted(self._addresses, key=lambda url: self._addresses[url].is_dead)
 
     @property
     def height(self) -> int | None:
@@ -138,13 +137,12 @@ class NodeSource:
 
     @property
     def incomplete(self) -> list[Span]:
-        """Stretches of these steps of which nodes say that they may lack rows."""
+        """Stretches of these steps for which nodes say that they may lack rows."""
         return joined(span for step in self.taken for span in step.incomplete)
 
-    def use(self, client: Client) -> None:
-        """Ask the addresses of another client from now on."""
-        self.client, self._order = client, list(client.base_urls)
-        self._heads = {url: head for url, head in self._heads.items() if url in self._order}
+    def keep(self, urls: Iterable[str]) -> None:
+        """Ask no other addresses from now on."""
+        self._addresses = {url: self._addresses[url] for url in urls}
 
     def interval(self, start: int | None, end: int) -> Span:
         """Return [start, end); without a start from the oldest row of these accounts on.
@@ -154,22 +152,21 @@ class NodeSource:
         if start is not None:
             return start, end
 
-        def oldest(url: str) -> int | None:
-            ask = Asker(self.client, url, self.stats)
+        def oldest(address: _Address) -> int | None:
+            ask = self._asker(address)
             return least(*(find_oldest(ask, end, filters=part) for part in self._parts))
 
         answers = self._answers(self._alive(), oldest)
         return min((each for each in answers if each is not None), default=end), end
 
-    def reaches(self, start: int, end: int) -> dict[str, Reach]:
-        """Return the reach of each address that answers, best first.
+    def reaches(self, start: int, end: int) -> list[Reach]:
+        """Return the reach of each address that answers.
 
         It is asked once for all stretches that lie in one that was asked for.
         """
-        with self._asking:
-            if self._asked_of is None or not self._asked_of[0] <= start <= end <= self._asked_of[1]:
-                self._ask_all(start, end)
-        return {url: self._reaches[url] for url in self._order if url in self._reaches}
+        if self._asked_of is None or not self._asked_of[0] <= start <= end <= self._asked_of[1]:
+            self._ask_all(start, end)
+        return [each.reach for each in self._addresses.values() if each.reach is not None]
 
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), step by step, in time order.
@@ -193,35 +190,28 @@ class NodeSource:
         stopped = threading.Event()
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="balance_analysis")
         running: dict[Future[Step], Window] = {}
+        ready, todo = dict[int, Future[Step]](), [Window(start, end, self._page_size)]
         queued = QUEUED * self._workers if self._workers > 1 else 1
-        failure: BaseException | None = None
         try:
-            ready, todo = dict[int, Step](), [Window(start, end, self._page_size)]
-            if len(self._order) > 1:
+            if len(self._addresses) > 1:
                 self.reaches(start, end)
-            while todo or running or ready or failure:
-                while (
-                    failure is None
-                    and len(running) < queued
-                    and (window := self._next(todo, running.values(), ready))
+            while start < end:
+                while len(running) < queued and (
+                    window := self._next(todo, running.values(), ready)
                 ):
                     running[pool.submit(self._settle, window, stopped)] = window
                 while start in ready:  # now that the next ones are asked for
-                    yield self._taken(ready[start])
-                    start = ready.pop(start).end
-                if failure is not None:
-                    raise failure
+                    step = ready.pop(start).result()
+                    yield self._taken(step)
+                    start = step.end
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    del running[future]
-                    if (error := future.exception()) is not None:
-                        failure = error
-                        continue
-                    step = future.result()
-                    ready[step.start] = step
-                    if step.rest is not None:
-                        heapq.heappush(todo, step.rest)
-                    self._page_size = min(self._page_size, step.page_size)
-                    self._recent.append((step.end - step.start, step.num_rows))
+                    ready[running.pop(future).start] = future
+                    if future.exception() is None:
+                        step = future.result()
+                        if step.rest is not None:
+                            heapq.heappush(todo, step.rest)
+                        self._page_size = min(self._page_size, step.page_size)
+                        self._recent.append((step.end - step.start, step.num_rows))
         finally:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -244,7 +234,7 @@ class NodeSource:
                     # No node holds a later block: further answers would be as empty.
                     break
         is_wanted = known < end if before is not None else known == end - 1
-        if is_wanted and known == max(self._heads.values(), default=end):
+        if is_wanted and known == max(self._heads(), default=end):
             last = self.last_block(end if before is None else before)
             if last is not None:
                 yield last
@@ -285,13 +275,13 @@ class NodeSource:
         before
             Only a last block before this moment, microseconds, is old enough to wait for.
         """
-        url = max(self._heads, key=self._heads.__getitem__, default="")
-        head = self._heads.get(url, before)
+        head = max(self._heads(), default=before)
         if head >= before:
             return None
         self.client.sleep(RESTING)
+        best = next(each for each in self._addresses.values() if each.head == head)
         try:
-            step = self._step(url, Window(head, head + 1, self._page_size))
+            step = self._step(best, Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:
             logger.info("%s; its last block is left out", error)
             return None
@@ -314,9 +304,7 @@ class NodeSource:
         }
         with ThreadPoolExecutor(self._workers) as pool:
             list(pool.map(self._prove_quiet, sorted(open_)))
-        reached = answered
-        for proven in self._proven:
-            reached = overlap(reached, proven)
+        reached = reduce(overlap, self._proven, answered)
         evidence = self._evidence(reached)
         for answer in self._quiet:
             for part in overlap([answer.span], reached):
@@ -328,7 +316,7 @@ class NodeSource:
         return self._evidence([]).within(start, end)
 
     def _evidence(self, reached: list[Span]) -> Evidence:
-        """Return the evidence for the steps, of which some stretches are proven."""
+        """Return the evidence for the steps; some stretches are proven."""
         answers = (answer for step in self.taken for answer in _answers_of(step, reached))
         bad = dict.fromkeys(each for step in self.taken for each in step.set_aside)
         return Evidence(self.filters) | Evidence(self.filters, tuple(answers), tuple(bad))
@@ -336,23 +324,20 @@ class NodeSource:
     def _prove_quiet(self, gap: tuple[int, Span]) -> None:
         """Ask whether a stretch in which no row of a part came has none."""
         part, (start, end) = gap
-        for url in self._candidates(start):
-            question = url, part, (start, end)
-            if question in self._tried:
+        for address in self._candidates(start):
+            if (part, (start, end)) in address.answered:
                 continue
-            ask, asked = Asker(self.client, url, self.stats), _now()
-            is_silent = url in self._silent
+            ask, asked, is_silent = self._asker(address), _now(), address.is_silent
             try:
                 since = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
             except (RequestError, IncompleteError) as error:
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
                 continue
-            self._tried.add(question)
+            address.answered.add((part, (start, end)))
             knows = ask.head is not None and ask.head + (end == self._rested) >= end
             if since < end and (knows or is_silent):
-                answer = Answer(
-                    (since, end), Node(url, self._origin(url)), (asked, asked), _heights(ask.height)
-                )
+                heights = _heights(ask.height)
+                answer = Answer((since, end), address.node, (asked, asked), heights)
                 with self._lock:
                     self._proven[part].append((since, end))
                     self._quiet.append(answer)
@@ -362,13 +347,13 @@ class NodeSource:
 
     def ask(self, url: str, start: int, end: int) -> Step:
         """Return how one address answers the first part of [start, end), without counting it."""
-        return self._step(url, Window(start, end, self._page_size))
+        return self._step(self._addresses[url], Window(start, end, self._page_size))
 
-    def reach(self, url: str, start: int, end: int, retry: Retry = Retry()) -> Reach:  # noqa: B008
+    def reach(self, url: str, start: int, end: int, attempts: int = ATTEMPTS) -> Reach:
         """Return how much of [start, end) one address knows."""
-        ask = Asker(self.client, url, self.stats, retry)
-        reach = ask_reach(ask, Node(url, self._origin(url)), start, end)
-        self._note_head(url, reach.end)
+        address = self._addresses[url]
+        reach = ask_reach(self._asker(address, attempts=attempts), start, end)
+        self._note_head(address, reach.end)
         return reach
 
     def _taken(self, step: Step) -> Step:
@@ -382,46 +367,50 @@ class NodeSource:
         return step
 
     def _ask_all(self, start: int, end: int) -> None:
-        """Ask all addresses for their reach, and put them in order: best reach first, then speed.
+        """Ask all addresses for their reach, and rank them: best reach first, then speed.
 
         An address that fails is asked again before it is used.
         """
-        is_single = len(self._order) == 1
-        retry = Retry() if is_single else ONCE
-        began = time.monotonic()
-
-        def timed(url: str) -> tuple[Reach, float]:
-            return self.reach(url, start, end, retry), time.monotonic() - began
-
-        futures = {url: started(timed, url) for url in self._alive()}
-        self._asked_of, self._reaches = (start, end), {}
-        ranks: dict[str, tuple[int, int, float]] = {}
-        for url, future in futures.items():
+        is_single = len(self._addresses) == 1
+        attempts = ATTEMPTS if is_single else 1
+        asked = {
+            started(self.reach, address.url, start, end, attempts): address
+            for address in self._alive()
+        }
+        self._asked_of = start, end
+        for address in self._addresses.values():
+            address.reach, address.rank = None, _UNRANKED
+        for turn, future in enumerate(as_completed(asked)):
+            address = asked[future]
             try:
-                reach, seconds = future.result()
+                address.reach = reach = future.result()
             except (RequestError, IncompleteError) as error:
-                if is_single and not (isinstance(error, RequestError) and is_refusal(error)):
+                if is_single and not is_refusal(error):
                     raise
+                if isinstance(error, RequestError) and error.refused:
+                    address.failure = error
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
-                continue
-            self._reaches[url] = reach
-            ranks[url] = reach.start, -min(reach.end, end), seconds
-        self._order.sort(key=lambda url: ranks.get(url, (EVER[1], 0, 0.0)))
-        best = max((reach.end for reach in self._reaches.values()), default=end)
-        for url, reach in self._reaches.items():
-            if reach.end + _LAG < min(best, end) and url not in self._lagging:
-                self._lagging.add(url)
-                logger.warning("%s lags: it knows nothing after %s", url, moment_text(reach.end))
+            else:
+                address.rank = reach.start, -min(reach.end, end), turn
+        ends = {each.url: each.reach.end for each in asked.values() if each.reach is not None}
+        for url, known in ends.items():
+            if known + _LAG < min(max(ends.values()), end) and not self._addresses[url].is_lagging:
+                self._addresses[url].is_lagging = True
+                logger.warning("%s lags: it knows nothing after %s", url, moment_text(known))
 
-    def _origin(self, url: str) -> frozenset[str]:
-        if url not in self._origins:
-            self._origins[url] = origin_of(url, self.client.session)
-        return self._origins[url]
+    def _asker(self, address: _Address, *, is_strict: bool = False, **retry: Any) -> Asker:  # noqa: ANN401 - as of `Retry`
+        # An address that takes no connection is not waited for while there are others.
+        is_last = all(x.is_dead for x in self._addresses.values() if x is not address)
+        how = Retry(refusals=is_last, **retry)
+        return Asker(self.client, address.url, self.stats, how, is_strict)
 
-    def _note_head(self, url: str, head: int | None) -> None:
+    def _heads(self) -> list[int]:
+        return [each.head for each in self._addresses.values() if each.head is not None]
+
+    def _note_head(self, address: _Address, head: int | None) -> None:
         with self._lock:
             if head is not None:
-                self._heads[url] = max(head, self._heads.get(url, head))
+                address.head = max(head, head if address.head is None else address.head)
 
     def _settle(self, window: Window, stopped: threading.Event) -> Step:
         """Settle the first part of a window, all of it by one address.
@@ -434,11 +423,12 @@ class NodeSource:
         RequestError, IncompleteError
             What the last address failed with, if all did.
         """
-        steps: list[Step] = []
-        urls = self._candidates(window.start)
-        for step in self._answers(urls, lambda url: self._step(url, window, stopped)):
+        steps, left = list[Step](), self._candidates(window.start)
+        for step in self._answers([*left], lambda each: self._step(each, window, stopped)):
             steps.append(step)
-            if step.known_end == step.end or not self._may_be_behind(step, steps):
+            left = [x for x in left if x.url != step.node.name and x.failure is None]
+            may_know = max((EVER[1] if x.head is None else x.head for x in left), default=0)
+            if step.known_end == step.end or may_know <= step.known_end:
                 break
             if step.known_end > step.start:
                 known = step.between(step.start, step.known_end)
@@ -446,18 +436,20 @@ class NodeSource:
                 return replace(known, rest=rest)
         return max(steps, key=lambda step: (step.known_end, step.head or 0))
 
-    def _step(self, url: str, window: Window, stopped: threading.Event | None = None) -> Step:
-        ask = Asker(self.client, url, self.stats, Retry(stopped=stopped), self._is_strict)
-        if url in self._silent:
+    def _step(
+        self, address: _Address, window: Window, stopped: threading.Event | None = None
+    ) -> Step:
+        ask = self._asker(address, is_strict=self._is_strict, stopped=stopped)
+        if address.is_silent:
             window = replace(window, beyond=LONGEST_WINDOW)
         asked = _now()
         step = take_step(ask, self._parts, window)
-        if ask.head is None and url not in self._silent:
+        if ask.head is None and not address.is_silent:
             # Only a later row shows that such an answer is whole.
-            self._silent.add(url)
-            return self._step(url, window, stopped)
-        self._failed.discard(url)
-        self._note_head(url, ask.head)
+            address.is_silent = True
+            return self._step(address, window, stopped)
+        address.failure = None
+        self._note_head(address, ask.head)
         knows, proofs = ask.head, step.proofs
         if knows is None:
             newest = max(proof[-1] for proof in proofs)
@@ -468,7 +460,7 @@ class NodeSource:
         return replace(
             step,
             proofs=proofs,
-            node=Node(url, self._origin(url) if ask.origins is None else ask.origins),
+            node=address.node if ask.origins is None else Node(address.url, ask.origins),
             asked=asked,
             head=ask.head,
             block_height=ask.height,
@@ -476,55 +468,93 @@ class NodeSource:
             incomplete=tuple(sorted({*clipped(ask.incomplete, step.start, step.end)})),
         )
 
-    def _candidates(self, moment: int) -> list[str]:
+    def _candidates(self, moment: int) -> list[_Address]:
         """Return the addresses, best first for what follows a moment.
 
         Those that answer come first; of these the ones that remember what is nearest to the moment,
         and then those that are least behind.
         """
 
-        def unfitness(url: str) -> tuple[bool, int, int]:
-            reach = self._reaches.get(url)
-            if reach is None or self._has_failed(url):
-                return True, self._has_failed(url), 0
-            return False, max(moment, reach.start), -min(self._heads[url] - 1, moment)
+        def unfitness(address: _Address) -> tuple[Any, ...]:
+            reach, has_failed = address.reach, address.failure is not None
+            if reach is None or has_failed:
+                return True, has_failed, 0, address.rank
+            known = min((address.head or reach.end) - 1, moment)
+            return False, max(moment, reach.start), -known, address.rank
 
-        return sorted(self._order, key=unfitness)
+        return sorted(self._addresses.values(), key=unfitness)
 
-    def _has_failed(self, url: str) -> bool:
-        return url in self._failed or url in self.client.dead
-
-    def _alive(self) -> list[str]:
+    def _alive(self) -> list[_Address]:
         """Return the addresses that take connections; all if none does."""
-        return [url for url in self._order if url not in self.client.dead] or [*self._order]
+        addresses = self._addresses.values()
+        return [each for each in addresses if not each.is_dead] or [*addresses]
 
-    def _may_be_behind(self, step: Step, steps: list[Step]) -> bool:
-        """Whether another address may know more."""
-        left = {*self._order} - {each.node.name for each in steps}
-        heads = [self._heads.get(url, EVER[1]) for url in left if not self._has_failed(url)]
-        return max(heads, default=0) > step.known_end
+    def _answers(self, addresses: list[_Address], ask: Callable[[_Address], T]) -> Iterator[T]:
+        """Yield what addresses answer, in turn; a caller that is content asks no more.
 
-    def _answers(self, urls: Iterable[str], ask: Callable[[str], T]) -> Iterator[T]:
-        """Yield what addresses answer, in turn; a caller that is content asks no more."""
-        failure: Exception | None = None
-        any_answered = False
-        for url in urls:
+        Raises
+        ------
+        RequestError, IncompleteError
+            What the last address failed with, if all did.
+        """
+        failures: list[BalanceAnalysisError] = []
+        for address in addresses:
             try:
-                answer = ask(url)
+                yield ask(address)
             except (RequestError, IncompleteError) as error:
-                failure = error
-                if len(self._order) > 1 and url not in self._failed:
+                if len(self._addresses) > 1 and address.failure is None:
                     logger.warning("%s; going on with another address", error)
-                self._failed.add(url)
-            else:
-                any_answered = True
-                yield answer
-        if not any_answered:
-            raise failure or AssertionError("a client has at least one node")
+                address.failure = error
+                failures.append(error)
+        if len(failures) == len(addresses):
+            raise failures[-1]
+
+
+@dataclass
+class _Address:
+    """One address, and what is known of it.
+
+    Attributes
+    ----------
+    url, session
+        How it is asked.
+    reach, rank
+        From when to when it seems to know all rows; the best one ranks lowest.
+    head
+        The newest last block that it has named, or its newest row if it names none.
+    is_silent
+        Whether it names no last block.
+    is_lagging
+        Whether a warning has said that it lags.
+    failure
+        What it failed with, if it has not answered since.
+    answered
+        The stretches for which it said whether a part of the filters has rows there.
+    """
+
+    url: str
+    session: requests.Session
+    reach: Reach | None = None
+    rank: tuple[int, int, int] = _UNRANKED
+    head: int | None = None
+    is_silent: bool = False
+    is_lagging: bool = False
+    failure: Exception | None = None
+    answered: set[tuple[int, Span]] = field(default_factory=set)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it took no connection when it was last asked."""
+        return isinstance(self.failure, RequestError) and self.failure.refused
+
+    @cached_property
+    def node(self) -> Node:
+        """What evidence calls it."""
+        return Node(self.url, origin_of(self.url, self.session))
 
 
 def _answers_of(step: Step, reached: list[Span]) -> Iterator[Answer]:
-    """Yield the answers that a step is, of which some stretches are proven."""
+    """Yield a step as answers; some stretches are proven."""
     proven = between_all(clipped(reached, step.start, step.known_end), step.incomplete)
     asked, heights = (step.asked, step.asked), _heights(step.block_height)
     for spans, is_reached in (proven, True), (between(proven, step.start, step.known_end), False):

@@ -15,8 +15,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from copy import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
@@ -71,7 +70,9 @@ _ADVICE: Final = {
     _TOO_MANY: "; ask more slowly with max_requests_per_second",
 }
 _INTEGER_DIGITS: Final = 19
-_STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
+_NO_CONNECTION: Final = (
+    urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
+)  # fmt: skip
 
 Parameters = list[tuple[str, str]]
 
@@ -104,15 +105,6 @@ class Response(Generic[T]):
     def _integer(self, header: str) -> int | None:
         text = self.headers.get(header, "")
         return int(text) if text.isdecimal() and len(text) <= _INTEGER_DIGITS else None
-
-    @property
-    def incomplete(self) -> tuple[tuple[int, int], ...]:
-        """Stretches of which the node says that it may lack rows: [start, end), microseconds.
-
-        An archive that is served says so, in a header of nanoseconds: `X-Incomplete: 0-1000, ...`.
-        """
-        stretches = _STRETCH.findall(self.headers.get("X-Incomplete", ""))
-        return tuple((int(start) // 1000, int(end) // 1000) for start, end in stretches)
 
 
 class Throttle:
@@ -153,10 +145,9 @@ class Throttle:
             now = self._clock()
             is_first = now >= self._held_until
             if is_first:
-                slower = max(self._interval * _SLOWER, 1.0 / _FIRST_RATE)
                 # Never so slow that the rate is a longer pause than what a refusal costs.
-                widest = max(seconds, 1.0 / _FIRST_RATE)
-                self._interval = max(self._interval, min(slower, widest))
+                slower = max(1.0 / _FIRST_RATE, min(self._interval * _SLOWER, seconds))
+                self._interval = max(self._interval, slower)
             self._held_until = max(self._held_until, now + seconds)
             self._next = max(self._next, now + seconds)
             return self._next - now if is_first else 0.0
@@ -167,12 +158,14 @@ class Retry:
     """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
 
     A node may ask one request to slow down as often as there are `pauses`. A caller that can ask
-    for less doesn't repeat `timeouts`, which are answers that took too long.
+    for less doesn't repeat `timeouts`, which are answers that took too long; one that can ask
+    another node doesn't repeat `refusals`, where no connection came about.
     """
 
     attempts: int = ATTEMPTS
     pauses: int = ATTEMPTS - 1
     timeouts: bool = True
+    refusals: bool = True
     stopped: threading.Event | None = None
 
     def wants(self, error: RequestError, tries: int) -> bool:
@@ -182,6 +175,7 @@ class Retry:
             and tries < (self.pauses + 1 if _is_throttling(error) else self.attempts)
             and (error.retry_after or 0.0) <= LONGEST_WAIT
             and (self.timeouts or not error.timed_out)
+            and (self.refusals or not error.refused)
             and not (self.stopped is not None and self.stopped.is_set())
         )
 
@@ -262,7 +256,6 @@ class Client:
             base, user = _split(url)
             self._users.setdefault(base, user)
         self.base_urls: tuple[str, ...] = tuple(self._users)
-        self.dead: set[str] = set()
         self.timeout = timeout
         self.max_requests_per_second = max_requests_per_second
         self.max_answer_bytes = max_answer_bytes
@@ -275,7 +268,7 @@ class Client:
     def __getstate__(self) -> dict[str, Any]:
         """Pickle and copy all but what is not shared: own connections, and the throttle."""
         session = None if self._owns_session else self.session
-        return {**self.__dict__, "dead": {*self.dead}, "session": session, "_throttle": None}
+        return {**self.__dict__, "session": session, "_throttle": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -292,11 +285,6 @@ class Client:
         return f"Client({', '.join(map(repr, self.base_urls))})"
 
     @property
-    def order(self) -> list[str]:
-        """The nodes, and last those that took no connection when they were last asked."""
-        return sorted(self.base_urls, key=self.dead.__contains__)
-
-    @property
     def base_url(self) -> str:
         """The node's address; the first one's of several."""
         return self.base_urls[0]
@@ -305,13 +293,6 @@ class Client:
         """Close the connections, unless the session is the caller's."""
         if self._owns_session:
             self.session.close()
-
-    def only(self, *base_urls: str) -> Client:
-        """Return a client of some of the same nodes, with the same pace and connections."""
-        client = copy(self)
-        client.base_urls, client._owns_session = base_urls, False  # noqa: SLF001 - of its own kind
-        client.session, client._throttle = self.session, self._throttle  # noqa: SLF001
-        return client
 
     def get(
         self,
@@ -334,8 +315,7 @@ class Client:
         read
             Makes a value of the body. Its `msgspec.DecodeError` counts as a damaged answer.
         base_url
-            Which of the nodes; by default the first. Whoever names one can ask another: a node
-            that takes no connection is not waited for then, while there are others.
+            Which of the nodes; by default the first.
         stats
             Where to count what it cost.
         retry
@@ -351,16 +331,13 @@ class Client:
         base = base_url or self.base_url
         url = f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}"
         stats, tries = stats or RequestStats(), 0
-        others = {*self.base_urls} - self.dead - {base} if base_url is not None else set()
         while True:
             stats.add(requests=1, throttled_seconds=self._throttle.wait())
             tries += 1
             try:
                 answer = self._exchange(base, url, read)
             except RequestError as error:
-                if (error.refused and others) or not retry.wants(error, tries):
-                    if error.refused:
-                        self.dead.add(base)
+                if not retry.wants(error, tries):
                     raise
                 stats.add(retries=1)
                 pause = _FIRST_PAUSE * 2 ** (tries - 1)
@@ -374,7 +351,6 @@ class Client:
                     pause += random.random()  # noqa: S311 - spreads threads
                     self.sleep(min(pause, _LONGEST_PAUSE))
             else:
-                self.dead.discard(base)
                 stats.add(bytes=answer.size)
                 return answer
 
@@ -389,46 +365,36 @@ class Client:
         TooLargeError
             If the answer would be larger than the node can send, or is larger than allowed.
         """
-        began, failed = time.monotonic(), partial(_error, base, url)
+        began, most = time.monotonic(), self.max_answer_bytes
         headers = CaseInsensitiveDict(_HEADERS | self._users.get(base, {}) | self._extra_headers)
-        most = self.max_answer_bytes
+        # Any function keeps a `.netrc` out.
+        auth = (lambda request: request) if "Authorization" in headers else None
+        hooks = [partial(_refuse_redirect, base), *self.session.hooks["response"]]
+        ways: Any = {"hooks": {"response": hooks}, "timeout": self.timeout, "stream": True}
         try:
-            response = self.session.get(
-                url,
-                headers=headers,
-                # Any function keeps a `.netrc` out.
-                auth=(lambda request: request) if "Authorization" in headers else None,
-                hooks={
-                    "response": [partial(_refuse_redirect, base), *self.session.hooks["response"]]
-                },
-                timeout=self.timeout,
-                stream=True,
-                allow_redirects=False,
-            )
-            is_ok = response.status_code == requests.codes.ok
+            response = self.session.get(url, headers=headers, auth=auth, **ways)
             body = _body(response, began + _PATIENCE * self.timeout, most)
         except MemoryError as error:
-            raise failed(
-                f"sent more than {most:,} bytes, or than there is memory for; ask for a smaller "
-                "page_size, or allow more with max_answer_bytes",
-                TooLargeError,
-                status=response.status_code,
-            ) from error
+            said = f"{base} sent more than {most:,} bytes, or than there is memory for; ask for a "
+            said += "smaller page_size, or allow more with max_answer_bytes"
+            raise TooLargeError(said, url=url, status=response.status_code) from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
             said, facts = _fault(error, self.timeout)
-            raise failed(said, **facts) from error
+            raise RequestError(f"{base} {said}", url=url, **facts) from error
         seconds = time.monotonic() - began
         logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
-        if not is_ok:
+        if response.status_code != requests.codes.ok:
             said, facts = _refusal(response, body)
-            raise failed(said, TooLargeError if _TOO_LARGE in said else RequestError, **facts)
+            kind = TooLargeError if _TOO_LARGE in said else RequestError
+            raise kind(f"{base} {said}", url=url, status=response.status_code, **facts)
         try:
             return Response(read(body), base, response.headers, len(body))
         except msgspec.DecodeError as error:
             is_page = body.lstrip()[:1] == b"<"
             what = "a web page" if is_page else f"{len(body)} bytes that are not whole JSON"
-            said = f"answered with {what}; check that this is the address of a node"
-            raise failed(said, status=response.status_code, retryable=not is_page) from error
+            said = f"{base} answered with {what}; check that this is the address of a node"
+            status = response.status_code
+            raise RequestError(said, url=url, status=status, retryable=not is_page) from error
 
 
 def _split(base_url: str) -> tuple[str, dict[str, str]]:
@@ -466,17 +432,6 @@ def _new_session() -> requests.Session:
     return session
 
 
-def _error(
-    base: str,
-    url: str,
-    said: str,
-    kind: type[RequestError] = RequestError,
-    **facts: Any,  # noqa: ANN401 - as errors take them
-) -> RequestError:
-    """Return the error that says something of a node."""
-    return kind(f"{base} {said}", url=url, **facts)
-
-
 def _refuse_redirect(base: str, response: requests.Response, **_: object) -> None:
     """Raise RequestError for a redirect, here in a hook: requests would read its endless body."""
     if response.is_redirect:
@@ -485,8 +440,8 @@ def _refuse_redirect(base: str, response: requests.Response, **_: object) -> Non
         target = without_credentials(urljoin(url, response.headers["Location"]))
         operation = urlsplit(url.removeprefix(base)).path
         address = target.partition("?")[0].removesuffix(operation)
-        said = f"redirects to {address}: give that address"
-        raise _error(base, url, said, status=response.status_code)
+        said = f"{base} redirects to {address}: give that address"
+        raise RequestError(said, url=url, status=response.status_code)
 
 
 def _body(response: requests.Response, deadline: float, most: int) -> bytes:
@@ -519,8 +474,10 @@ def _body(response: requests.Response, deadline: float, most: int) -> bytes:
 
 def _fault(error: Exception, timeout: float) -> tuple[str, dict[str, Any]]:
     """Return what a connection that failed, or an answer that broke off, says of the node."""
-    root, retryable = _root(error), True
+    causes = [*_causes(error)]
+    root = (getattr(causes[-1], "strerror", None) or "").lower() or str(causes[-1])
     timed_out = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
+    retryable = True
     if timed_out or isinstance(error, requests.Timeout):
         said = f"did not answer within {timeout:g} s"
     elif isinstance(error, requests.exceptions.SSLError):
@@ -533,25 +490,16 @@ def _fault(error: Exception, timeout: float) -> tuple[str, dict[str, Any]]:
         said = f"broke off its answer: {root}"
     else:
         said, retryable = f"can't be asked: {root}", False
-    # No connection came about: nobody listens there, or there is no such host.
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    kinds = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-    refused = isinstance(error, requests.ConnectTimeout) or isinstance(reason, kinds)
+    # Nobody listens there, or there is no such host.
+    refused = any(isinstance(each, _NO_CONNECTION) for each in causes)
     return said, {"retryable": retryable, "timed_out": timed_out, "refused": refused}
 
 
-def _root(error: BaseException) -> str:
-    """Return the operating system's words, which urllib3 wraps several times."""
-    seen: BaseException | None = error
-    text = str(error)
-    while seen is not None:
-        inner = getattr(seen, "reason", None) or (seen.args[-1] if seen.args else None)
-        if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror.lower()
-        if not isinstance(inner, BaseException):
-            break
-        seen, text = inner, str(inner)
-    return text.rpartition(": ")[2] if "HTTP" in text else text
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it; the operating system's comes last."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class _ErrorDetail(msgspec.Struct):
@@ -583,7 +531,7 @@ def _refusal(response: requests.Response, content: bytes) -> tuple[str, dict[str
     said = said or response.reason or "no reason given"
     if _TOO_LARGE in said:
         said = f"can't send so large an answer: {said}; ask for a smaller page_size"
-        return said, {"status": status, "code": body.code}
+        return said, {"code": body.code}
     retry_after, advice = _seconds(response.headers), _ADVICE.get(status, "")
     if retry_after is not None:
         advice = f"; the node asks to wait {retry_after:.0f} s"
@@ -594,8 +542,8 @@ def _refusal(response: requests.Response, content: bytes) -> tuple[str, dict[str
         or (status == requests.codes.server_error and body.code not in _CODES_AT_FAULT)
         or (status == requests.codes.forbidden and retry_after is not None)
     )
-    facts = {"status": status, "code": body.code, "retryable": retryable}
-    return f"answered {status}: {said}{advice}", {**facts, "retry_after": retry_after}
+    facts = {"code": body.code, "retryable": retryable, "retry_after": retry_after}
+    return f"answered {status}: {said}{advice}", facts
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:

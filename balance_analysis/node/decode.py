@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.rows import (
-    Account,
     BadRow,
     are_balances,
     balance_fault,
@@ -213,41 +212,30 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
             f"the answer is not a page of balance changes: {error}; "
             "check that this is the address of a node"
         ) from error
-    good, bad, times = [], [], []
-    for edge in page.edges:
-        raw = bytes(edge.node)
-        row, time, fault = _read_row(raw)
-        if time is not None:
-            times.append(time)
-        if row is not None and not fault:
-            good.append(row)
-        else:
-            bad.append(BadRow(raw.decode(errors="replace"), fault, time, _read_account(raw)))
-    rows = _columns(good)
+    read = [_read_row(bytes(edge.node)) for edge in page.edges]
+    rows = _columns([row for row, bad in read if row is not None and not bad.reason])
     if rows is None:
         raise AssertionError("a row was judged good by itself and bad in its column")
-    return DecodedPage(rows, np.array(times, np.int64), tuple(bad), page.page_info)
+    times = [bad.time for _, bad in read if bad.time is not None]
+    bad_rows = tuple(bad for _, bad in read if bad.reason)
+    return DecodedPage(rows, np.array(times, np.int64), bad_rows, page.page_info)
 
 
-def _read_row(raw: bytes) -> tuple[Row | None, int | None, str]:
-    """Return a row and its microseconds, as far as it has them, and what is wrong with it."""
+def _read_row(raw: bytes) -> tuple[Row | None, BadRow]:
+    """Return a row, if it has the right shape, and the same as a bad one, with what is wrong."""
+    row, account = None, None
     try:
         row = decode(_row_decoder, raw)
+        time, fault = _read_time(row.timestamp)
+        fault = fault or balance_fault(row.balance)
     except msgspec.ValidationError as error:
         sent = msgspec.json.decode(raw)
-        time = sent.get("timestamp") if isinstance(sent, dict) else None
-        return None, _read_time(time)[0], str(error)
-    time, fault = _read_time(row.timestamp)
-    return row, time, fault or balance_fault(row.balance)
-
-
-def _read_account(raw: bytes) -> Account | None:
-    """Return the account of a row, if all four ids can be read."""
-    try:
+        time, _ = _read_time(sent.get("timestamp") if isinstance(sent, dict) else None)
+        fault = str(error)
+    with contextlib.suppress(msgspec.DecodeError):
         ids = decode(_account_decoder, raw)
-    except msgspec.DecodeError:
-        return None
-    return (ids.asset_id, str(ids.account_type), ids.party_id, ids.market_id)
+        account = (ids.asset_id, str(ids.account_type), ids.party_id, ids.market_id)
+    return row, BadRow(raw.decode(errors="replace"), fault, time, account)
 
 
 def _read_time(timestamp: object) -> tuple[int | None, str]:

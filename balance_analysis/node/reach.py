@@ -9,6 +9,7 @@ Several nodes may stand behind one address, so nothing is concluded from one ans
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 import threading
 from collections import Counter
@@ -22,7 +23,7 @@ import pyarrow as pa
 import requests
 
 from balance_analysis.errors import RequestError
-from balance_analysis.evidence import Node, Reach, least
+from balance_analysis.evidence import Reach, least
 from balance_analysis.filters import Filters
 from balance_analysis.node.client import BALANCE_CHANGES, Client, Retry
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
@@ -36,8 +37,8 @@ from balance_analysis.node.walk import (
     PageRequest,
     Window,
     fetch,
+    fetch_less,
     find_oldest,
-    is_refusal,
 )
 from balance_analysis.rows import Account, accounts_in, to_numbers
 from balance_analysis.spans import Span
@@ -50,6 +51,8 @@ _TURNS: Final = 8
 
 _OUTSIDE: Final = 416
 """The status of a range that a served archive refuses, as it doesn't hold all of it."""
+
+_STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
 _decoding = threading.Lock()
 
@@ -71,7 +74,7 @@ class Asker:
     height
         The number of the last block, of several answers the least.
     incomplete
-        Stretches of which a node says that it may lack rows.
+        Stretches for which a node says that it may lack rows.
     origins
         Where a served archive says that its rows are from; `None` if no answer says so.
     """
@@ -79,7 +82,7 @@ class Asker:
     client: Client
     url: str
     stats: RequestStats
-    retry: Retry = Retry()  # noqa: RUF009 - frozen
+    retry: Retry = Retry()
     is_strict: bool = False
     height: int | None = None
     incomplete: list[Span] = field(default_factory=list)
@@ -103,7 +106,9 @@ class Asker:
             raise_bad_row(answer.value.bad_rows)
         self._heads.append(answer.block_time)
         self.height = least(self.height, answer.block_height)
-        self.incomplete += answer.incomplete
+        # An archive that is served says what it lacks, in nanoseconds: `0-1000, ...`.
+        lacking = _STRETCH.findall(answer.headers.get("X-Incomplete", ""))
+        self.incomplete += [(int(start) // 1000, int(end) // 1000) for start, end in lacking]
         if (named := answer.headers.get("X-Origins")) is not None:
             origins = {origin.strip() for origin in named.split(",")} - {""}
             self.origins = (self.origins or frozenset()) | origins
@@ -135,7 +140,7 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
         else:
             asked = filters
             window = Window(low, since + is_silent, _SOME if is_silent else 1)
-        listing = _fetch_most(ask, asked, window)
+        listing, _ = fetch_less(ask, asked, window, newest_first=True)
         times = to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist()
         rows: list[tuple[int | None, Account | None]] = [
             *zip(times, accounts_in(listing.rows), strict=True),
@@ -146,26 +151,13 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
             break
         if len(listing.times) and (listing.times[0] >= since or not is_silent):
             # The last block of a page may be cut.
-            oldest = int(listing.times[-1]) + (listing.more and bool(turn))
+            oldest = int(listing.times[-1]) + listing.more
             since = min(since, max(start, oldest))
         elif turn or not filters.allowed():
             break
         if since == start:
             break
     return since
-
-
-def _fetch_most(
-    ask: Ask, filters: Filters, window: Window, *, newest_first: bool = True
-) -> Listing:
-    """Return one page of a window, as large as the node sends."""
-    while True:
-        try:
-            return fetch(ask, filters, window, newest_first=newest_first)
-        except RequestError as error:
-            if window.page_size == 1 or not (is_refusal(error) or error.timed_out):
-                raise
-            window = replace(window, page_size=window.page_size // 2)
 
 
 def _with_another(
@@ -178,7 +170,8 @@ def _with_another(
     lists = filters.party_ids, filters.market_ids, filters.account_types
     if not any(lists):
         return Filters()
-    accounts = accounts_in(_fetch_most(ask, Filters(), window, newest_first=newest_first).rows)
+    listing, _ = fetch_less(ask, Filters(), window, newest_first=newest_first)
+    accounts = accounts_in(listing.rows)
     seen = Counter(party for _, _, party, _ in accounts)
     others = [each for each in accounts if each[3] or not filters.market_ids]
     if not others:
@@ -192,31 +185,24 @@ def _with_another(
     return Filters(party_ids=parties, market_ids=markets, account_types=kinds)
 
 
-def ask_reach(ask: Asker, node: Node, start: int, end: int) -> Reach:
+def ask_reach(ask: Asker, start: int, end: int) -> Reach:
     """Return how much of [start, end) a node seems to know, to choose whom to ask.
 
     It is no evidence: another node may answer at the same address the next time.
     """
-    first, begin, stop = max(start, EARLIEST), start, end
+    first = max(start, EARLIEST)
     try:
-        older = Window(max(EARLIEST, first + 1 - LONGEST_WINDOW), first + 1, page_size=1)
-        if len(fetch(ask, Filters(), older).times) or ask.incomplete:
-            begin = first
-        else:
-            begin = find_oldest(ask, end, first) or end
-        later = Window(end, end + LONGEST_WINDOW, page_size=1)
-        if ask.head is not None:
-            stop = ask.head
-        elif not len(fetch(ask, Filters(), later).times):
-            # The newest row may have no readable time.
-            newest = find_newest(ask, min(first, end), end, _SOME)
-            stop = newest.span[0] if len(newest.times) else first
+        oldest = find_oldest(ask, end, max(EARLIEST, first + 1 - LONGEST_WINDOW))
+        begin = first if ask.incomplete else max(first, end if oldest is None else oldest)
+        stop = ask.head
+        if stop is None:
+            newest = find_newest(ask, min(first, end), end + LONGEST_WINDOW, _SOME)
+            stop = min(end, newest.span[0]) if len(newest.times) else first
     except RequestError as error:
         if error.status != _OUTSIDE:
             raise
         begin, stop = start, end
-    named = node if ask.origins is None else Node(node.name, ask.origins)
-    return Reach(named, begin, stop, ask.height)
+    return Reach(begin, stop, ask.height)
 
 
 def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:

@@ -19,7 +19,7 @@ The walk depends on a function that asks, not on a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,7 +27,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.errors import IncompleteError, RequestError, TooLargeError
+from balance_analysis.errors import (
+    BalanceAnalysisError,
+    IncompleteError,
+    RequestError,
+    TooLargeError,
+)
 from balance_analysis.evidence import Node, SetAside, set_aside
 from balance_analysis.filters import Filters
 from balance_analysis.node.client import Parameters
@@ -147,12 +152,9 @@ class Listing:
 
     def between(self, start: int, end: int, *, more: bool = False) -> Listing:
         """Return what stands in [start, end); a bad row without a time may, so it is kept."""
-        if not len(self.times) or start <= min(self.span) <= max(self.span) < end:
-            return replace(self, more=more)
-        rows = within(self.rows, start, end)
         times = self.times[(self.times >= start) & (self.times < end)]
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
-        return Listing(rows, times, bad, more, self.sent)
+        return Listing(within(self.rows, start, end), times, bad, more, self.sent)
 
     def proof(self, start: int, reached: int, end: int) -> Proof:
         """Return what the answer proves, of a step [start, end) that it reached beyond or not."""
@@ -185,9 +187,9 @@ def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = Fa
     return listing
 
 
-def is_refusal(error: RequestError) -> bool:
+def is_refusal(error: BalanceAnalysisError) -> bool:
     """Whether the node answered that it won't, rather than that it can't just now."""
-    return error.status is not None and not error.retryable
+    return isinstance(error, RequestError) and error.status is not None and not error.retryable
 
 
 def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
@@ -271,7 +273,7 @@ class Step:
     knows
         Up to where the node could know the rows: its last block, or its newest row.
     incomplete
-        Stretches of which the node says itself that it may lack rows.
+        Stretches for which the node itself says that it may lack rows.
     """
 
     start: int
@@ -281,7 +283,7 @@ class Step:
     page_size: int = 0
     rest: Window | None = None
     proofs: tuple[Proof, ...] = ()
-    node: Node = Node("")  # noqa: RUF009 - frozen
+    node: Node = Node("")
     asked: int = 0
     head: int | None = None
     block_height: int | None = None
@@ -306,16 +308,14 @@ class Step:
     def between(self, start: int, end: int) -> Step:
         """Return what this step settled in [start, end), of its bounds at most."""
         start, end = max(start, self.start), min(end, self.end)
-        if (start, end) == (self.start, self.end):
-            return self
-        kept = [within(batch, start, end) for batch in self.batches]
+        kept = (within(batch, start, end) for batch in self.batches)
         return replace(
             self,
             start=start,
             end=end,
             batches=tuple(batch for batch in kept if batch.num_rows),
             bad_rows=tuple(x for x in self.bad_rows if x.time is None or start <= x.time < end),
-            rest=None,
+            rest=self.rest if end == self.end else None,
             incomplete=tuple(clipped(self.incomplete, start, end)),
         )
 
@@ -333,7 +333,10 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
         If the node refuses even a page of one row, is too slow for a small part of the window, or
         can't answer just now.
     """
-    reached, asked = _ask_less(ask, parts, window)
+    reached, asked = list[tuple[int, Listing]](), window
+    for filters in parts:
+        listing, asked = fetch_less(ask, filters, asked)
+        reached.append(_whole_blocks(ask, filters, asked, listing))
     end = min(listing_end for listing_end, _ in reached)
     listings = [listing.between(window.start, end) for _, listing in reached]
     if window.begins_with_row:
@@ -351,36 +354,42 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
     )
 
 
-def _ask_less(
-    ask: Ask, parts: Sequence[Filters], window: Window
-) -> tuple[list[tuple[int, Listing]], Window]:
-    """Return how far the first page of each part came, and the window that was asked for."""
+def fetch_less(
+    ask: Ask, filters: Filters, window: Window, *, newest_first: bool = False
+) -> tuple[Listing, Window]:
+    """Return the first page of a window, or of less of it where the node won't send so much.
+
+    With it comes the window that was asked for.
+    """
     halvings, is_size_at_fault = 0, False
     while True:
         try:
-            return [_reach(ask, filters, window) for filters in parts], window
+            return fetch(ask, filters, window, newest_first=newest_first), window
         except RequestError as error:
+            smaller = max(1, window.page_size // 2)
             if error.timed_out and halvings < HALVINGS:
                 halvings += 1
                 # Half the window and half the page: less to find and to send.
-                width = max(1, (window.end - window.start) // 2)
-                window, _ = window.cut(width, max(1, window.page_size // 2))
+                width = window.end - window.start
+                width = width if newest_first else max(1, width // 2)
+                window, _ = window.cut(width, smaller)
                 continue
             if window.page_size == 1 or not is_refusal(error):
                 raise
             if not (is_size_at_fault or isinstance(error, TooLargeError)):
                 # If even a page of one row is refused, its size was not the reason.
-                fetch(ask, parts[0], replace(window, page_size=1))
+                fetch(ask, filters, replace(window, page_size=1))
             is_size_at_fault = True
-            window = replace(window, page_size=window.page_size // 2)
+            window = replace(window, page_size=smaller)
 
 
-def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
-    """Return how far one request came, and what it brought up to there.
+def _whole_blocks(
+    ask: Ask, filters: Filters, window: Window, listing: Listing
+) -> tuple[int, Listing]:
+    """Return up to where a page of a window has all rows, and the page.
 
     `more` of the listing says that a row stands exactly where it ends.
     """
-    listing = fetch(ask, filters, window)
     if not listing.more:
         return window.end, listing
     if not len(listing.times):
@@ -397,7 +406,8 @@ def _reach(ask: Ask, filters: Filters, window: Window) -> tuple[int, Listing]:
 
 def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
     """Check that a page of one block began at the window's first row: its order can't show it."""
-    if len(fetch(ask, filters, window).times):
+    listing, _ = fetch_less(ask, filters, window)
+    if len(listing.times):
         raise IncompleteError(
             f"rows stand in {range_text(window.start, window.end)}, but the answer began later: "
             "the node ignores the order that was asked for"
@@ -405,10 +415,7 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
 
 
 def find_oldest(
-    ask: Ask,
-    end: int,
-    start: int = EARLIEST,
-    filters: Filters = Filters(),  # noqa: B008 - frozen
+    ask: Ask, end: int, start: int = EARLIEST, filters: Filters = Filters()
 ) -> int | None:
     """Return the time of the oldest row of some accounts in [start, end); `None` without one.
 
@@ -444,44 +451,31 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
     IncompleteError
         If it can't be shown that all rows were sent.
     """
-    window = Window(block, block + 1, page_size)
-    for size in _page_sizes(page_size):
-        larger = replace(window, page_size=size)
+    listing, window = fetch_less(ask, filters, Window(block, block + 1, page_size))
+    while listing.more and window.page_size < LARGEST_PAGE:
+        larger = replace(window, page_size=window.page_size * 2)
         try:
             listing = fetch(ask, filters, larger)
         except RequestError as error:
             if not (is_refusal(error) or error.timed_out):
                 raise
-            continue
-        return complete_block(ask, filters, block, size) if listing.more else listing
-    return _complete(ask, filters, window)
-
-
-def _page_sizes(accepted: int) -> Iterator[int]:
-    """Yield sizes above one that the node has accepted, in the order in which to try them."""
-    size = USUAL_MAXIMUM if accepted < USUAL_MAXIMUM else LARGEST_PAGE
-    while size > max(accepted, USUAL_MAXIMUM if size > USUAL_MAXIMUM else 0):
-        yield size
-        size //= 2
-
-
-def _complete(ask: Ask, filters: Filters, window: Window) -> Listing:
-    oldest = fetch(ask, filters, window)
-    if not oldest.more:
-        return oldest
-    for way in (_from_both_ends, _by_halves):
-        whole = way(ask, filters, window, oldest)
-        if whole is not None:
-            return whole
-    raise IncompleteError(
-        f"the block at {moment(window.start)} holds more rows than the {window.page_size} of one "
-        "page, and this node offers no way to get them all; name the account types, parties or "
-        "markets that are wanted, or ask another node"
-    )
+            break
+        window = larger
+    if not listing.more:
+        return listing
+    whole = _from_both_ends(ask, filters, window, listing)
+    whole = whole or _by_halves(ask, filters, window, listing)
+    if whole is None:
+        raise IncompleteError(
+            f"the block at {moment(block)} holds more rows than the {window.page_size} of one "
+            "page, and this node offers no way to get them all; name the account types, parties or "
+            "markets that are wanted, or ask another node"
+        )
+    return whole
 
 
 def _from_both_ends(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> Listing | None:
-    newest = fetch(ask, filters, window, newest_first=True)
+    newest, _ = fetch_less(ask, filters, window, newest_first=True)
     ascending, descending = accounts_in(oldest.rows), accounts_in(newest.rows)[::-1]
     if not descending or descending[0] not in ascending:
         return None
@@ -498,7 +492,7 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
     halves = filters.halves()
     if not halves:
         return None
-    whole = _joined([_complete(ask, half, window) for half in halves])
+    whole = _joined([complete_block(ask, half, window.start, window.page_size) for half in halves])
     return whole if {*accounts_in(oldest.rows)} <= {*accounts_in(whole.rows)} else None
 
 

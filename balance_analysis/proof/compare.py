@@ -385,7 +385,7 @@ def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
     return text
 
 
-def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:  # noqa: B008 - frozen
+def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
     """Return some accounts of a state of an archive as a side of a comparison."""
 
     def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:

@@ -215,7 +215,7 @@ def _knows_another(source: NodeSource, writer: Writer, wrong: set[str]) -> bool:
     sound, files = Writer(writer.store), writer.manifest.files.items()
     others = {period: note for period, note in files if period not in wrong}
     sound.manifest = replace(writer.manifest, files=others)
-    return bool(others) and has_rows(source, sound, source.client.order[0])
+    return bool(others) and has_rows(source, sound, source.urls[0])
 
 
 def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:

@@ -230,7 +230,7 @@ class Accounts:
         return np.asarray(np.array(places, np.int64)[encoded.indices.to_numpy()])
 
 
-def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:  # noqa: B008 - frozen
+def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:
     """Return all accounts that there were up to a segment's last block.
 
     Raises
@@ -329,7 +329,7 @@ def span_of(segments: Sequence[Segment]) -> Span:
     return read_blocks(segments[0]).span[0], read_blocks(segments[-1]).span[1]
 
 
-def evidence_of(stretches: Sequence[Stretch], filters: Filters = Filters()) -> Evidence:  # noqa: B008 - frozen
+def evidence_of(stretches: Sequence[Stretch], filters: Filters = Filters()) -> Evidence:
     """Return the evidence for all rows of some accounts in segments; IncompleteError as `span_of`.
 
     Segments forget nothing.

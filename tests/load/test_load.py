@@ -4,8 +4,13 @@ import dataclasses
 import datetime as dt
 import json
 import re
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from unittest import mock
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -17,14 +22,19 @@ from balance_analysis import (
     IncompleteError,
     RequestError,
     check_table,
+    iter_balance_changes,
     iter_pages,
     load_balance_changes,
     load_network_limits,
+    load_to_parquet,
+    read_parquet,
 )
-from tests.columns import ATTRS_KEY, empty_table, lacking
+from balance_analysis.load import changes
+from tests.analysis.tables import table_from
+from tests.columns import ARROW_SCHEMA, ATTRS_KEY, empty_table, lacking
 from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
 from tests.moments import from_microseconds
-from tests.node.asking import NOWHERE, session_to
+from tests.node.asking import NOWHERE, client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.waits import without_waits
 
@@ -48,8 +58,32 @@ def retries_without_waits():
 def load(node, **arguments):
     """Load from a node that need not run, and that refuses a load which asks without end."""
     node.faults = node.faults or stop_after(3000)
-    client = Client(NOWHERE, session=session_to(node))
+    client = client_to(node)
     return load_balance_changes(client, **{**ALL, **arguments})
+
+
+def load_file(node, **arguments):
+    """Load into a file, of small row groups, and read it."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(changes, "ROW_GROUP", 20),
+        client_to(node) as client,
+    ):
+        path = Path(folder) / "x.parquet"
+        load_to_parquet(client, path, **{**ALL, **arguments})
+        return read_parquet(path)
+
+
+def load_stream(node, **arguments):
+    """Load batches, which are in time order, and make a table of them."""
+    with client_to(node) as client:
+        batches = list(iter_balance_changes(client, **{**ALL, **arguments}))
+    assert all(batch.schema == ARROW_SCHEMA and batch.num_rows for batch in batches)
+    times = [time for batch in batches for time in batch["timestamp"].to_pylist()]
+    assert times == sorted(times)
+    for before, after in pairwise(batches):
+        assert before["timestamp"][-1].as_py() < after["timestamp"][0].as_py()
+    return table_from(pa.Table.from_batches(batches, ARROW_SCHEMA))
 
 
 def load_over_http(node, *, timeout=10.0, **arguments):
@@ -130,11 +164,12 @@ releases = st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76", "v0.79"])
             "end_inclusive": st.booleans(),
         }
     ),
+    st.sampled_from([load, load_file, load_stream]),
 )
-def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, quirks):
+def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, quirks, way):
     history, query = situation
     node = LoopbackNode(history, **quirks)
-    table = load(node, page_size=page_size, workers=workers, **arguments_of(query))
+    table = way(node, page_size=page_size, workers=workers, **arguments_of(query))
     assert_exact(table, matching(history, **query))
 
 
@@ -321,7 +356,7 @@ def test_an_error_of_the_callers_progress_ends_the_load():
         ({"start": 5}, TypeError, "a moment is a"),
     ],
 )
-def test_a_callers_mistake_is_told_before_the_first_request(arguments, kind, message):
+def test_a_callers_mistake_raises_before_the_first_request(arguments, kind, message):
     node = LoopbackNode(HISTORY)
     with pytest.raises(kind, match=message):
         load(node, **arguments)
@@ -496,15 +531,20 @@ def test_a_bad_row_is_raised_or_kept_aside_once_and_the_rest_is_right(changes):
         assert aside["reason"]
 
 
-@given(st.sets(st.integers(0, len(HISTORY) - 1)), st.integers(1, 40), st.integers(1, 3))
+@given(
+    st.sets(st.integers(0, len(HISTORY) - 1)),
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.sampled_from([load, load_file]),
+)
 @settings(max_examples=6)
-def test_any_bad_balances_are_quarantined_once_each(places, page_size, workers):
+def test_any_bad_balances_are_quarantined_once_each(places, page_size, workers, way):
     rows = [
         dataclasses.replace(row, balance=f"x{place}") if place in places else row
         for place, row in enumerate(HISTORY)
     ]
-    node = LoopbackNode(rows)
-    table = load(node, page_size=page_size, workers=workers, on_bad_rows="quarantine")
+    options = {"page_size": page_size, "workers": workers, "on_bad_rows": "quarantine"}
+    table = way(LoopbackNode(rows), **options)
     assert_exact(table, [row for place, row in enumerate(HISTORY) if place not in places])
     aside = [json.loads(one["row"])["balance"] for one in table.attrs[ATTRS_KEY]["quarantined"]]
     assert sorted(aside) == sorted(f"x{place}" for place in places)
@@ -544,35 +584,73 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
     return sorted([*HISTORY, *block], key=lambda row: row.order)
 
 
+def slow(_, request):
+    return Fault.stalled(9) if int(request.get("pagination.first")) > PAGE else None
+
+
 @pytest.mark.parametrize(
     ("size", "options"),
     [
         (35, {"max_page_size": 20}),
         (35, {"max_page_size": 20, "cap_silently": True}),
+        (35, {"faults": slow}),
         (200, {"release": "v0.71"}),
     ],
-    ids=["both ends", "both ends, capped silently", "a larger page"],
+    ids=["both ends", "both ends, capped silently", "both ends, in time", "a larger page"],
 )
 def test_a_block_larger_than_a_page_is_resolved(size, options):
     rows = wide_block(size)
-    node = LoopbackNode(rows, faults=stop_after(3000), **options)
-    assert_exact(load(node, page_size=PAGE), rows)
+    assert_exact(load(LoopbackNode(rows, **options), page_size=PAGE), rows)
+
+
+AT = from_microseconds(TIMES[10] // 1000)
+PARTIES = [f"{number:064x}" for number in range(55)]
 
 
 def test_a_block_larger_than_a_page_is_resolved_by_the_callers_parties():
     rows = wide_block(55)
-    parties = [f"{number:064x}" for number in range(55)]
-    node = LoopbackNode(rows, max_page_size=20)
-    table = load(node, page_size=PAGE, party_ids=parties)
-    assert_exact(table, matching(rows, party_ids=parties))
+    table = load(LoopbackNode(rows, max_page_size=20), page_size=PAGE, party_ids=PARTIES)
+    assert_exact(table, matching(rows, party_ids=PARTIES))
 
 
-@pytest.mark.parametrize("silent", [False, True])
-@pytest.mark.parametrize("lossy", [False, True])
-def test_a_block_that_can_not_be_resolved_is_named(silent, lossy):
-    node = LoopbackNode(wide_block(55), max_page_size=20, cap_silently=silent, lossy_cursors=lossy)
+def test_a_half_that_is_refused_is_not_taken_for_empty():
+    def refuse(_, request):
+        parties = request.params.get("filter.partyIds", PARTIES)
+        return Fault.code(400, 3) if len(parties) < 55 and PARTIES[-1] in parties else None
+
+    node = LoopbackNode(wide_block(55), max_page_size=20, faults=refuse)
+    with pytest.raises(RequestError, match="answered 400"):
+        load(node, page_size=PAGE, party_ids=PARTIES)
+
+
+def test_halves_that_lack_a_row_of_the_whole_are_not_complete():
+    def lose(answer, request):
+        if len(request.params.get("filter.partyIds", PARTIES)) < 55:
+            edges = edges_of(answer)
+            edges[:] = [edge for edge in edges if edge["node"]["partyId"] != lost]
+
+    rows = wide_block(55)
+    lost = next(row.party_id for row in rows if row.party_id in PARTIES)
+    with pytest.raises(IncompleteError, match="the block at"):
+        load(
+            LoopbackNode(rows, max_page_size=20, edit_page=lose), page_size=PAGE, party_ids=PARTIES
+        )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"cap_silently": True},
+        {"lossy_cursors": False},
+        # Alike from both ends: the two pages meet, and lack what follows.
+        {"ignores": ["pagination.newestFirst"]},
+    ],
+)
+def test_a_block_that_can_not_be_resolved_is_named(options):
+    node = LoopbackNode(wide_block(55), max_page_size=20, **options)
     with pytest.raises(IncompleteError, match=rf"the block at .* \({TIMES[10]} ns\) holds more"):
-        load(node, page_size=PAGE)
+        load(node, start=AT, end=AT + dt.timedelta(microseconds=1), page_size=PAGE)
 
 
 def test_too_large_answers_are_asked_for_in_smaller_pages():
@@ -590,38 +668,30 @@ SPAN = {
 
 
 def pages(node, **arguments):
-    client = Client(NOWHERE, session=session_to(node))
+    client = client_to(node)
     return iter_pages(client, **{**SPAN, **arguments})
 
 
-def lines_in_order(found):
-    return [line for page in found for line in lines_of_table(page.table)]
+def lines_in_order(walked):
+    return [line for page in walked for line in lines_of_table(page.table)]
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("size", [7, 1000])
-@pytest.mark.parametrize("way", ["first", "last"])
-def test_pages_bring_every_row_once_in_the_lists_order(way, size, newest_first):
+@pytest.mark.parametrize(("way", "back"), [("first", "after"), ("last", "before")])
+def test_pages_bring_every_row_once_in_the_lists_order(way, back, size, newest_first):
     node = LoopbackNode(HISTORY, lossy_cursors=False)
-    found = list(pages(node, newest_first=newest_first, **{way: size}))
-    assert len(node.requests) == len(found)
-    assert all(len(page.table) == size for page in found[:-1])
-    ends = (found[0], found[-1]) if way == "first" else (found[-1], found[0])
+    walked = list(pages(node, newest_first=newest_first, **{way: size}))
+    assert len(node.requests) == len(walked)
+    assert all(len(page.table) == size for page in walked[:-1])
+    ends = (walked[0], walked[-1]) if way == "first" else (walked[-1], walked[0])
     assert (ends[0].has_previous_page, ends[1].has_next_page) == (False, False)
     ordered = HISTORY[::-1] if newest_first else HISTORY
-    in_order = found if way == "first" else found[::-1]
+    in_order = walked if way == "first" else walked[::-1]
     assert lines_in_order(in_order) == [lines_of_rows([row])[0] for row in ordered]
-
-
-@pytest.mark.parametrize(
-    ("ahead", "back"), [("first", "after"), ("last", "before")], ids=["forward", "backward"]
-)
-def test_pages_may_begin_at_a_cursor(ahead, back):
-    node = LoopbackNode(HISTORY, lossy_cursors=False)
-    whole = list(pages(node, **{ahead: 30}))
-    cursor = whole[0].end_cursor if ahead == "first" else whole[0].start_cursor
-    rest = list(pages(node, **{ahead: 30, back: cursor}))
-    assert lines_in_order(rest) == lines_in_order(whole[1:])
+    cursor = walked[0].end_cursor if way == "first" else walked[0].start_cursor
+    rest = pages(node, newest_first=newest_first, **{way: size, back: cursor})
+    assert lines_in_order(rest) == lines_in_order(walked[1:])
 
 
 def test_pages_are_newest_first_and_of_1000_rows_by_default():
@@ -648,9 +718,8 @@ def test_pages_of_nothing_are_one_empty_page():
 
 
 def test_pages_without_a_start_begin_at_the_oldest_row():
-    node = LoopbackNode(HISTORY, lossy_cursors=False)
-    found = list(pages(node, start=None, first=50))
-    assert sorted(lines_in_order(found)) == lines_of_rows(HISTORY)
+    walked = pages(LoopbackNode(HISTORY, lossy_cursors=False), start=None, first=50)
+    assert sorted(lines_in_order(walked)) == lines_of_rows(HISTORY)
 
 
 @pytest.mark.parametrize("way", [{"first": 10}, {"last": 10}], ids=["forward", "backward"])
@@ -663,9 +732,8 @@ def test_a_cursor_that_comes_back_is_incomplete(way):
             "hasPreviousPage": True,
         }
 
-    found = []
     with pytest.raises(IncompleteError, match="cursor 'eyJ4Ijp7fX0=' came back on page 2"):
-        found.extend(pages(LoopbackNode(HISTORY, edit_page=edit), **way))
+        list(pages(LoopbackNode(HISTORY, edit_page=edit), **way))
 
 
 @pytest.mark.parametrize("way", [{"first": 10}, {"last": 10}], ids=["forward", "backward"])
@@ -707,18 +775,18 @@ def test_a_mistake_about_pages_raises_at_the_call(arguments, kind, message):
 
 
 def limits(node):
-    return load_network_limits(Client(NOWHERE, session=session_to(node)))
+    return load_network_limits(client_to(node))
 
 
 def test_the_limits_come_typed_with_where_and_when_they_were_asked_for():
     before = pd.Timestamp.now("UTC")
-    found = limits(LoopbackNode(block_height=12))
-    assert found.can_propose_market is True
-    assert found.genesis_loaded is True
-    assert found.propose_asset_enabled_from == pd.Timestamp("2022-01-01", tz="UTC")
-    assert before <= found.fetched_at <= pd.Timestamp.now("UTC")
-    assert (found.source, found.block_height) == (NOWHERE, 12)
-    assert "canUseAmm" in found.extra
+    answer = limits(LoopbackNode(block_height=12))
+    assert answer.can_propose_market is True
+    assert answer.genesis_loaded is True
+    assert answer.propose_asset_enabled_from == pd.Timestamp("2022-01-01", tz="UTC")
+    assert before <= answer.fetched_at <= pd.Timestamp.now("UTC")
+    assert (answer.source, answer.block_height) == (NOWHERE, 12)
+    assert "canUseAmm" in answer.extra
 
 
 def test_before_the_first_block_the_limits_are_a_request_error():
@@ -733,6 +801,6 @@ def test_what_the_node_says_it_may_lack_is_logged_and_noted(caplog):
     end = from_microseconds(TIMES[-1] // 1000)
     node = LoopbackNode(HISTORY, extra_headers={"X-Incomplete": said})
     table = load(node, end=end, page_size=7)
-    found = [(start * 1000, end * 1000) for start, end in lacking(table.attrs[ATTRS_KEY])]
-    assert found == [(TIMES[0] - 5000, TIMES[0] + 1000), (middle, middle + 1000)]
+    stretches = [(start * 1000, end * 1000) for start, end in lacking(table.attrs[ATTRS_KEY])]
+    assert stretches == [(TIMES[0] - 5000, TIMES[0] + 1000), (middle, middle + 1000)]
     assert caplog.text.count("says that it may lack rows of") == 1

@@ -13,6 +13,7 @@ import balance_analysis as ba
 from balance_analysis.load import changes
 from tests.cli.running import run
 from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -27,7 +28,7 @@ def moment(microseconds):
 
 
 def load(node, *, start=MIDDLE, end=END, **options):
-    with ba.Client(node.url) as client:
+    with client_to(node) as client:
         return ba.load_balance_changes(
             client, start=moment(start), end=moment(end), **{"opening": True, **options}
         )
@@ -125,7 +126,7 @@ def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, ha
 
 
 def test_from_the_oldest_row_on_there_is_nothing_before():
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+    with LoopbackNode(ROWS) as node, client_to(node) as client:
         table = ba.load_balance_changes(client, end=moment(END), opening=True)
     assert lines_of_table(table) == lines_of_rows(ROWS)
 
@@ -173,7 +174,7 @@ def test_a_file_has_them_too(tmp_path):
 
 def test_a_load_that_fails_among_the_openings_fails(tmp_path):
     options = {"start": moment(MIDDLE), "end": moment(END), "opening": True}
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+    with LoopbackNode(ROWS) as node, client_to(node) as client:
         node.faults = lambda index, _: Fault.status(503) if index > 4 else None
         with pytest.raises(ba.RequestError):
             ba.load_to_parquet(client, tmp_path / "x", **options)

@@ -1,33 +1,33 @@
-"""A stream is in time order, waits for its reader, and says what it cost."""
+"""A stream waits for its reader and says what it cost; a file is whole or absent."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import random
+import signal
 import time
 from dataclasses import replace
 
 import pandas as pd
-import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis.load import changes
 from balance_analysis.load.source import AHEAD, QUEUED, NodeSource
 from balance_analysis.node.client import Throttle
-from tests.analysis.tables import table_from
-from tests.columns import ARROW_SCHEMA
-from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.cli.running import child
+from tests.loopback import Fault, LoopbackNode, random_history
+from tests.node.asking import client_to
 from tests.waits import sleeping
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = random_history(5, rows=1200, accounts=150, largest_block=40)
 FIRST, LATE = ROWS[0].timestamp_ns // 1000, ROWS[-1].timestamp_ns + 1000
-HELD = 10
-INTERVAL = {"start": "2023-04-01", "end": "2023-05-01"}
+HELD, FAR = 10, 4_000_000_000 * 10**9
+START = "2023-04-01"
+INTERVAL = {"start": START, "end": "2023-05-01"}
 
 
 def load(url, **options):
@@ -35,27 +35,8 @@ def load(url, **options):
         return ba.load_balance_changes(client, **{**INTERVAL, **options})
 
 
-@settings(max_examples=6)
-@given(histories(most_rows=120), st.sampled_from([2, 10, 40, 1000]), st.integers(1, 4))
-def test_the_batches_are_in_time_order_and_make_the_table(rows, page_size, workers):
-    with LoopbackNode(rows) as node, ba.Client(node.url) as client:
-        batches = list(
-            ba.iter_balance_changes(client, **INTERVAL, page_size=page_size, workers=workers)
-        )
-        expected = load(node.url)
-    assert all(batch.schema == ARROW_SCHEMA and batch.num_rows for batch in batches)
-    times = pa.chunked_array([b["timestamp"] for b in batches], ARROW_SCHEMA.field(4).type)
-    assert times.to_pylist() == sorted(times.to_pylist())
-    assert all(
-        a["timestamp"][-1].as_py() < b["timestamp"][0].as_py()
-        for a, b in itertools.pairwise(batches)
-    )
-    table = table_from(pa.Table.from_batches(batches, ARROW_SCHEMA))
-    pd.testing.assert_frame_equal(table, expected)
-
-
 def test_nothing_is_asked_before_the_first_batch_is_wanted():
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+    with LoopbackNode(ROWS) as node, client_to(node) as client:
         batches = ba.iter_balance_changes(client, **INTERVAL, page_size=20)
         assert node.requests == []
         next(batches)
@@ -63,7 +44,7 @@ def test_nothing_is_asked_before_the_first_batch_is_wanted():
 
 
 def test_a_reader_that_stops_stops_the_requests():
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+    with LoopbackNode(ROWS) as node, client_to(node) as client:
         batches = ba.iter_balance_changes(client, **INTERVAL, page_size=10, workers=2)
         next(batches)
         time.sleep(0.2)
@@ -104,7 +85,7 @@ def test_when_every_node_fails_the_last_failure_is_raised():
 
 def test_a_rate_is_kept_by_all_workers_together():
     waits = []
-    with LoopbackNode(ROWS) as node, ba.Client(node.url) as client:
+    with LoopbackNode(ROWS) as node, client_to(node) as client:
         client._throttle = Throttle(100, clock=lambda: 0.0, sleep=waits.append)
         ba.load_balance_changes(client, **INTERVAL, page_size=10, workers=8)
     assert len(node.requests) > 60
@@ -113,14 +94,16 @@ def test_a_rate_is_kept_by_all_workers_together():
 
 def test_a_node_that_says_too_many_is_obeyed_by_all_workers(caplog):
     caplog.set_level(logging.WARNING, "balance_analysis")
-    with LoopbackNode(ROWS, rate_limit=(30, 5)) as node, sleeping(time.sleep):
+    refusals = [None, None, *[Fault.rate_limited(10)] * 4]
+    waits = []
+    with LoopbackNode(ROWS, faults=refusals) as node, sleeping(waits.append):
         table = load(node.url, page_size=100, workers=4)
     assert len(table) == len(ROWS)
     loaded = table.attrs["balance_analysis"]
-    refused = [r for r in caplog.records if "asked again in" in r.getMessage()]
-    assert 1 <= len(refused) <= 8
-    assert loaded["throttled_seconds"] > 0
-    assert loaded["retries"] >= len(refused)
+    asked_again = [r for r in caplog.records if "asked again in" in r.getMessage()]
+    assert 1 <= len(asked_again) <= loaded["retries"] == 4
+    assert loaded["throttled_seconds"] == pytest.approx(sum(waits), abs=0.01)
+    assert max(waits) > 5
 
 
 def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):
@@ -135,7 +118,8 @@ def test_a_page_that_takes_too_long_is_asked_for_in_parts():
     def slow(_, request):
         return Fault.stalled(5) if int(request.get("pagination.first")) > 300 else None
 
-    with LoopbackNode(ROWS, faults=slow) as node, ba.Client(node.url, timeout=0.5) as client:
+    node = LoopbackNode(ROWS, faults=slow)
+    with client_to(node) as client:
         table = ba.load_balance_changes(client, **INTERVAL, page_size=1000, workers=2)
     assert len(table) == len(ROWS)
 
@@ -147,7 +131,7 @@ def rows_after(gaps):
 
 
 def steps_of(node, **how):
-    with ba.Client(node.url) as client:
+    with client_to(node) as client:
         return list(NodeSource(client, **how).rows(FIRST, LATE // 1000))
 
 
@@ -181,19 +165,69 @@ def test_pages_stay_at_what_a_node_answers(workers):
     assert {*sizes[-24:]} == {50}
 
 
-def test_a_second_run_asks_for_nearly_the_same_windows_whatever_the_latencies():
-    """Rows stand ten times as dense in each second stretch."""
-    rows = rows_after(([1] * 1000 + [10] * 100) * 3)
+@pytest.fixture(autouse=True)
+def _small_row_groups(monkeypatch):
+    monkeypatch.setattr(changes, "ROW_GROUP", 100)
 
-    def run(seed):
-        latency = random.Random(seed)
 
-        def wait(*_):
-            time.sleep(latency.choice([0, 0.002, 0.008]))
+def failing_after(count):
+    return lambda index, _: Fault.status(503) if index >= count else None
 
-        with LoopbackNode(rows, block_timestamp=LATE, faults=wait) as node:
-            steps_of(node, page_size=25, workers=2)
-            return len(node.requests)
 
-    first, second = run(1), run(2)
-    assert abs(first - second) <= 0.1 * first
+def test_row_groups_follow_in_time_and_are_sorted_inside(tmp_path):
+    with LoopbackNode(ROWS) as node, client_to(node) as client:
+        ba.load_to_parquet(client, tmp_path / "x.parquet", start=START, page_size=50)
+    file = pq.ParquetFile(tmp_path / "x.parquet")
+    groups = [file.read_row_group(number).to_pandas() for number in range(file.num_row_groups)]
+    file.close()
+    assert len(groups) > 3
+    ends = [group["timestamp"].max() for group in groups]
+    starts = [group["timestamp"].min() for group in groups]
+    assert all(end < start for end, start in zip(ends, starts[1:], strict=False))
+    for group in groups:
+        keys = group.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str"))
+        pd.testing.assert_frame_equal(
+            keys, keys.sort_values([*ba.ACCOUNT_KEY, "timestamp"], kind="stable")
+        )
+
+
+def failed(node, path, **options):
+    with client_to(node) as client, pytest.raises(ba.RequestError):
+        ba.load_to_parquet(client, path, start=START, page_size=20, workers=1, **options)
+
+
+@pytest.mark.parametrize(("served", "earlier"), [(0, None), (30, b"an earlier load")])
+def test_a_failed_load_leaves_the_folder_as_it_was(served, earlier, tmp_path):
+    path = tmp_path / "x.parquet"
+    if earlier:
+        path.write_bytes(earlier)
+    with LoopbackNode(ROWS, faults=failing_after(served)) as node:
+        failed(node, path)
+        assert [*tmp_path.iterdir()] == ([path] if earlier else [])
+        assert not earlier or path.read_bytes() == earlier
+        node.faults = []
+        with client_to(node) as client:
+            ba.load_to_parquet(client, path, start=START)
+    assert len(ba.read_parquet(path)) == len(ROWS)
+
+
+def test_an_interrupted_fetch_leaves_no_file(tmp_path):
+    path = tmp_path / "x.parquet"
+    options = (
+        "--since",
+        INTERVAL["start"],
+        "--until",
+        "2023-05-01",
+        "--page-size",
+        "20",
+        "--workers",
+        "2",
+    )
+    with LoopbackNode(ROWS, block_timestamp=FAR, latency=0.05) as node:
+        process = child("fetch", node.url, "-o", path, *options)
+        while len(node.requests) < 20:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,6 @@ from tests.loopback.histories import (
 )
 from tests.loopback.node import LoopbackNode
 from tests.loopback.query import ACCOUNT_TYPES
-from tests.loopback.rates import RateLimit
 from tests.loopback.rows import Row, row_from_json
 from tests.loopback.server import Request
 
@@ -31,7 +30,6 @@ __all__ = [
     "Fault",
     "LedgerEntry",
     "LoopbackNode",
-    "RateLimit",
     "Request",
     "Row",
     "follow_cursors",

@@ -113,11 +113,11 @@ def _accounts(rng: random.Random, count: int) -> list[Account]:
     assets = [_id(rng) for _ in range(3)]
     markets = [_id(rng) for _ in range(4)]
     parties = [_id(rng) for _ in range(max(2, count // 4))]
-    found: dict[Account, None] = {(assets[0], "ACCOUNT_TYPE_GENERAL", parties[0], ""): None}
+    accounts: dict[Account, None] = {(assets[0], "ACCOUNT_TYPE_GENERAL", parties[0], ""): None}
     candidates = _candidates(rng, assets, markets, parties)
-    while len(found) < count:
-        found[next(candidates)] = None
-    return list(found)
+    while len(accounts) < count:
+        accounts[next(candidates)] = None
+    return list(accounts)
 
 
 def _candidates(
@@ -127,16 +127,16 @@ def _candidates(
         asset, market, party = rng.choice(assets), rng.choice(markets), rng.choice(parties)
         draw = rng.random()
         if draw < 0.45:
-            found = asset, rng.choice(PARTY_MARKET_TYPES), party, market
+            account = asset, rng.choice(PARTY_MARKET_TYPES), party, market
         elif draw < 0.85:
-            found = asset, rng.choice(PARTY_TYPES), party, ""
+            account = asset, rng.choice(PARTY_TYPES), party, ""
         elif draw < 0.92:
-            found = asset, rng.choice(MARKET_TYPES), "network", market
+            account = asset, rng.choice(MARKET_TYPES), "network", market
         elif draw < 0.98:
-            found = asset, rng.choice(NETWORK_TYPES), "network", ""
+            account = asset, rng.choice(NETWORK_TYPES), "network", ""
         else:
-            found = asset, "EXTERNAL", "network", ""
-        yield found[0], f"ACCOUNT_TYPE_{found[1]}", found[2], found[3]
+            account = asset, "EXTERNAL", "network", ""
+        yield account[0], f"ACCOUNT_TYPE_{account[1]}", account[2], account[3]
 
 
 def _id(rng: random.Random) -> str:

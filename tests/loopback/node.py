@@ -13,7 +13,6 @@ from tests.loopback.faults import ERROR_TYPE, HTML, Fault, Kind, error_body
 from tests.loopback.following import CHANGES
 from tests.loopback.paging import History, Page, cursor_text, encode_cursor
 from tests.loopback.query import NANOSECONDS, RELEASES, Refused, Rules
-from tests.loopback.rates import Meter, RateLimit
 from tests.loopback.server import Answer, Request, Server
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class LoopbackNode:
 
     By default it is a real node of `release`, which loses rows to those who follow its cursors.
     Every option is also an attribute that may be changed while the node runs, except for those
-    that shape a row (`lossy_cursors`, `timestamp_unit`, `extra_fields`) and `rate_limit`.
+    that shape a row (`lossy_cursors`, `timestamp_unit`, `extra_fields`).
 
     Parameters
     ----------
@@ -74,8 +73,6 @@ class LoopbackNode:
         Answers of more rows end in 429, "received message larger than max".
     max_url_length
         Longer URLs end in 414.
-    rate_limit
-        A `RateLimit`, or (requests a second, burst).
     limits
         The network limits; by default those of the release, `None` before the first block (404).
     block_height, block_timestamp
@@ -127,7 +124,6 @@ class LoopbackNode:
     latency = 0.0
     max_answer_rows: int | None = None
     max_url_length: int | None = None
-    rate_limit: tuple[float, int] | None = None
     limits: Mapping[str, Any] | None = V71_LIMITS
     block_height: int | None = None
     block_timestamp: int | None = None
@@ -151,7 +147,6 @@ class LoopbackNode:
             self.limits = LATER_LIMITS
         self._connections: dict[int, int] = {}
         self.requests: list[Request] = []
-        self._meter = None if self.rate_limit is None else Meter(RateLimit(*self.rate_limit))
         self._lock = threading.Lock()
         self._server: Server | None = None
         self.replace(rows)
@@ -245,8 +240,6 @@ class LoopbackNode:
     def _right_answer(self, request: Request) -> Answer:
         if self.max_url_length is not None and request.url_length > self.max_url_length:
             return Answer(414, HTML, {"Content-Type": "text/html"})
-        if self._meter is not None and (fault := self._meter.refusal(time.monotonic())):
-            return Answer(fault.http_status, fault.body, fault.headers)
         if self.html:
             status = 200 if self.html is True else self.html
             return Answer(status, HTML, {"Content-Type": "text/html"})

@@ -81,7 +81,7 @@ def _read_cursor(text: str) -> tuple[int | None, str | None]:
 
 
 class History:
-    """The rows of a node, sorted once and found by bisection."""
+    """The rows of a node, sorted once, for bisection."""
 
     def __init__(self, rows: Iterable[Row], *, lossy: bool) -> None:
         self.rows = sorted(rows, key=lambda row: row.order)

@@ -41,7 +41,7 @@ class Request:
     time
         Seconds on the monotonic clock.
     client_port
-        Tells connections apart.
+        The port of the connection.
     """
 
     index: int

@@ -1,45 +1,19 @@
-"""Ask the tests' node without sockets: as the walk asks, or as a session's transport."""
+"""Ask the tests' node without sockets: as a session's transport."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import requests
 from requests.adapters import BaseAdapter
 
-from balance_analysis import RequestError, TooLargeError
-from balance_analysis.node.decode import decode_page
-from tests.loopback.following import CHANGES
+import balance_analysis as ba
+from tests.loopback.faults import Kind
 
 if TYPE_CHECKING:
-    from balance_analysis.node.decode import DecodedPage
-    from balance_analysis.node.walk import Ask, PageRequest
     from tests.loopback import LoopbackNode
 
 NOWHERE = "http://in-process.test"
-
-
-def asking(node: LoopbackNode) -> Ask:
-    """Return a function that asks a node that need not run."""
-
-    def ask(question: PageRequest) -> DecodedPage:
-        request = node.record(f"{CHANGES}?{urlencode(question.parameters())}", {}, 0)
-        answer, _ = node.respond(request)
-        if answer.status != 200:
-            raise refusal(answer.status, answer.body)
-        return decode_page(answer.body)
-
-    return ask
-
-
-def refusal(status: int, body: bytes = b"") -> RequestError:
-    """Return the error of an answer that is not a success."""
-    kind = TooLargeError if b"larger than max" in body else RequestError
-    retryable = status in (429, 500, 502, 503, 504) and kind is RequestError
-    return kind(
-        f"it answered {status}: {body.decode()}", url=NOWHERE, status=status, retryable=retryable
-    )
 
 
 class InProcess(BaseAdapter):
@@ -51,7 +25,9 @@ class InProcess(BaseAdapter):
 
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        answer, _fault = self._node.respond(self._node.record(request.path_url, headers, 0))
+        answer, fault = self._node.respond(self._node.record(request.path_url, headers, 0))
+        if fault is not None:
+            raise requests.ReadTimeout if fault.kind is Kind.STALLED else requests.ConnectionError
         response = requests.Response()
         response.status_code = answer.status
         response.url = request.url
@@ -69,3 +45,8 @@ def session_to(node: LoopbackNode) -> requests.Session:
     session = requests.Session()
     session.mount(NOWHERE, InProcess(node))
     return session
+
+
+def client_to(node: LoopbackNode, **options: Any) -> ba.Client:
+    """Return a client of a node that need not run."""
+    return ba.Client(NOWHERE, session=session_to(node), **options)

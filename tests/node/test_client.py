@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import datetime as dt
 import email.utils
+import itertools
 import pickle
 import re
 
+import msgspec
 import pytest
 import requests
+from hypothesis import given
+from hypothesis import strategies as st
 
 from balance_analysis import Client, RequestError, TooLargeError, __version__
 from balance_analysis.node.client import ATTEMPTS, LONGEST_WAIT, Throttle
-from balance_analysis.node.decode import decode_page
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.loopback.query import BALANCE_CHANGES
 from tests.node.answers import page_of
@@ -69,12 +72,12 @@ def client(node):
 
 def failure(client, path=BALANCE_CHANGES):
     with pytest.raises(RequestError) as caught:
-        client.get(path, RANGE, decode_page)
+        client.get(path, RANGE, msgspec.json.decode)
     return caught.value
 
 
 def test_a_request_accepts_json_and_names_package_and_version(node, client):
-    client.get(BALANCE_CHANGES, RANGE, decode_page)
+    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     headers = node.requests[0].headers
     assert headers["accept"] == "application/json"
     assert headers["user-agent"].startswith(f"balance_analysis/{__version__} (")
@@ -84,7 +87,7 @@ def test_a_request_accepts_json_and_names_package_and_version(node, client):
 def test_the_callers_headers_win(node, name):
     headers = {name: "mine", "Authorization": "Bearer x"}
     with Client(NOWHERE, session=session_to(node), headers=headers) as client:
-        client.get(BALANCE_CHANGES, RANGE, decode_page)
+        client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     sent = node.requests[0].headers
     assert (sent["user-agent"], sent["authorization"]) == ("mine", "Bearer x")
     assert sent["accept"] == "application/json"
@@ -110,14 +113,16 @@ def test_the_callers_session_may_stream():
     with LoopbackNode(ROWS, faults=[Fault.truncated()]) as node, requests.Session() as session:
         session.stream = True
         with Client(node.url, session=session) as client:
-            client.get(BALANCE_CHANGES, RANGE, decode_page)
+            client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     assert len(node.requests) == 2
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/b//"])
 def test_a_base_address_may_have_a_path_and_a_slash(node, path):
     node.faults = [Fault.answer(200, page_of())]
-    Client(NOWHERE + path, session=session_to(node)).get(BALANCE_CHANGES, RANGE, decode_page)
+    Client(NOWHERE + path, session=session_to(node)).get(
+        BALANCE_CHANGES, RANGE, msgspec.json.decode
+    )
     assert node.requests[0].path == path.rstrip("/") + BALANCE_CHANGES
 
 
@@ -166,8 +171,8 @@ def test_the_rate_is_kept_over_retries_too(node, client):
     slept = []
     client._throttle = Throttle(50, clock=lambda: 0.0, sleep=slept.append)
     node.faults = [Fault.status(503)] * 3
-    client.get(BALANCE_CHANGES, RANGE, decode_page)
-    client.get(BALANCE_CHANGES, RANGE, decode_page)
+    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
+    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     slots = [seconds for seconds in slept if seconds < 0.5]
     assert slots == pytest.approx([1 / 50, 2 / 50, 3 / 50, 4 / 50])
 
@@ -193,7 +198,8 @@ def test_it_gives_up_after_all_attempts(node, client):
 @pytest.mark.parametrize("fault", RETRIED.values(), ids=RETRIED)
 def test_what_may_pass_is_asked_again(node, client, fault):
     node.faults = [fault] * (ATTEMPTS - 1)
-    assert client.get(BALANCE_CHANGES, RANGE, decode_page).value.rows.num_rows == len(ROWS)
+    answer = client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode).value
+    assert len(answer["balances"]["edges"]) == len(ROWS)
     assert len(node.requests) == ATTEMPTS
 
 
@@ -243,7 +249,7 @@ def test_a_ban_beyond_the_cap_says_how_long(node, client):
 @pytest.mark.parametrize("text", ["0", "0.0", "-5", "soon", "", "nan", "Thu, 01 Jan 1970"])
 def test_an_odd_retry_after_does_not_stop_the_retry(node, client, text):
     node.faults = [Fault.status(503, {"Retry-After": text})]
-    client.get(BALANCE_CHANGES, RANGE, decode_page)
+    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     assert len(node.requests) == 2
 
 
@@ -258,7 +264,7 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
     node = LoopbackNode(faults=[Fault.rate_limited(1)] * pauses)
     with Client(NOWHERE, session=session_to(node)) as client:
         client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
-        client.get(BALANCE_CHANGES, RANGE, decode_page)
+        client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     assert slept == pytest.approx([1.25] * pauses)
     ours = [record for record in caplog.records if record.name == "balance_analysis"]
     said = [record.getMessage() for record in ours]
@@ -321,7 +327,7 @@ def test_a_server_without_tls_is_not_asked_again():
 
 def test_the_last_block_of_the_node_comes_with_the_answer(node, client):
     node.block_height, node.block_timestamp = 77, 1_690_000_000_123_456_789
-    answer = client.get(BALANCE_CHANGES, RANGE, decode_page)
+    answer = client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     assert (answer.block_height, answer.block_time) == (77, 1_690_000_000_123_456)
 
 
@@ -329,13 +335,93 @@ def test_the_last_block_of_the_node_comes_with_the_answer(node, client):
 def test_a_block_that_is_no_number_is_unknown(node, client, text):
     headers = {"X-Block-Height": text, "X-Block-Timestamp": text}
     node.faults = [Fault.answer(200, page_of(), headers)]
-    answer = client.get(BALANCE_CHANGES, RANGE, decode_page)
+    answer = client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
     assert (answer.block_height, answer.block_time) == (None, None)
 
 
 @pytest.mark.parametrize("kind", [RequestError, TooLargeError])
-def test_an_error_pickles_with_all_it_tells(kind):
+def test_an_error_pickles_with_its_attributes(kind):
     error = kind("it", url="u", status=429, code=8, retryable=True, retry_after=5.0)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
     assert (copy.args, vars(copy)) == (error.args, vars(error))
+
+
+class Clock:
+    """A clock that only sleeping and the test move."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.slept = []
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def throttle_of(per_second):
+    clock = Clock()
+    return Throttle(per_second, clock=clock, sleep=clock.sleep), clock
+
+
+@given(st.floats(0.1, 100), st.lists(st.floats(0, 20), min_size=2, max_size=20))
+def test_two_requests_are_never_closer_than_the_rate_allows(per_second, pauses):
+    throttle, clock = throttle_of(per_second)
+    moments = []
+    for pause in pauses:
+        clock.now += pause
+        throttle.wait()
+        moments.append(clock.now)
+    for before, after in itertools.pairwise(moments):
+        assert after - before >= 1 / per_second - 1e-6
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan")])
+def test_a_rate_that_is_not_positive_is_refused(rate):
+    with pytest.raises(ValueError, match=f"max_requests_per_second .*{rate!r}"):
+        Throttle(rate)
+
+
+def refused(throttle, seconds):
+    """Return how long a thread waits that was refused."""
+    throttle.hold(seconds)
+    return throttle.wait()
+
+
+@pytest.mark.parametrize("per_second", [None, 100, 0.9, 0.5])
+def test_a_pause_is_waited_as_it_is_again_and_again(per_second):
+    throttle, clock = throttle_of(per_second)
+    throttle.wait()
+    waits = [refused(throttle, 1.0) for _ in range(8)]
+    slot = 0.0 if per_second is None else 1 / per_second
+    assert waits == pytest.approx([max(1.0, slot)] * 8)
+    assert clock.slept == waits
+
+
+def test_a_pause_keeps_to_the_rate_of_the_caller():
+    clock = Clock()
+    throttle = Throttle(2, clock=clock, sleep=lambda _: None)
+    slots = [throttle.wait() for _ in range(4)]
+    slots += [refused(throttle, 1.0) for _ in range(3)]
+    slots += [throttle.wait() for _ in range(3)]
+    gaps = [after - before for before, after in itertools.pairwise(sorted(slots))]
+    assert min(gaps) >= 0.5 - 1e-9
+
+
+def test_a_pause_spreads_those_that_were_refused():
+    clock = Clock()
+    throttle = Throttle(None, clock=clock, sleep=lambda _: None)
+    waits = [refused(throttle, 0.5) for _ in range(4)]
+    assert waits == pytest.approx([0.5 + place / 16 for place in range(4)], abs=0.01)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_refusals_slow_the_rate_down_to_a_pause_at_most(seconds):
+    throttle, _ = throttle_of(None)
+    for _ in range(20):
+        refused(throttle, seconds)
+    throttle.wait()
+    assert throttle.wait() <= max(seconds, 1 / 16)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.node.asking import client_to
 from tests.waits import sleeping, without_waits
 
 ROWS = random_history(1)
@@ -32,14 +33,13 @@ def retries_without_waits():
 
 def diagnose(rows=ROWS, **options):
     """Return the report on a node; whatever the node does, the report keeps its promises."""
-    with LoopbackNode(rows, **options) as node:
-        report = ask(node)
+    report = ask(node := LoopbackNode(rows, **options))
     check(report, node)
     return report
 
 
-def ask(node, **options):
-    with ba.Client(node.url, **options) as client:
+def ask(node):
+    with client_to(node) as client:
         return ba.diagnose_node(client)
 
 
@@ -61,18 +61,18 @@ def check(report, node):
 @given(histories(), st.booleans())
 @settings(max_examples=10)
 def test_the_verdict_on_cursors_is_right_for_any_history(rows, lossy):
-    found = diagnose(rows, lossy_cursors=lossy)["cursors"]
+    cursors = diagnose(rows, lossy_cursors=lossy)["cursors"]
     blocks = Counter(row.timestamp_ns for row in rows)
     if len(rows) < 2:
-        assert found.verdict == "unknown"
+        assert cursors.verdict == "unknown"
     elif not lossy:
-        assert (found.value["lost"], found.value["twice"]) == (0, 0)
-        assert found.verdict == ("ok" if found.value["cuts"] else "unknown")
-    elif found.value and found.value["cuts"]:
-        assert found.verdict == "warning"
-        assert found.value["lost"] > 0
+        assert (cursors.value["lost"], cursors.value["twice"]) == (0, 0)
+        assert cursors.verdict == ("ok" if cursors.value["cuts"] else "unknown")
+    elif cursors.value and cursors.value["cuts"]:
+        assert cursors.verdict == "warning"
+        assert cursors.value["lost"] > 0
     if 1 < len(rows) <= 200 and max(blocks.values()) > 1:
-        assert found.value["cuts"] > 0
+        assert cursors.value["cuts"] > 0
 
 
 @given(
@@ -137,25 +137,25 @@ def test_any_reading_of_a_range_that_a_load_allows_for_is_fine(options):
 
 def test_parts_of_a_microsecond_are_a_warning():
     rows = [dataclasses.replace(row, timestamp_ns=row.timestamp_ns + 1) for row in ROWS]
-    found = diagnose(rows)["timestamps"]
-    assert found.value["bad"] == found.value["rows"]
-    assert found.verdict == "warning"
+    timestamps = diagnose(rows)["timestamps"]
+    assert timestamps.value["bad"] == timestamps.value["rows"]
+    assert timestamps.verdict == "warning"
 
 
 def test_the_reach_is_from_the_oldest_row_to_the_last_block():
     now = time.time_ns()
-    found = diagnose(block_height=1234, block_timestamp=now - 3 * 10**9)["reach"]
-    assert found.value["start"] == "2023-04-01T00:00:00+00:00"
-    assert found.value["height"] == 1234
-    assert 3 <= found.value["lag_seconds"] < 60
-    assert "last block is 1234" in found.explanation
-    assert found.verdict == "ok"
+    reach = diagnose(block_height=1234, block_timestamp=now - 3 * 10**9)["reach"]
+    assert reach.value["start"] == "2023-04-01T00:00:00+00:00"
+    assert reach.value["height"] == 1234
+    assert 3 <= reach.value["lag_seconds"] < 60
+    assert "last block is 1234" in reach.explanation
+    assert reach.verdict == "ok"
 
 
 def test_a_node_that_stands_still_is_a_warning():
-    found = diagnose(block_timestamp=time.time_ns() - 7200 * 10**9)["reach"]
-    assert found.verdict == "warning"
-    assert "2 hours ago" in found.explanation
+    reach = diagnose(block_timestamp=time.time_ns() - 7200 * 10**9)["reach"]
+    assert reach.verdict == "warning"
+    assert "2 hours ago" in reach.explanation
 
 
 @pytest.mark.parametrize("timestamp", [0, 5, 2**62, 10**40])
@@ -169,9 +169,9 @@ def test_without_a_last_block_of_a_possible_time_the_newest_row_is_the_head(time
 
 @pytest.mark.parametrize("limits", [None, {"canProposeMarket": "yes"}])
 def test_limits_that_are_missing_or_cant_be_read_are_a_note(limits):
-    found = diagnose(limits=limits)["reachable"]
-    assert found.value == {"changes": True, "limits": False}
-    assert found.verdict == "note"
+    reachable = diagnose(limits=limits)["reachable"]
+    assert reachable.value == {"changes": True, "limits": False}
+    assert reachable.verdict == "note"
 
 
 def test_what_a_node_made_up_can_t_steer_the_terminal():
@@ -193,8 +193,8 @@ def test_an_empty_node_gets_an_honest_report(release):
 def test_a_refusal_as_too_many_slows_down():
     waits = []
     node = LoopbackNode(ROWS, faults=[None, Fault.rate_limited(1)])
-    with sleeping(waits.append), node, ba.Client(node.url) as client:
-        report = ba.diagnose_node(client)
+    with sleeping(waits.append):
+        report = ask(node)
     check(report, node)
     assert any(wait == pytest.approx(1, abs=0.1) for wait in waits)
     assert report["cursors"].verdict == "warning"
@@ -250,10 +250,10 @@ def test_an_unreachable_node_raises():
     ],
 )
 def test_what_is_no_node_raises(fault):
-    with LoopbackNode(ROWS, faults=lambda _i, _r: fault) as node:
-        with pytest.raises(ba.RequestError):
-            ask(node)
-        assert len(node.requests) <= 8
+    node = LoopbackNode(ROWS, faults=lambda _i, _r: fault)
+    with pytest.raises(ba.RequestError):
+        ask(node)
+    assert len(node.requests) <= 8
 
 
 def test_the_package_s_own_service_is_trusted():

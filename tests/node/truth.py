@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,25 +56,15 @@ def matching(
     start: int | None = None,
     end: int | None = None,
     asset_id: str | None = None,
-    party_ids: Iterable[str] = (),
-    market_ids: Iterable[str] = (),
-    account_types: Iterable[str] = (),
-    **_: Any,
+    **lists: Any,
 ) -> list[Row]:
     """Return the rows that are asked for; `start` and `end` in microseconds."""
-    found = []
-    for row in rows:
-        if start is not None and row.timestamp_ns < start * 1000:
-            continue
-        if end is not None and row.timestamp_ns >= end * 1000:
-            continue
-        if asset_id is not None and row.asset_id != asset_id:
-            continue
-        if party_ids and row.party_id not in party_ids:
-            continue
-        if market_ids and row.market_id not in market_ids:
-            continue
-        if account_types and str(row.account_type) not in account_types:
-            continue
-        found.append(row)
-    return found
+    columns = {name.removesuffix("s"): values for name, values in lists.items() if values}
+    wanted = {**columns, "asset_id": [asset_id]} if asset_id else columns
+    bounds = (-math.inf if start is None else start), (math.inf if end is None else end)
+    return [
+        row
+        for row in rows
+        if bounds[0] <= row.timestamp_ns // 1000 < bounds[1]
+        and all(str(getattr(row, name)) in values for name, values in wanted.items())
+    ]

@@ -100,7 +100,7 @@ def test_deltas_of_a_cut_are_those_of_all_blocks_where_these_are_known(data):
     with TemporaryDirectory() as folder:
         archive = imported(Path(folder), balances, sorted(held), blocks)
         table = archive.read(**{**WIDE, "start": at(since)}, opening=True)
-        found = ba.deltas(table)
+        deltas = ba.deltas(table)
     expected = []
     for party, changes in sorted(balances.items()):
         for block in sorted(held & changes.keys()):
@@ -112,6 +112,6 @@ def test_deltas_of_a_cut_are_those_of_all_blocks_where_these_are_known(data):
     assert expected == [
         (party, time, None if pd.isna(delta) else int(delta))
         for party, time, delta in zip(
-            found["party_id"], found["timestamp"], found["delta"], strict=True
+            deltas["party_id"], deltas["timestamp"], deltas["delta"], strict=True
         )
     ]

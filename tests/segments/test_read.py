@@ -6,6 +6,7 @@ import shutil
 import tracemalloc
 import zipfile
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -66,9 +67,9 @@ def test_filters_leave_what_they_leave_of_the_table(tmp_path, name):
     table = ba.read_segments(tmp_path)
     column = name.removesuffix("s")
     values = [x for x in table[column].cat.categories if x][:2]
-    found = ba.read_segments(tmp_path, **{name: values[0] if name == "asset_id" else values})
+    selected = ba.read_segments(tmp_path, **{name: values[0] if name == "asset_id" else values})
     wanted = table[table[column].isin(values[:1] if name == "asset_id" else values)]
-    assert lines_of_table(found) == lines_of_table(wanted)
+    assert lines_of_table(selected) == lines_of_table(wanted)
 
 
 def test_well_known_ids_and_types_by_number_are_spelt_as_the_interface_spells_them(tmp_path):
@@ -88,8 +89,8 @@ def test_symbols_choose_assets_and_the_last_version_of_an_asset_counts(tmp_path)
     write_segments(tmp_path, ROWS, assets={asset: ("tUSD", 6)})
     table = ba.read_segments(tmp_path, asset_id="tusd")
     assert set(table["asset_id"]) == {asset}
-    found = ba.read_assets(noted(table)["assets"])[asset]
-    assert (found.symbol, found.decimals, found.name) == ("tUSD", 6, 'tUSD, "the\nbest"')
+    read = ba.read_assets(noted(table)["assets"])[asset]
+    assert (read.symbol, read.decimals, read.name) == ("tUSD", 6, 'tUSD, "the\nbest"')
 
 
 def test_from_the_first_block_on_nothing_is_unknown_before_an_accounts_first_row(tmp_path):
@@ -283,6 +284,18 @@ def quiet_but_for(table):
     return edited(edit)
 
 
+def without_block(place):
+    return edited(lambda segment: segment.tables["history/blocks"].pop(place))
+
+
+def twice(segment):
+    rows = segment.tables["history/balances"]
+    rows.append(rows[0])
+
+
+row_twice, block = edited(twice), partial(setting, "history/blocks")
+MISSING = (ba.IncompleteError, "missing: 11")
+LATER = "2223-01-18 01:06:44+00"
 DAMAGES = {
     "half a zip": (cut(0.5), ba.DecodeError, "is no segment, or not all of one"),
     "an empty zip": (cut(0), ba.DecodeError, "is no segment, or not all of one"),
@@ -296,68 +309,20 @@ DAMAGES = {
     "heights turned": (metadata(HeightTo=3), ba.DecodeError, "names no chain and blocks"),
     "no height": (metadata(HeightTo="x"), ba.DecodeError, "metadata.json is not that of a segment"),
     "fewer blocks": (metadata(HeightTo=13), ba.IncompleteError, "not 6 from 8 to 13"),
-    "a block is missing": (
-        edited(lambda segment: segment.tables["history/blocks"].pop(3)),
-        ba.IncompleteError,
-        "missing: 11",
-    ),
-    "a block is missing and its balances": (
-        quiet_but_for("history/ledger"),
-        ba.IncompleteError,
-        "missing: 11",
-    ),
-    "a block is missing and its ledger": (
-        quiet_but_for("history/balances"),
-        ba.IncompleteError,
-        "missing: 11",
-    ),
-    "the first block is missing": (
-        edited(lambda segment: segment.tables["history/blocks"].pop(0)),
-        ba.IncompleteError,
-        "missing: 8",
-    ),
-    "more blocks than there are": (
-        metadata(5, HeightTo=150),
-        ba.IncompleteError,
-        "missing: 39 to 150",
-    ),
-    "more blocks than a table can have": (
-        metadata(5, HeightTo=10**15),
-        ba.IncompleteError,
-        "missing: 39 to 1,000,000,000,000,000",
-    ),
+    "a block is missing": (without_block(3), ba.IncompleteError, "missing: 11"),
+    "a block and its balances": (quiet_but_for("history/ledger"), *MISSING),
+    "a block and its ledger": (quiet_but_for("history/balances"), *MISSING),
+    "the first block is missing": (without_block(0), ba.IncompleteError, "missing: 8"),
+    "more blocks than there are": (metadata(5, HeightTo=150), ba.IncompleteError, "39 to 150"),
+    "more blocks than can be": (metadata(5, HeightTo=10**15), ba.IncompleteError, "39 to 1,000,"),
     "more blocks than numbers": (metadata(HeightTo=10**30), ba.DecodeError, "names no chain"),
-    "a block twice": (
-        setting("history/blocks", 3, height="9"),
-        ba.IncompleteError,
-        "missing: 11",
-    ),
-    "a block of no height": (
-        setting("history/blocks", 3, height="nine"),
-        ba.DecodeError,
-        "a block has no height",
-    ),
-    "a block of no time": (
-        setting("history/blocks", 3, vega_time="infinity"),
-        ba.DecodeError,
-        "'infinity', which is no moment",
-    ),
-    "a block of another century": (
-        setting("history/blocks", 6, vega_time="2223-01-18 01:06:44+00"),
-        ba.DecodeError,
-        "between 2015 and 2100",
-    ),
-    "blocks that go back": (
-        setting("history/blocks", 3, vega_time=pg_time(TIMES[0])),
-        ba.DecodeError,
-        "don't ascend",
-    ),
+    "a block twice": (block(3, height="9"), *MISSING),
+    "a block of no height": (block(3, height="nine"), ba.DecodeError, "a block has no height"),
+    "a block of no time": (block(3, vega_time="infinity"), ba.DecodeError, "is no moment"),
+    "a block of another century": (block(6, vega_time=LATER), ba.DecodeError, "2015 and 2100"),
+    "blocks that go back": (block(3, vega_time=pg_time(TIMES[0])), ba.DecodeError, "don't ascend"),
     "another before it": (lost_id, ba.IncompleteError, "came before it, but"),
-    "a row twice": (
-        edited(lambda s: s.tables["history/balances"].append(s.tables["history/balances"][0])),
-        ba.CheckError,
-        "two rows of one account in one block",
-    ),
+    "a row twice": (row_twice, ba.CheckError, "two rows of one account in one block"),
 }
 
 

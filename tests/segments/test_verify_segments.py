@@ -15,7 +15,7 @@ from tests.archive.exporting import START, node_of, run_export, spread_history
 from tests.cli.running import run
 from tests.segments.writer import make_segments, pg_time, write_segments
 
-ROWS = spread_history(4, rows=160, accounts=20)
+ROWS = spread_history(4, rows=90, accounts=20)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1] + 1
 

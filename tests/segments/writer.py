@@ -1,7 +1,8 @@
 """Network history segments as a data node writes them, of any history, with any fault.
 
 A segment is made as plain values first, which a test may edit, and then written as a zip or as a
-folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`.
+folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`. Columns that a table of
+balances has no use for are null.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def make_segments(
     times = sorted({*(row.timestamp_ns for row in rows), *quiet})
     named = assets or {a: (f"T{n}", 6) for n, a in enumerate(sorted({r.asset_id for r in rows}))}
     entries, levels = _ledger(rows, first), list(rows)
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for start in range(0, len(times), each):
         part = times[start : start + each]
         begin, last = part[0], part[-1]
@@ -132,7 +133,7 @@ def make_segments(
             "HeightTo": first + start + len(part) - 1,
             "DatabaseVersion": 34,
             "ChainID": chain,
-            "PreviousHistorySegmentID": _content_id(found[-1]) if found else "",
+            "PreviousHistorySegmentID": _content_id(segments[-1]) if segments else "",
         }
         tables = {
             "currentstate/accounts": list(_accounts(r for r in levels if r.timestamp_ns <= last)),
@@ -140,13 +141,13 @@ def make_segments(
             "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
             "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
             "history/blocks": [
-                {"vega_time": pg_time(t), "height": str(first + start + n), "hash": _bytes(t)}
+                {"vega_time": pg_time(t), "height": str(first + start + n)}
                 for n, t in enumerate(part)
             ],
             "history/ledger": [e for at, e in entries if begin <= at <= last],
         }
-        found.append(Segment(metadata, tables))
-    return found
+        segments.append(Segment(metadata, tables))
+    return segments
 
 
 def write_segments(folder: Path, rows: Sequence[Row], **how: Any) -> list[Path]:
@@ -209,10 +210,6 @@ def pg_bytes(text: str) -> str:
     return "\\x" + WELL_KNOWN.get(text, text)
 
 
-def _bytes(seed: object) -> str:
-    return "\\x" + hashlib.sha256(str(seed).encode()).hexdigest()
-
-
 def _content_id(segment: Segment) -> str:
     return "Qm" + hashlib.sha256(segment.name.encode()).hexdigest()[:44]
 
@@ -225,7 +222,6 @@ def _balance(row: Row) -> dict[str, str | None]:
     return {
         "account_id": _account(row),
         "vega_time": pg_time(row.timestamp_ns),
-        "tx_hash": _bytes(row.timestamp_ns),
         "balance": str(row.balance),
     }
 
@@ -246,7 +242,6 @@ def _accounts(rows: Iterable[Row]) -> Iterator[dict[str, str | None]]:
                     "asset_id": pg_bytes(row.asset_id),
                     "market_id": pg_bytes(market),
                     "type": str(number),
-                    "tx_hash": _bytes(account),
                     "vega_time": pg_time(row.timestamp_ns),
                 }
 
@@ -260,17 +255,12 @@ def _assets(assets: Mapping[str, tuple[str, int]], at: int) -> Iterator[dict[str
                 "name": name,
                 "symbol": symbol if version else "OLD",
                 "decimals": str(decimals if version else 0),
-                "quantum": "1",
-                "lifetime_limit": "0",
-                "withdraw_threshold": "0",
-                "status": "STATUS_ENABLED",
-                "tx_hash": _bytes(asset),
                 "vega_time": pg_time(at + (version - 1) * 10**9),
             }
 
 
 def _limit(limits: Mapping[str, Any]) -> dict[str, str | None]:
-    row: dict[str, str | None] = {"tx_hash": _bytes("limits")}
+    row: dict[str, str | None] = {}
     for name in COLUMNS["currentstate/network_limits"].split()[1:]:
         value = limits.get(name)
         if isinstance(value, bool):
@@ -292,17 +282,8 @@ def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | N
         part = rng.randrange(abs(net))
         for quantity in (part, abs(net) - part):
             ends = (bank, _account(row)) if net > 0 else (_account(row), bank)
-            at = pg_time(row.timestamp_ns)
-            entry = {
-                "ledger_entry_time": pg_time(row.timestamp_ns + len(entries) * 1000),
-                "account_from_id": ends[0],
-                "account_to_id": ends[1],
-                "quantity": str(quantity),
-                "tx_hash": _bytes(len(entries)),
-                "vega_time": at,
-                "transfer_time": at,
-                "type": "4",
-            }
+            entry = {"quantity": str(quantity), "vega_time": pg_time(row.timestamp_ns)}
+            entry |= {"account_from_id": ends[0], "account_to_id": ends[1]}
             entries.append((row.timestamp_ns, entry))
     return entries
 
