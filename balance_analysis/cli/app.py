@@ -110,16 +110,13 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_Version = typer.Option(
+    "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+)
+
+
 @app.callback()
-def _root(
-    *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
-    ] = False,
-) -> None:
+def _root(*, version: Annotated[bool, _Version] = False) -> None:
     pass
 
 

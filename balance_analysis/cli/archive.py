@@ -429,9 +429,9 @@ def serve(
     from balance_analysis.service.server import serve_until_signal
 
     host = host.strip("[]")
-    what = archive or "the sample data"
 
     def announce(url: str) -> None:
+        what = archive or "the sample data"
         say(f"Serving {what} at {url}, described at {url}/openapi.json; end with Ctrl-C")
         if open_:
             import webbrowser

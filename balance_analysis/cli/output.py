@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
-import io
 import logging
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import typer
 
 from balance_analysis import errors
-from balance_analysis.text import (
-    LONG_ID,
-    clipped,
-    decimal_text,
-    list_text,
-    moment_text,
-    short_ids,
-    without_credentials,
-)
+from balance_analysis.text import moment_text, without_credentials
 from balance_analysis.text import printable as with_codes
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from balance_analysis.names import Asset, Names
     from balance_analysis.presentation import Record
     from balance_analysis.spans import Moments
 
@@ -69,15 +54,6 @@ EXIT_CODES: Final[dict[type[BaseException], int]] = {
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-_WIDTHS: Final = (64, 19, 11)
-"""Characters of a name, and where amounts find no room beside it."""
-
-_LONGEST: Final = 10
-"""Characters of an amount; a longer one is rounded to whole units, or to four digits."""
-
-_FIRST: Final = 3
-"""Columns beside the names for which names are shortened."""
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 
@@ -119,134 +95,6 @@ def print_table(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) 
         typer.echo("  ".join(line).rstrip())
 
 
-def print_frame(
-    frame: pd.DataFrame,
-    *,
-    total: int,
-    first: Sequence[str],
-    names: Names | None = None,
-    missing: str = UNKNOWN,
-    wide: bool = False,
-) -> None:
-    """Print rows as wide as the terminal, 80 characters without a terminal.
-
-    Parameters
-    ----------
-    frame
-        The rows.
-    total
-        The number of all rows; `frame` may have fewer.
-    first
-        The columns that get room first, after the ids.
-    names
-        What ids are called, and the decimals of amounts; `None` to print amounts as they are.
-    missing
-        What stands for a missing value.
-    wide
-        Print all columns, whole ids and every digit instead.
-    """
-    from pandas.api.types import is_numeric_dtype
-
-    from balance_analysis.schema import ACCOUNT_KEY
-
-    left = {str(name) for name in frame if not is_numeric_dtype(frame[name].dtype)}
-    if wide:
-        texts = {str(name): [cell_text(x, missing) for x in frame[name]] for name in frame}
-        print_table(texts, left=left)
-    else:
-        ids = [name for name in ACCOUNT_KEY if name in frame and names is not None]
-        texts = {str(name): _short_texts(frame, str(name), names, missing) for name in frame}
-        _print_fitting(texts, [*ids, *first], ids, left)
-    if len(frame) < total:
-        echo(f"... {len(frame):,} of {total:,} rows; --limit 0 shows all")
-
-
-def _print_fitting(
-    columns: dict[str, list[str]], order: list[str], ids: list[str], left: Collection[str]
-) -> None:
-    """Print the columns that find room side by side, in their own order.
-
-    Those that come first in `order` get room first; ids are cut where that makes room.
-    """
-    order = [name for name in order if name in columns]
-    titles = {x: x.removeprefix("account_").removesuffix("_id") if x in ids else x for x in order}
-    shown: dict[str, list[str]] = {}
-    for width in _WIDTHS:
-        room, shown = shutil.get_terminal_size().columns + 2, {}
-        for name in order:
-            texts = [clipped(x, width) if name in ids else x for x in columns[name]]
-            needed = 2 + max(map(len, (titles[name], *map(printable, texts))))
-            if needed <= room:
-                shown[name], room = texts, room - needed
-        if {*order[: len(ids) + _FIRST]} <= {*shown}:
-            break
-    kept = [name for name in columns if name in shown]
-    print_table({titles[x]: shown[x] for x in kept}, left={titles[x] for x in kept if x in left})
-    if hidden := [name for name in columns if name in order and name not in shown and not ids]:
-        echo(f"... without {list_text(hidden)}; --wide shows all columns")
-
-
-def _short_texts(frame: pd.DataFrame, name: str, names: Names | None, missing: str) -> list[str]:
-    """Return the cells of a column: ids by their names, whole units, of moments the day.
-
-    Without names they are as in the frame, but for short ids and account types.
-    """
-    from pandas.api.types import is_datetime64_any_dtype
-
-    from balance_analysis.schema import ACCOUNT_KEY
-
-    column = frame[name]
-    if names is None:
-        texts = [cell_text(each, missing) for each in column]
-        short = short_ids(filter(LONG_ID.fullmatch, texts))
-        return [short.get(text, text.removeprefix("ACCOUNT_TYPE_")) for text in texts]
-    if name in ACCOUNT_KEY:
-        ids = column.astype("str")
-        return list(ids.map(names.shown(name, ids)))
-    if "decimal" in str(column.dtype):
-        known = frame["asset_id"].map(names.assets.get)
-        return [_amount(*each) for each in zip(column, known, strict=True)]
-    if is_datetime64_any_dtype(column.dtype):
-        return list(column.dt.strftime("%Y-%m-%d").fillna(missing))
-    if column.dtype.kind == "f":
-        return [f"{each:+z,.1f}".replace("+nan", "").replace("+0.0", "0.0") for each in column]
-    return [f"{each:,}" if isinstance(each, int) else cell_text(each) for each in column]
-
-
-def _amount(value: Any, asset: Asset | None) -> str:  # noqa: ANN401 - a cell
-    from pandas import isna
-
-    if isna(value):
-        return UNKNOWN
-    whole = Decimal(value).scaleb(0 if asset is None else -asset.decimals)
-    texts = [f"{whole:,.{0 if asset is None else 2}f}", f"{whole:,.0f}", f"{whole:.3e}"]
-    return next((text for text in texts if len(text) <= _LONGEST), texts[-1])
-
-
-def cell_text(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
-    """Return a cell as it is, every digit of it; moments as `moment_text` does."""
-    from pandas import isna
-
-    if not isinstance(value, list | dict) and isna(value):
-        return missing
-    if isinstance(value, Decimal):
-        return decimal_text(value)
-    return moment_text(value) if isinstance(value, dt.datetime) else str(value)
-
-
-def write_rows(rows: pd.DataFrame, form: str) -> None:
-    """Write rows to stdout, exactly, in a format of files."""
-    from balance_analysis.files.tables import write_to
-
-    if sys.stdout.isatty():
-        held = io.BytesIO()
-        write_to(rows, form, held)
-        echo(held.getvalue().decode(), nl=False)
-    else:
-        sys.stdout.flush()
-        write_to(rows, form, sys.stdout.buffer)
-
-
 def print_record(record: Record, form: str) -> None:
     """Print a record, as a table or as JSON."""
     echo(record.to_json() if form == "json" else str(record))
@@ -257,10 +105,8 @@ def print_spans(spans: Sequence[Moments], *, none: str) -> None:
     if not spans:
         echo(none)
         return
-    columns = {
-        "start": [moment_text(start) for start, _ in spans],
-        "end": [moment_text(end) for _, end in spans],
-    }
+    starts, ends = zip(*spans, strict=True)
+    columns = {"start": [*map(moment_text, starts)], "end": [*map(moment_text, ends)]}
     print_table(columns, left=columns)
 
 

@@ -1,7 +1,12 @@
 """Commands that show what a file or an archive holds: tables, pictures and pages."""
 
-from collections.abc import Sequence
+import datetime as dt
+import io
+import shutil
+import sys
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -11,21 +16,38 @@ import balance_analysis as ba
 from balance_analysis.cli import options
 from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.options import Option
-from balance_analysis.cli.output import UNKNOWN, echo, print_frame, print_record, say, write_rows
+from balance_analysis.cli.output import UNKNOWN, echo, print_record, print_table, printable, say
 from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.text import count_text
+from balance_analysis.text import (
+    LONG_ID,
+    clipped,
+    count_text,
+    decimal_text,
+    list_text,
+    moment_text,
+    short_ids,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from balance_analysis.names import Names
+    from balance_analysis.names import Asset, Names
 
 SUMMARY: Final = ("closing", "rows", "last_seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
 
 COMPARISON: Final = ("change", "after", "before", "change_percent", "state")
 """What a comparison shows of a holder, the most important first."""
+
+_WIDTHS: Final = (64, 19, 11)
+"""Characters of a name, and where amounts find no room beside it."""
+
+_LONGEST: Final = 10
+"""Characters of an amount; a longer one is rounded to whole units, or to four digits."""
+
+_FIRST: Final = 3
+"""Columns beside the names for which names are shortened."""
 
 _AS_TEXT: Final = {
     *("interval", "time with time zone", "uhugeint", "bignum", "bit", "blob"),
@@ -70,7 +92,27 @@ class TableOptions:
         units: bool = False,
         each_asset: bool = False,
     ) -> None:
-        """Write rows, or print the first ones, or those of each asset: see `print_frame`."""
+        """Write rows, or print the first ones, or those of each asset.
+
+        A table is as wide as the terminal, 80 characters without a terminal.
+
+        Parameters
+        ----------
+        rows, form
+            The rows, and how to print or write them.
+        first
+            The columns that get room first, after the ids.
+        names
+            What ids are called, and the decimals of amounts; `None` to print amounts as they are.
+        missing
+            What stands for a missing value.
+        units
+            Whether to write floats in whole units.
+        each_asset
+            Whether the limit is that of each asset.
+        """
+        from pandas.api.types import is_numeric_dtype
+
         # Units that nobody knows are refused, however the rows are shown.
         exact, rows = rows, ba.to_units(rows, names.assets) if units and names is not None else rows
         if form != "table":
@@ -78,14 +120,90 @@ class TableOptions:
             return
         shown: Any = rows if self.wide else exact
         shown = shown.groupby("asset_id", observed=True) if each_asset else shown
-        print_frame(
-            shown.head(self.limit or len(rows)),
-            total=len(rows),
-            first=first,
-            names=names,
-            missing=missing,
-            wide=self.wide,
-        )
+        frame = shown.head(self.limit or len(rows))
+        left = {str(name) for name in frame if not is_numeric_dtype(frame[name].dtype)}
+        if self.wide:
+            texts = {str(name): [_cell(each, missing) for each in frame[name]] for name in frame}
+            print_table(texts, left=left)
+        else:
+            ids = [name for name in ba.ACCOUNT_KEY if name in frame and names is not None]
+            texts = {str(name): _short_texts(frame, str(name), names, missing) for name in frame}
+            _print_fitting(texts, [*ids, *first], ids, left)
+        if len(frame) < len(rows):
+            echo(f"... {len(frame):,} of {len(rows):,} rows; --limit 0 shows all")
+
+
+def _print_fitting(
+    columns: dict[str, list[str]], order: list[str], ids: list[str], left: Collection[str]
+) -> None:
+    """Print the columns that find room side by side, in their own order.
+
+    Those that come first in `order` get room first; ids are cut where that makes room.
+    """
+    order = [name for name in order if name in columns]
+    titles = {x: x.removeprefix("account_").removesuffix("_id") if x in ids else x for x in order}
+    shown: dict[str, list[str]] = {}
+    for width in _WIDTHS:
+        room, shown = shutil.get_terminal_size().columns + 2, {}
+        for name in order:
+            texts = [clipped(x, width) if name in ids else x for x in columns[name]]
+            needed = 2 + max(map(len, (titles[name], *map(printable, texts))))
+            if needed <= room:
+                shown[name], room = texts, room - needed
+        if {*order[: len(ids) + _FIRST]} <= {*shown}:
+            break
+    kept = [name for name in columns if name in shown]
+    print_table({titles[x]: shown[x] for x in kept}, left={titles[x] for x in kept if x in left})
+    if hidden := [name for name in columns if name in order and name not in shown and not ids]:
+        echo(f"... without {list_text(hidden)}; --wide shows all columns")
+
+
+def _short_texts(
+    frame: "pd.DataFrame", name: str, names: "Names | None", missing: str
+) -> list[str]:
+    """Return the cells of a column: ids by their names, whole units, of moments the day.
+
+    Without names they are as in the frame, but for short ids and account types.
+    """
+    from pandas.api.types import is_datetime64_any_dtype
+
+    column = frame[name]
+    if names is None:
+        texts = [_cell(each, missing) for each in column]
+        short = short_ids(filter(LONG_ID.fullmatch, texts))
+        return [short.get(text, text.removeprefix("ACCOUNT_TYPE_")) for text in texts]
+    if name in ba.ACCOUNT_KEY:
+        ids = column.astype("str")
+        return list(ids.map(names.shown(name, ids)))
+    if "decimal" in str(column.dtype):
+        known = frame["asset_id"].map(names.assets.get)
+        return [_amount(*each) for each in zip(column, known, strict=True)]
+    if is_datetime64_any_dtype(column.dtype):
+        return list(column.dt.strftime("%Y-%m-%d").fillna(missing))
+    if column.dtype.kind == "f":
+        return [f"{each:+z,.1f}".replace("+nan", "").replace("+0.0", "0.0") for each in column]
+    return [f"{each:,}" if isinstance(each, int) else _cell(each) for each in column]
+
+
+def _amount(value: Any, asset: "Asset | None") -> str:  # noqa: ANN401 - a cell
+    from pandas import isna
+
+    if isna(value):
+        return UNKNOWN
+    whole = Decimal(value).scaleb(0 if asset is None else -asset.decimals)
+    texts = [f"{whole:,.{0 if asset is None else 2}f}", f"{whole:,.0f}", f"{whole:.3e}"]
+    return next((text for text in texts if len(text) <= _LONGEST), texts[-1])
+
+
+def _cell(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
+    """Return a cell as it is, every digit of it; moments as `moment_text` does."""
+    from pandas import isna
+
+    if not isinstance(value, list | dict) and isna(value):
+        return missing
+    if isinstance(value, Decimal):
+        return decimal_text(value)
+    return moment_text(value) if isinstance(value, dt.datetime) else str(value)
 
 
 @command()
@@ -292,13 +410,18 @@ def choose_format(form: str | None, output: Path | None, *, source: str, otherwi
 
 def write_exact(rows: "pd.DataFrame", form: str, output: Path | None) -> None:
     """Write rows to stdout, or to a file that appears whole or not at all."""
-    from balance_analysis.files.tables import write_as
+    from balance_analysis.files.tables import write_as, write_to
 
-    if output is None:
-        write_rows(rows, form)
-    else:
+    if output is not None:
         write_as(rows, form, output)
         say(f"{count_text(len(rows), 'row')}: {output}")
+    elif sys.stdout.isatty():
+        held = io.BytesIO()
+        write_to(rows, form, held)
+        echo(held.getvalue().decode(), nl=False)
+    else:
+        sys.stdout.flush()
+        write_to(rows, form, sys.stdout.buffer)
 
 
 PictureKind = Literal["balances", "totals", "flows", "drawdown", "activity", "coverage", "limits"]
