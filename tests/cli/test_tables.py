@@ -1,34 +1,26 @@
-"""`summary` and `series` print and write every row and digit, and refuse what can't be shown."""
+"""`summary`, `series` and `compare` write what the library computes, and print it in 80 columns."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from pathlib import Path
 
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import (
-    LARGEST,
-    accounts,
-    fixed_grids,
-    table_of,
-    times,
-)
-from tests.archive.exporting import DAY, END, node_of
+from tests.analysis.tables import LARGEST, accounts, fixed_grids, table_of, times
+from tests.archive.exporting import DAY, END, node_of, run_export
 from tests.archive.exporting import START as BEGIN
-from tests.cli.running import ROWS, fails, moment, run
+from tests.cli.running import ROWS, SAMPLE, SAMPLE_DATA, fails, moment, run
 
-SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
-ASSETS = SAMPLE.with_name("assets.toml")
+ASSETS = SAMPLE_DATA / "assets.toml"
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
+BY = {"party": "party_id", "type": "account_type", "market": "market_id", "asset": "asset_id"}
+AT = moment(BEGIN + DAY), moment(END - DAY // 2)
+MOMENTS = ["--at", "2023-04-10", "--at", "2023-04-20"]
+BOUNDS = {"start": moment(BEGIN + 9 * DAY // 4), "end": moment(END)}
+SINCE = ["--since", BOUNDS["start"], "--until", BOUNDS["end"]]
 SPOILING = [
     "VOTE",
     'a "quoted" id',
@@ -41,36 +33,6 @@ SPOILING = [
     "\tx",
     "ä/ö",
 ]
-
-
-def read_back(text):
-    """Return lines of CSV as dicts, text as it stands, without the unit of amounts."""
-    rows = list(csv.DictReader(io.StringIO(text)))
-    assert {row.pop("unit", "smallest") for row in rows} <= {"smallest"}
-    return rows
-
-
-def as_text(frame):
-    """Return what CSV must have of a frame: an independent writing of each cell."""
-    columns = [_text(str(name)) for name in frame.columns]
-    return [
-        {name: _text(value) for name, value in zip(columns, row, strict=True)}
-        for row in frame.itertuples(index=False, name=None)
-    ]
-
-
-def only_amounts(rows):
-    """Return rows of a summary without shares, which as_text writes in another way."""
-    return [{name: text for name, text in row.items() if name != "zero_share"} for row in rows]
-
-
-def _text(value):
-    if pd.isna(value):
-        return ""
-    if isinstance(value, pd.Timestamp):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    is_run = isinstance(value, str) and value[:1] in tuple("=+-@\t\r\n")
-    return f"'{value}" if is_run else str(value)
 
 
 @st.composite
@@ -92,42 +54,99 @@ def scratch(tmp_path_factory):
 
 @settings(max_examples=8)
 @given(table=tables(), grid=st.none() | fixed_grids(), layout=st.sampled_from(["long", "wide"]))
-def test_series_read_back_are_the_series_of_the_library(table, grid, layout, scratch):
+def test_a_series_of_any_table_is_that_of_the_library(table, grid, layout, scratch):
     ba.write_parquet(table, scratch / "x.parquet")
-    options, asked = [], {}
+    asked = {}
     if grid is not None:
-        for option, name, value in (
-            ("--since", "start", grid.start),
-            ("--until", "end", grid.end),
-        ):
-            if value is not None:
-                asked[name] = moment(value)
-                options += [option, asked[name].isoformat()]
-        asked["freq"] = grid.freq and grid.freq.text
-        options += ["--freq", asked["freq"]] if asked["freq"] else []
-    expected = ba.balance_series(table, layout=layout, **asked)
-    said = run("series", scratch / "x.parquet", "--layout", layout, *options).stdout
-    header = next(csv.reader(io.StringIO(said)))
-    if layout == "wide":
-        assert len({*header}) == len(header)
-        expected = expected.set_axis(header[1:], axis="columns").reset_index()
-    assert read_back(said) == as_text(expected)
-    written = scratch / "y.parquet"
-    run("series", scratch / "x.parquet", "--layout", layout, *options, "-o", written)
-    back = pq.read_table(written)
-    assert [_text(name) for name in back.column_names] == header
-    cells = back.drop_columns([name for name in back.column_names if name == "unit"])
-    assert [list(row.values()) for row in cells.to_pylist()] == [
-        [None if value is pd.NA else value for value in row]
-        for row in expected.itertuples(index=False, name=None)
-    ]
+        bounds = {"start": grid.start, "end": grid.end}
+        asked = {name: moment(bound) for name, bound in bounds.items() if bound is not None}
+        asked |= {"freq": grid.freq.text} if grid.freq else {}
+    names = {"start": "--since", "end": "--until", "freq": "--freq"}
+    options = [word for name, value in asked.items() for word in (names[name], value)]
+    expected = ba.balance_series(ba.read_parquet(scratch / "x.parquet"), layout=layout, **asked)
+    for ending in ("csv", "parquet"):
+        is_written = ("--layout", layout, *options, "-o", scratch / f"ours.{ending}")
+        run("series", scratch / "x.parquet", *is_written)
+        check_written(expected, scratch / f"ours.{ending}")
 
 
-def test_series_as_json_have_amounts_as_text():
-    options = ("--asset", USD, "--account-type", "insurance", "--freq", "7D")
-    rows = json.loads(run("series", SAMPLE, *options, "--format", "json").stdout)
-    assert {type(row["balance"]) for row in rows} == {str, type(None)}
-    assert {row["state"] for row in rows} == {"carried", "unknown"}
+def check_written(expected, path):
+    """Check that a file is what the library writes of a result."""
+    theirs = path.with_stem("theirs")
+    ba.write_table(expected, theirs)
+    assert path.read_bytes() == theirs.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory, gapped):
+    """An archive, a file of its rows, one of a load with a gap, and an archive with one."""
+    folder = tmp_path_factory.mktemp("tables")
+    with node_of(ROWS) as node:
+        run_export(node, folder / "archive", start=BEGIN, end=END)
+    ba.write_parquet(ba.Archive(folder / "archive").read(), folder / "rows.parquet")
+    unknown = [(BEGIN, BEGIN + DAY), (BEGIN + 2 * DAY, END)]
+    lacks = ", ".join(f"{start * 1000}-{end * 1000}" for start, end in unknown)
+    with node_of(ROWS, extra_headers={"X-Incomplete": lacks}) as node:
+        interval = ("--since", moment(BEGIN), "--until", moment(END))
+        said = run("fetch", node.url, "-o", folder / "short.parquet", *interval, code=3).stderr
+    assert "short.parquet is incomplete" in said
+    files = {name: folder / f"{name}.parquet" for name in ("rows", "short")}
+    return {"archive": folder / "archive", "gapped": gapped, **files}
+
+
+RESULTS = {
+    "summary": ([], ba.summarize_accounts),
+    "summary of days": (SINCE, lambda x: ba.summarize_accounts(x, **BOUNDS)),
+    "series": ([], lambda x: ba.balance_series(x, layout="long")),
+    "series of hours": (
+        ["--freq", "6h", *SINCE],
+        lambda x: ba.balance_series(x, freq="6h", layout="long", **BOUNDS),
+    ),
+    "series of assets": (
+        ["--by", "asset", "--freq", "1D"],
+        lambda x: ba.balance_series(x, by="asset_id", freq="1D", layout="long"),
+    ),
+    "compare": (["--at", AT[0], "--at", AT[1]], lambda x: ba.compare(x, at=AT)),
+    "compare parties": (
+        ["--at", AT[0], "--at", AT[1], "--by", "party"],
+        lambda x: ba.compare(x, at=AT, by="party_id"),
+    ),
+}
+
+
+@pytest.mark.parametrize("source", ["archive", "gapped", "rows", "short"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_what_is_written_is_what_the_library_computes(name, source, sources, tmp_path):
+    (command, *_), (options, compute), path = name.split(), RESULTS[name], sources[source]
+    is_file = path.suffix == ".parquet"
+    table = ba.read_parquet(path) if is_file else ba.Archive(path).read(partial=True)
+    how = [*options, *(["--partial"] if source == "gapped" else [])]
+    run(command, path, *how, "-o", tmp_path / "ours.csv")
+    check_written(compute(table), tmp_path / "ours.csv")
+    printed = run(command, path, *how, "--format", "csv").stdout
+    assert printed == (tmp_path / "ours.csv").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_summary_of_holders_has_those_of_the_library(by, sources, tmp_path):
+    run("summary", sources["rows"], "--by", by, "-o", tmp_path / "ours.csv")
+    ba.write_table(
+        ba.summarize_parties(ba.read_parquet(sources["rows"]), by=BY[by]), tmp_path / "theirs.csv"
+    )
+    ours, theirs = ((tmp_path / f"{x}.csv").read_text().splitlines() for x in ("ours", "theirs"))
+    assert sorted(ours) == sorted(theirs)
+
+
+def test_whole_units_are_those_of_the_library(tmp_path):
+    words = (SAMPLE, "--asset-id", "tUSD", "--assets", ASSETS, "--units")
+    usd = ba.read_parquet(SAMPLE, assets=ASSETS).balances.select(asset_id="tUSD")
+    summary = ba.summarize_accounts(usd, units=True)
+    run("summary", *words, "-o", tmp_path / "ours.csv")
+    check_written(summary, tmp_path / "ours.csv")
+    run("series", *words, "--freq", "1D", "-o", tmp_path / "ours.json")
+    series = ba.balance_series(usd, freq="1D", layout="long", units=True)
+    check_written(series, tmp_path / "ours.json")
+    assert str(summary["closing"].max()) in run("summary", *words, "--wide", "--limit", 0).stdout
 
 
 @pytest.mark.parametrize(
@@ -143,20 +162,6 @@ def test_the_file_s_name_gives_the_format_and_the_bytes_are_the_same_each_time(
     assert (tmp_path / name).read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert first[:4] == {"x.csv": b"asse", "x.json": b"[\n  ", "x.parquet": b"PAR1"}[name]
-
-
-def test_summary_as_parquet_is_the_summary_of_the_library(tmp_path):
-    expected = ba.summarize_accounts(ba.read_parquet(SAMPLE))
-    run("summary", SAMPLE, "-o", tmp_path / "x.parquet")
-    back = pq.read_table(tmp_path / "x.parquet")
-    assert back.column_names == [*expected.columns, "unit"]
-    assert str(back.schema.field("maximum").type) == "decimal128(38, 0)"
-    assert str(back.schema.field("asset_id").type).startswith("dictionary<values=string")
-    plain = back.select(["rows", "opening", "maximum", "drawdown", "zero_share"]).to_pandas()
-    assert plain["rows"].tolist() == expected["rows"].tolist()
-    for name in ("opening", "maximum", "drawdown"):
-        assert [_text(value) for value in plain[name]] == [_text(x) for x in expected[name]]
-    assert plain["zero_share"].equals(expected["zero_share"])
 
 
 @pytest.mark.parametrize(
@@ -211,45 +216,14 @@ def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(command
     assert (tmp_path / "x.csv").exists()
 
 
-@pytest.fixture(scope="module")
-def short(tmp_path_factory):
-    """A file of a load of four days of which only the second one is known."""
-    file = tmp_path_factory.mktemp("short") / "x.parquet"
-    unknown = [(BEGIN, BEGIN + DAY), (BEGIN + 2 * DAY, END)]
-    incomplete = ", ".join(f"{start * 1000}-{end * 1000}" for start, end in unknown)
-    with node_of(ROWS, extra_headers={"X-Incomplete": incomplete}) as node:
-        interval = ("--since", moment(BEGIN), "--until", moment(END))
-        said = run("fetch", node.url, "-o", file, *interval, code=3).stderr
-    assert "x.parquet is incomplete" in said
-    return file
-
-
-def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_lacks(short):
+def test_a_file_that_does_not_know_all_that_was_asked_for_says_what_it_lacks(sources):
     lacks = " to ".join(f"{moment(BEGIN + days * DAY):%Y-%m-%dT%H:%MZ}" for days in (0, 1))
     for bounds in ((), ("--until", moment(BEGIN + 3 * DAY))):
         for command in ("series", "summary"):
-            said = run(command, short, *bounds, "--format", "csv").stderr
+            said = run(command, sources["short"], *bounds, "--format", "csv").stderr
             assert (said.count("\n"), lacks in said) == (1, True)
     inside = ("--since", moment(BEGIN + DAY), "--until", moment(BEGIN + 2 * DAY))
-    assert run("series", short, *inside).stderr == ""
-    table = ba.read_parquet(short)
-    said = read_back(run("series", short, "--freq", "1h").stdout)
-    assert said == as_text(ba.balance_series(table, freq="1h", layout="long"))
-
-
-def test_what_an_archive_does_not_know_before_the_interval_is_empty(gapped):
-    bounds = {"start": moment(BEGIN + 9 * DAY // 4), "end": moment(END)}
-    options = ("--since", bounds["start"], "--until", bounds["end"])
-    table = ba.Archive(gapped).read(**bounds, opening=True)
-    held = ba.balance_at(table, bounds["start"] - pd.Timedelta("1us"))
-    assert {pd.isna(balance) for balance in held["balance"]} == {True, False}
-    said = read_back(run("summary", gapped, *options, "--format", "csv").stdout)
-    expected = as_text(ba.summarize_accounts(table, **bounds))
-    assert only_amounts(said) == only_amounts(expected)
-    table = ba.Archive(gapped).read(partial=True)
-    said = read_back(run("series", gapped, *options, "--freq", "6h").stdout)
-    expected = ba.balance_series(table, freq="6h", layout="long", **bounds)
-    assert said == as_text(expected)
+    assert run("series", sources["short"], *inside).stderr == ""
 
 
 @pytest.mark.parametrize("how", [(), ("--wide",), ("--format", "json")])
@@ -260,17 +234,43 @@ def test_whole_units_that_nobody_knows_are_refused_however_they_are_shown(how, t
     assert re.search("how many decimals the assets .* have is not known: give assets", said)
 
 
-def test_files_and_wide_tables_have_whole_units_if_these_are_wanted(tmp_path):
-    words = (SAMPLE, "--asset-id", "tUSD", "--assets", ASSETS)
-    run("summary", *words, "--units", "-o", tmp_path / "a.csv")
-    run("series", *words, "--freq", "1D", "--units", "-o", tmp_path / "s.csv")
-    table = ba.read_parquet(SAMPLE, assets=ASSETS)
-    usd = table.balances.select(asset_id="tUSD")
-    wanted = ba.summarize_accounts(usd, units=True)
-    assert pd.read_csv(tmp_path / "a.csv")["closing"].tolist() == wanted["closing"].tolist()
-    series = ba.balance_series(usd, freq="1D", layout="long", units=True)["balance"].dropna()
-    assert pd.read_csv(tmp_path / "s.csv")["balance"].dropna().tolist() == series.tolist()
-    assert (
-        str(wanted["closing"].max())
-        in run("summary", *words, "--units", "--wide", "--limit", 0).stdout
-    )
+def test_the_largest_holders_of_each_asset_stand_first():
+    lines = run("summary", SAMPLE, "--by", "party", "--limit", 2, "--wide").stdout.splitlines()
+    largest = ba.holders(ba.read_parquet(SAMPLE), by="party_id", n=2)
+    assert [line.split()[1] for line in lines[1:-1]] == largest["party_id"].tolist()
+    assert lines[-1] == f"... {len(largest)} of 497 rows; --limit 0 shows all"
+    short = run("summary", SAMPLE, "--by", "party", "--limit", 2, "--assets", ASSETS).stdout
+    assert short.splitlines()[0].split()[:2] == ["asset", "party"]
+    assert max(map(len, short.splitlines())) <= 80
+
+
+def test_a_printed_comparison_ends_with_what_became_of_all():
+    words = ("compare", SAMPLE, *MOMENTS, "--assets", ASSETS)
+    lines = run(*words, "--by", "party").stdout.splitlines()
+    names = ["before", "after", "change"]
+    assert lines[0].split() == ["asset", "party", *names, "change_percent", "state"]
+    assert lines[-1] == "0 new, 5 gone, 488 changed, 1 same, 3 unknown"
+    assert max(map(len, lines)) <= 80
+    lines = run(*words).stdout.splitlines()
+    assert lines[0].split() == ["asset", "type", "party", "market", *names]
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_wide_series_by_party_has_what_parties_are_called_above_it(tmp_path):
+    table = ba.read_parquet(SAMPLE)
+    (asset,) = (one for one, x in ba.read_assets(ASSETS).items() if x.symbol == "tUSD")
+    one, other = sorted({*table["party_id"][table["asset_id"] == asset]} - {"network"})[:2]
+    (tmp_path / "names.csv").write_text(f"id,label\n{one},Alice\n")
+    names = ("--assets", ASSETS, "--labels", tmp_path / "names.csv")
+    words = ("--by", "party", "--layout", "wide", "--freq", "7D", "--asset", "tUSD")
+    said = run("series", SAMPLE, *words, *names, "--party", "Alice", "--party", other).stdout
+    header = said.splitlines()[0]
+    unit, short = "[10^-6 tUSD]", f"{other[:6]}..{other[-4:]}"
+    assert header == f"timestamp,tUSD/Alice {unit},tUSD/{short} {unit}"
+
+
+def test_a_comparison_takes_two_moments_the_earlier_one_first(tmp_path):
+    turned = ("compare", SAMPLE, "--at", MOMENTS[3], "--at", MOMENTS[1])
+    assert "the earlier one first" in fails(*turned, code=2, folder=tmp_path)
+    said = fails("compare", SAMPLE, *MOMENTS[:2], "-o", tmp_path / "x.csv", code=2, folder=tmp_path)
+    assert "--at BEFORE --at AFTER" in said
