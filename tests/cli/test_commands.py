@@ -47,25 +47,6 @@ def test_fetch_writes_every_row_of_the_node(node, tmp_path):
     ba.check_table(table)
 
 
-def test_fetch_takes_every_filter_and_bound(node, tmp_path):
-    node.block_timestamp = LATE
-    row = next(row for row in ROWS if row.market_id and row.party_id != "network")
-    start, end = "2023-04-01T00:00:00Z", "2023-05-01"
-    run(
-        *("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", start, "--until", end),
-        *("--asset-id", row.asset_id, "--party-id", row.party_id, "--market-id", row.market_id),
-        *("--account-type", row.account_type.removeprefix("ACCOUNT_TYPE_").lower()),
-        *("--account-type", "settlement"),
-    )
-    params = next(each for each in node.requests if each.get("filter.assetId")).params
-    assert params["filter.assetId"] == [row.asset_id]
-    assert params["filter.partyIds"] == [row.party_id]
-    assert params["filter.marketIds"] == [row.market_id]
-    assert params["filter.accountTypes"] == [row.account_type, "ACCOUNT_TYPE_SETTLEMENT"]
-    expected = [r for r in ROWS if r.account == row.account]
-    assert len(ba.read_parquet(tmp_path / "x.parquet")) == len(expected)
-
-
 @pytest.fixture
 def living(node):
     """The node, of a chain that goes on: with a row of last month."""

@@ -79,20 +79,24 @@ def test_the_export_of_a_served_archive_ends_where_that_ends(node, tmp_path):
     assert len(ba.Archive(tmp_path / "two").read()) == len(ROWS)
 
 
-def test_every_option_reaches_the_node(node, tmp_path):
+@pytest.mark.parametrize("command", ["export", "fetch"])
+def test_every_option_reaches_the_node(command, node, tmp_path):
     row = next(row for row in ROWS if row.market_id and row.party_id != "network")
     run(
-        *("export", tmp_path / "a", node.url, "--since", "2023-04-28", "--until", "2023-05-01"),
+        command,
+        *([tmp_path / "a", node.url] if command == "export" else [node.url, "-o", tmp_path / "x"]),
         *("--asset-id", row.asset_id, "--party-id", row.party_id, "--market-id", row.market_id),
-        *("--account-type", "general", "--page-size", 7, "--partition", "hour"),
+        *("--account-type", "general", "--account-type", "bond", "--page-size", 7),
+        *("--since", "2023-04-28", "--until", "2023-05-01"),
         code=3,  # the node begins later
     )
     asked = next(x.params for x in node.requests if x.params.get("filter.assetId"))
     assert asked["filter.partyIds"] == [row.party_id]
     assert asked["filter.marketIds"] == [row.market_id]
-    assert asked["filter.accountTypes"] == ["ACCOUNT_TYPE_GENERAL"]
+    assert asked["filter.accountTypes"] == ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_BOND"]
     assert asked["pagination.first"] == ["7"]
-    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
+    if command == "export":
+        assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
 
 
 def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):

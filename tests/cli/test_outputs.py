@@ -23,10 +23,9 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
-from tests.archive.exporting import END, HOUR, START, node_of, run_export, spread_history
+from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.cli.running import SAMPLE, app, run
 from tests.loopback import Fault, LoopbackNode
-from tests.node.truth import lines_of_rows, lines_of_table
 from tests.waits import without_waits
 
 ROWS = spread_history(7, rows=120, accounts=8)
@@ -291,21 +290,6 @@ def test_a_full_disk_behind_stdout_ends_with_74():
         )
     assert done.returncode == 74
     assert done.stderr == f"balance-analysis: {os.strerror(errno.ENOSPC)}\n"
-
-
-def test_a_node_of_another_network_ends_an_export_with_76_and_the_archive_as_it_was(
-    archive, tmp_path
-):
-    folder = tmp_path / "a"
-    shutil.copytree(archive, folder)
-    before = lines_of_table(ba.Archive(folder).read())
-    later = END + 4 * HOUR
-    rows = spread_history(99, start=START, end=later - 10, rows=400)
-    rows = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in rows]
-    with node_of(rows, head=later) as other:
-        said = run("export", folder, other.url, code=76).stderr
-    assert "another network" in said
-    assert lines_of_table(ba.Archive(folder).read()) == before == lines_of_rows(ROWS)
 
 
 # What a terminal or a spreadsheet runs

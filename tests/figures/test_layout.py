@@ -120,8 +120,10 @@ def test_words_do_not_overlap_in_the_figure_and_the_legend_beside_the_data(plot)
     check_words(plot(TABLES["a month"], axes_of()))
 
 
-@pytest.mark.parametrize("table", [name for name in TABLES if name != "a month"])
-@pytest.mark.parametrize("layout", [None, "tight"])
+@pytest.mark.parametrize(
+    ("table", "layout"),
+    [*((name, None) for name in TABLES if name != "a month"), ("six years", "tight")],
+)
 def test_so_they_do_in_subplots_whatever_the_data_is(table, layout):
     _, axes = plt.subplots(2, 3, figsize=(24, 11), layout=layout)
     for plot, ax in zip(PLOTS.values(), axes.flat, strict=True):
