@@ -33,6 +33,7 @@ from tests.figures.drawn import (
     st.sampled_from([None, -5, 15]),
     st.sampled_from([None, 30, 60]),
 )
+@settings(max_examples=40)
 def test_each_line_holds_its_rows_in_the_interval_and_what_was_held_when_it_begins(
     levels, since, until
 ):
@@ -113,7 +114,7 @@ LEVELS = st.lists(
 
 
 @given(LEVELS, st.sampled_from([None, 0, 6, 18]), st.sampled_from([1, HOUR, 100 * DAY]))
-@settings(max_examples=10)
+@settings(max_examples=5)
 def test_any_history_draws_with_amounts_that_differ(levels, decimals, step):
     rows = [(*GENERAL, START + at * step, level) for at, level in enumerate(levels)]
     ax = ba.plot_balances(table_of(rows), assets={} if decimals is None else {"VOTE": decimals})

@@ -272,10 +272,11 @@ def test_microseconds_are_an_axis_like_any_other(plot, length):
 
 
 def test_an_archive_draws_what_its_table_does(sample):
-    asset, bounds = sample.select(asset_id="tUSD"), {"start": "2023-04-11", "end": "2023-04-12"}
-    for plot in (ba.plot_balances, ba.plot_totals, ba.plot_flows):
+    asset = sample.select(asset_id="tUSD", account_types=["bond", "insurance"])
+    table, bounds = asset.read(), {"start": "2023-04-11", "end": "2023-04-12"}
+    for plot in (ba.plot_balances, ba.plot_totals, ba.plot_flows, ba.plot_activity):
         images = []
-        for source in (asset, asset.read()):
+        for source in (asset, table):
             ax = plot(source, ax=axes_of(), **bounds)
             ax.figure.canvas.draw()
             images.append(bytes(ax.figure.canvas.buffer_rgba()))
