@@ -33,7 +33,6 @@ from tests.figures.drawn import (
     st.sampled_from([None, -5, 15]),
     st.sampled_from([None, 30, 60]),
 )
-@settings(max_examples=40)
 def test_each_line_holds_its_rows_in_the_interval_and_what_was_held_when_it_begins(
     levels, since, until
 ):
