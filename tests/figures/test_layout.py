@@ -116,7 +116,7 @@ def overlap(one, other):
 
 
 @pytest.mark.parametrize("plot", ALL.values(), ids=ALL)
-def test_words_do_not_overlap_in_the_figure_and_the_legend_beside_the_data(plot):
+def test_words_do_not_overlap_and_the_legend_stands_beside_the_data(plot):
     check_words(plot(TABLES["a month"], axes_of()))
 
 
@@ -124,7 +124,7 @@ def test_words_do_not_overlap_in_the_figure_and_the_legend_beside_the_data(plot)
     ("table", "layout"),
     [*((name, None) for name in TABLES if name != "a month"), ("six years", "tight")],
 )
-def test_so_they_do_in_subplots_whatever_the_data_is(table, layout):
+def test_words_do_not_overlap_in_subplots_whatever_the_data_is(table, layout):
     _, axes = plt.subplots(2, 3, figsize=(24, 11), layout=layout)
     for plot, ax in zip(PLOTS.values(), axes.flat, strict=True):
         plot(TABLES[table], ax)
@@ -139,7 +139,7 @@ def test_so_they_do_in_subplots_whatever_the_data_is(table, layout):
     st.integers(1, 12),
 )
 @settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
-def test_so_they_do_in_any_size_and_over_any_time(name, width, height, days, parties):
+def test_words_do_not_overlap_in_any_size_and_over_any_time(name, width, height, days, parties):
     plt.close("all")
     table = history(30, days=days, parties=parties, types=TYPES)
     check_words(PLOTS[name](table, axes_of((width, height))))
