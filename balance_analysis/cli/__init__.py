@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from balance_analysis.cli import archive, node, tables  # noqa: F401 - they add commands
 from balance_analysis.cli.app import app, main
-from balance_analysis.cli.output import EXIT_CODES, INCOMPLETE, INTERRUPTED, LOCKED
+from balance_analysis.cli.output import EXIT_CODES
 
-__all__ = ["EXIT_CODES", "INCOMPLETE", "INTERRUPTED", "LOCKED", "app", "main"]
+__all__ = ["EXIT_CODES", "app", "main"]
