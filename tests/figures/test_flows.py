@@ -119,12 +119,6 @@ def test_the_largest_inflow_is_seen_where_bars_are_narrower_than_a_pixel():
     assert columns > 200
 
 
-@pytest.mark.parametrize("table", [table_of([]), table_of([(*GENERAL, START, 5)])])
-def test_what_is_no_frequency_is_refused_in_plain_words(table):
-    with pytest.raises(ValueError, match="'nonsense' is no frequency of pandas, such as"):
-        ba.plot_flows(table, freq="nonsense")
-
-
 def test_flows_of_nothing_have_an_axis_of_nothing():
     for freq in ("1D", "1h", None):
         ax = ba.plot_flows(table_of([(*GENERAL, START + 7, 5)]), freq=freq)

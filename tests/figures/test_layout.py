@@ -251,15 +251,6 @@ def test_times_are_utc_whatever_the_time_zone_of_matplotlib(name):
     assert ax.get_xlabel() == "UTC"
 
 
-def test_rows_in_any_order_draw_the_same_picture():
-    table, images = TABLES["a minute"], []
-    for rows in (table, table.sample(frac=1, random_state=1)):
-        ax = ba.plot_totals(rows)
-        ax.figure.canvas.draw()
-        images.append(bytes(ax.figure.canvas.buffer_rgba()))
-    assert images[0] == images[1]
-
-
 @pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_flows, ba.plot_drawdown])
 @pytest.mark.parametrize("length", [1, 900])
 def test_microseconds_are_an_axis_like_any_other(plot, length):
