@@ -157,6 +157,7 @@ def test_a_node_that_answers_wrongly_ends_a_fetch_with_its_code(how, code, says,
         ("limits ftp://x", 2, "not the address"),
         ("fetch http://127.0.0.1:1 -q -o {}/x", 4, "refused"),
         ("doctor http://127.0.0.1:1 -q", 4, "refused"),
+        ("diff http://127.0.0.1:1 http://127.0.0.1:1 -q", 2, "refused"),  # as `diff` of Unix
         ("summary {}/none.parquet", 2, "none.parquet: there is no such file or archive"),
         ("summary {}/bad.parquet", 2, "bad.parquet is not a Parquet file of balance changes, or"),
         ("plot {}/bad.parquet -o {}/x.png", 2, "bad.parquet is not a Parquet file of balance"),

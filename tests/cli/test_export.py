@@ -93,7 +93,7 @@ def test_every_option_reaches_the_node(command, node, tmp_path):
     asked = next(x.params for x in node.requests if x.params.get("filter.assetId"))
     assert asked["filter.partyIds"] == [row.party_id]
     assert asked["filter.marketIds"] == [row.market_id]
-    assert asked["filter.accountTypes"] == ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_BOND"]
+    assert sorted(asked["filter.accountTypes"]) == ["ACCOUNT_TYPE_BOND", "ACCOUNT_TYPE_GENERAL"]
     assert asked["pagination.first"] == ["7"]
     if command == "export":
         assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
