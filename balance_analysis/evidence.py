@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from balance_analysis.filters import Filters
 from balance_analysis.rows import Account, BadRow
-from balance_analysis.spans import Span, between, joined, overlap
+from balance_analysis.spans import Span, between, between_all, bounds_of, joined, overlap
 
 STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""
@@ -129,8 +129,30 @@ def set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
     )
 
 
-Words = tuple[tuple[Span, Node], ...]
-"""Stretches, each with the node that agreed or disagreed about its rows."""
+class Word(NamedTuple):
+    """A stretch, and the node that agreed or disagreed about its rows."""
+
+    span: Span
+    node: Node
+
+
+Words = tuple[Word, ...]
+
+_Part = TypeVar("_Part", Answer, SetAside, Word)
+
+
+def _with_span(part: _Part, span: Span) -> _Part:
+    return part._replace(span=span) if isinstance(part, Word) else replace(part, span=span)
+
+
+def _inside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
+    """Return what of answers, bad rows or words lies in some spans."""
+    return tuple(_with_span(each, x) for each in parts for x in overlap([each.span], spans))
+
+
+def _outside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
+    """Return what of answers, bad rows or words lies in none of some spans."""
+    return tuple(_with_span(each, x) for each in parts for x in between(spans, *each.span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,17 +208,14 @@ class Evidence:
     @property
     def confirmed(self) -> list[Span]:
         """The complete stretches that a node of another origin agrees with and none disputes."""
-        confirmed = [span for span, _ in self.confirmations()]
-        return joined(confirmed)
+        return joined(span for span, _ in self.confirmations())
 
-    def confirmations(self) -> Iterator[tuple[Span, Node]]:
+    def confirmations(self) -> Iterator[Word]:
         """Yield the confirmed stretches, each with a node that agrees."""
-        disputed, complete = [span for span, _ in self.disputed], self.complete
-        for span, node in self.agreed:
-            for answer in self.answers:
-                if node.is_independent_of(answer.node):
-                    both = overlap(overlap(complete, [answer.span]), [span])
-                    yield from ((each, node) for each in between_all(both, disputed))
+        sound = between_all(self.complete, [span for span, _ in self.disputed])
+        for word in self.agreed:
+            others = [x.span for x in self.answers if word.node.is_independent_of(x.node)]
+            yield from _inside([word], overlap(sound, others))
 
     def incomplete(self, start: int, end: int) -> list[Span]:
         """Return the parts of [start, end) that aren't complete."""
@@ -219,13 +238,7 @@ class Evidence:
     @property
     def bounds(self) -> Span:
         """Where the first answer begins and the last one ends; 0, 0 without answers."""
-        return (self.answers[0].span[0], self.answers[-1].span[1]) if self.answers else (0, 0)
-
-    @property
-    def complete_bounds(self) -> Span:
-        """Where the first complete stretch begins and the last one ends; 0, 0 without one."""
-        complete = self.complete
-        return (complete[0][0], complete[-1][1]) if complete else (0, 0)
+        return bounds_of(self.answered)
 
     def answer_at(self, moment: int) -> Answer | None:
         """Return the answer for a moment, if there is one."""
@@ -249,26 +262,12 @@ class Evidence:
 
     def clipped(self, spans: Sequence[Span]) -> Evidence:
         """Return the evidence for some stretches."""
-
-        def words(said: Words) -> Words:
-            return tuple((part, node) for span, node in said for part in overlap([span], spans))
-
-        answers = (
-            replace(answer, span=part)
-            for answer in self.answers
-            for part in overlap([answer.span], spans)
-        )
-        bad = (
-            replace(each, span=part)
-            for each in self.set_aside
-            for part in overlap([each.span], spans)
-        )
         clipped = replace(
             self,
-            answers=tuple(sorted(answers, key=lambda answer: answer.span)),
-            set_aside=tuple(bad),
-            agreed=words(self.agreed),
-            disputed=words(self.disputed),
+            answers=_sorted(_inside(self.answers, spans)),
+            set_aside=_inside(self.set_aside, spans),
+            agreed=_inside(self.agreed, spans),
+            disputed=_inside(self.disputed, spans),
         )
         is_first = self.from_first_block and clipped.bounds[0] == self.bounds[0]
         return replace(clipped, from_first_block=is_first and bool(clipped.answers))
@@ -278,8 +277,8 @@ class Evidence:
         both = self.filters.intersection(filters)
         if both is None:
             return Evidence(filters)
-        bad = (x for x in self.set_aside if x.account is None or both.selects(x.account))
-        return replace(self, filters=both, set_aside=tuple(bad))
+        bad = tuple(x for x in self.set_aside if x.account is None or both.selects(x.account))
+        return replace(self, filters=both, set_aside=bad)
 
     def __or__(self, newer: Evidence) -> Evidence:
         """Return this evidence and newer one of the same accounts.
@@ -289,30 +288,18 @@ class Evidence:
         """
         if self.filters != newer.filters:
             raise ValueError("evidence of different accounts can't be joined")
-        added = [
-            replace(answer, span=part)
-            for answer in newer.answers
-            for part in between([] if answer.reached else self.reached, *answer.span)
-        ]
-        spans = [answer.span for answer in added]
-        kept = [
-            replace(answer, span=part)
-            for answer in self.answers
-            for part in between(spans, *answer.span)
-        ]
-        bad = [
-            replace(each, span=part)
-            for each in self.set_aside
-            for part in between(newer.reached, *each.span)
-        ]
-        ordered = sorted([*kept, *added], key=lambda answer: answer.span)
+        proven = [answer for answer in newer.answers if answer.reached]
+        others = [answer for answer in newer.answers if not answer.reached]
+        added = [*proven, *_outside(others, self.reached)]
+        kept = _outside(self.answers, [answer.span for answer in added])
+        bad = _outside(self.set_aside, newer.reached)
         begin = min((each.bounds[0] for each in (self, newer) if each.answers), default=0)
         return replace(
             self,
-            answers=tuple(_joined(ordered)),
+            answers=_joined(_sorted([*kept, *added])),
             set_aside=tuple(dict.fromkeys([*bad, *newer.set_aside])),
-            agreed=_with_words(self.agreed, newer.agreed),
-            disputed=_with_words(self.disputed, newer.disputed),
+            agreed=_sorted_words([*self.agreed, *newer.agreed]),
+            disputed=_sorted_words([*self.disputed, *newer.disputed]),
             from_first_block=any(
                 each.from_first_block and each.bounds[0] == begin for each in (self, newer)
             ),
@@ -342,9 +329,9 @@ class Evidence:
         is_new
             Whether the node was asked just now: an older answer lifts no dispute.
         """
-        shared, differing = joined(shared), joined(differing)
-        agreed = tuple((span, node) for span in between_all(shared, differing))
-        disputed = tuple((span, node) for span in overlap(shared, differing))
+        shared = joined(shared)
+        agreed = [Word(span, node) for span in between_all(shared, differing)]
+        disputed = [Word(span, node) for span in overlap(shared, differing)]
         kept = _without(self.disputed, node, shared) if is_new else self.disputed
         return replace(
             self,
@@ -352,11 +339,9 @@ class Evidence:
             disputed=_sorted_words([*kept, *disputed]),
         )
 
-    def without_agreement(self, spans: Iterable[Span]) -> Evidence:
+    def without_agreement(self, spans: Sequence[Span]) -> Evidence:
         """Return this evidence for rows that changed in some stretches: none agreed with them."""
-        spans = joined(spans)
-        agreed = ((part, node) for span, node in self.agreed for part in between(spans, *span))
-        return replace(self, agreed=tuple(agreed))
+        return replace(self, agreed=_outside(self.agreed, spans))
 
 
 def _holds(span: Span, moment: int) -> bool:
@@ -368,45 +353,36 @@ def least(*numbers: int | None) -> int | None:
     return min((number for number in numbers if number is not None), default=None)
 
 
-def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return what some spans have that others don't."""
-    others = joined(others)
-    return [part for span in spans for part in between(others, *span)]
+def _sorted(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    return tuple(sorted(answers, key=lambda answer: answer.span))
 
 
-def _joined(answers: Iterable[Answer]) -> Iterator[Answer]:
-    """Yield answers in time order, those that continue each other as one."""
-    last: Answer | None = None
+def _joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """Return answers in time order, those that continue each other as one."""
+    united: list[Answer] = []
     for answer in answers:
-        both = None if last is None else last.joined(answer)
-        if last is not None and both is None:
-            yield last
-        last = both or answer
-    if last is not None:
-        yield last
+        both = united[-1].joined(answer) if united else None
+        if both is not None:
+            united.pop()
+        united.append(both or answer)
+    return tuple(united)
 
 
-def _with_words(older: Words, newer: Words) -> Words:
-    for span, node in newer:
-        older = (*_without(older, node, [span]), (span, node))
-    return _sorted_words(older)
-
-
-def _without(words: Words, node: Node, spans: list[Span]) -> Words:
+def _without(words: Words, node: Node, spans: Sequence[Span]) -> Words:
     """Return words without what a node said of some stretches."""
     return tuple(
-        (part, said)
-        for span, said in words
-        for part in (between(spans, *span) if said == node else [span])
+        part
+        for word in words
+        for part in (_outside([word], spans) if word.node == node else [word])
     )
 
 
-def _sorted_words(words: Iterable[tuple[Span, Node]]) -> Words:
+def _sorted_words(words: Iterable[Word]) -> Words:
     """Return words by node, stretches that touch as one."""
     by_node: dict[Node, list[Span]] = {}
     for span, node in words:
         by_node.setdefault(node, []).append(span)
-    return tuple((span, node) for node, spans in by_node.items() for span in joined(spans))
+    return tuple(Word(span, node) for node, spans in by_node.items() for span in joined(spans))
 
 
 def to_json(evidence: Evidence) -> dict[str, Any]:
@@ -424,11 +400,10 @@ def from_json(content: object) -> Evidence:
         If the content isn't that of evidence, or contradicts itself.
     """
     evidence = msgspec.convert(content, Evidence)
-    spans = [answer.span for answer in evidence.answers]
-    others = [bad.span for bad in evidence.set_aside]
-    others += [span for span, _ in (*evidence.agreed, *evidence.disputed)]
-    if any(start >= end for start, end in (*spans, *others)):
+    parts: list[Answer | SetAside | Word] = [*evidence.answers, *evidence.set_aside]
+    parts += [*evidence.agreed, *evidence.disputed]
+    if any(part.span[0] >= part.span[1] for part in parts):
         raise ValueError("an interval is empty or ends before it begins")
-    if any(before[1] > after[0] for before, after in itertools.pairwise(spans)):
+    if any(one.span[1] > two.span[0] for one, two in itertools.pairwise(evidence.answers)):
         raise ValueError("its answers overlap or are out of order")
     return evidence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 Span = tuple[int, int]
@@ -51,3 +51,14 @@ def overlap(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
     """Return what two lists of spans have in common, in time order; each is joined first."""
     others = joined(others)
     return [part for span in joined(spans) for part in clipped(others, *span)]
+
+
+def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
+    """Return what some spans have that others don't."""
+    others = joined(others)
+    return [part for span in spans for part in between(others, *span)]
+
+
+def bounds_of(spans: Sequence[Span]) -> Span:
+    """Return where the first of spans in time order begins and the last one ends, else 0, 0."""
+    return (spans[0][0], spans[-1][1]) if spans else (0, 0)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, logger
-from balance_analysis.evidence import Evidence, between_all, least
+from balance_analysis.evidence import Evidence, least
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import Filters, make_filters
@@ -34,7 +34,7 @@ from balance_analysis.node.walk import PageRequest, Step, filter_parameters
 from balance_analysis.presentation import facts_html, rows_html
 from balance_analysis.rows import BadRow, account_heads, canonical
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, Instant
-from balance_analysis.spans import Span, clipped
+from balance_analysis.spans import Span, between_all, clipped
 from balance_analysis.text import count_text, iso_text, moment_text, spans_text
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ import requests
 
 from balance_analysis import defaults
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, Reach, between_all, least
+from balance_analysis.evidence import Answer, Evidence, Node, Reach, least
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node.client import ATTEMPTS, Client, Retry, check_client
@@ -42,7 +42,7 @@ from balance_analysis.node.walk import (
     take_step,
 )
 from balance_analysis.rows import has_repeats
-from balance_analysis.spans import EVER, Span, between, clipped, joined, overlap
+from balance_analysis.spans import EVER, Span, between, between_all, clipped, joined, overlap
 from balance_analysis.text import moment_text
 
 FILL: Final = 0.9

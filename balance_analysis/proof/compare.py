@@ -33,7 +33,7 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError, logger
-from balance_analysis.evidence import Evidence, Node, Words, between_all
+from balance_analysis.evidence import Evidence, Node, Word, Words
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
 from balance_analysis.filters import Filters
@@ -54,7 +54,7 @@ from balance_analysis.schema import (
 )
 from balance_analysis.segments.rows import evidence_of, iter_rows
 from balance_analysis.segments.segment import are_segments, find_stretches
-from balance_analysis.spans import EVER, Moments, Span, between, joined, overlap
+from balance_analysis.spans import EVER, Moments, Span, between, between_all, joined, overlap
 from balance_analysis.text import (
     count_text,
     list_text,
@@ -534,7 +534,7 @@ def _keep_dispute(store: Store, difference: Difference, theirs: Evidence) -> Non
 
 def disputes_in(store: Store) -> Words:
     """Return what the files that `confirm` wrote of differences say: which node disputes when."""
-    words: list[tuple[Span, Node]] = []
+    words: list[Word] = []
     for name in store.names(layout.DISPUTES):
         try:
             words += msgspec.json.decode(store.read(name) or b"", type=_Dispute).disputed

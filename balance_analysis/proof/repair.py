@@ -32,7 +32,7 @@ from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, between_all
+from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
@@ -41,7 +41,7 @@ from balance_analysis.proof.compare import disputes_in
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
 from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
-from balance_analysis.spans import Span, clipped, joined, overlap
+from balance_analysis.spans import Span, between_all, clipped, joined, overlap
 from balance_analysis.text import spans_text
 
 
