@@ -6,7 +6,8 @@ file beside it names the holder, for the message alone.
 In S3 that file is the lock: a lease, which only one run can put. A run makes it if there is none,
 renews it while it is still its own, and removes it at the end. A lease that is not renewed in time
 was left by a killed run, and another may take it. The store accepts one of several puts with the
-same condition, and only its clock is used for a lease's age.
+same condition, and only its clock is used for a lease's age. The commits themselves can't be such
+puts: `pyarrow.fs`, which writes all other files, drops their conditions without a word.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import filelock
 import pyarrow.fs as pafs
@@ -40,7 +41,8 @@ SECONDS: Final = 60.0
 _TRIES: Final = 5
 _NO_ETAG: Final = f'"{"0" * 32}"'
 _TIMEOUTS: Final = {"connect_timeout": 5, "read_timeout": 5}
-_CONFLICT, _FAILED, _NOT_IMPLEMENTED = 409, 412, 501
+_REFUSED: Final = {409, 412}
+_NOT_IMPLEMENTED: Final = 501
 
 
 class NoLockError(OSError):
@@ -200,15 +202,6 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
     )
 
 
-class _Found(NamedTuple):
-    """A lease in the store; `is_over` if its holder must have died."""
-
-    etag: str
-    holder: dict[str, Any]
-    is_mine: bool
-    is_over: bool
-
-
 class _Lease:
     """An object that only one run can put, though its client may send a put twice."""
 
@@ -247,56 +240,56 @@ class _Lease:
             raise
 
     def check(self) -> None:
-        """Raise ArchiveLockedError if the lease may be another's; OSError without an answer."""
+        """Renew the lease if it is time to; ArchiveLockedError if it is another's by now."""
         with self._busy:
-            if self._lost is not None or self._age() > self._seconds / 2:
-                self._renew()
+            is_held = self._lost is None and not self._ended.is_set()
+            is_due = is_held and self._age() > self._seconds / 4
+            if is_due and (holder := self._put_unless_taken(is_new=False)) is not None:
+                self._lost = ArchiveLockedError(
+                    f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "
+                    f"and {_name_of(holder)} took it over; this run stops, and what it has "
+                    "committed stays",
+                    holder=holder,
+                )
+            if self._lost is not None:
+                raise self._lost
 
     def keep(self) -> None:
         """Renew the lease until it is released or another's."""
         while not self._ended.wait(self._seconds / 3):
-            with self._busy:
-                if self._ended.is_set():
-                    return
-                try:
-                    self._renew()
-                except ArchiveLockedError:
-                    return
-                except OSError as error:
-                    logger.warning("%s; trying again", error)
+            try:
+                self.check()
+            except ArchiveLockedError:
+                return
+            except OSError as error:
+                logger.warning("%s; trying again", error)
 
     def release(self) -> None:
         """Remove the lease, if it is still the run's own."""
-        self._ended.set()
         try:
             # Nobody takes over a lease that is fresh, so that it can be removed without condition.
             self.check()
-            self._ask("delete_object")
+            with self._busy:  # nor is it renewed meanwhile
+                self._ended.set()
+                self._ask("delete_object")
         except (ArchiveLockedError, OSError) as error:
             logger.warning("the lock is not removed: %s", error)
-
-    def _renew(self) -> None:
-        if self._lost is None and (holder := self._put_unless_taken(is_new=False)) is not None:
-            self._lost = ArchiveLockedError(
-                f"{self._uri}: this run could not renew its lock within {self._seconds:.0f} s, "
-                f"and {_name_of(holder)} took it over; this run stops, and what it has committed "
-                "stays",
-                holder=holder,
-            )
-        if self._lost is not None:
-            raise self._lost
+        finally:
+            self._ended.set()
 
     def _put_unless_taken(self, *, is_new: bool) -> dict[str, Any] | None:
         """Put the lease; return the holder if it is another's, or was lost."""
         for _ in range(_TRIES):
             # Some stores accept a put with the ETag of a deleted object: look first.
-            holder = self._find()
-            if holder is None and is_new:
+            answer = self._ask("get_object")
+            holder = _holder_of(None if answer is None else answer["Body"])
+            is_mine = holder.get("token") == self._note["token"]
+            if answer is None and is_new:
                 condition = {"IfNoneMatch": "*"}
-            elif holder is not None and (holder.is_mine or (is_new and holder.is_over)):
-                condition = {"IfMatch": holder.etag}
+            elif answer is not None and (is_mine or (is_new and _is_over(answer, holder))):
+                condition = {"IfMatch": answer["ETag"]}
             else:
-                return {} if holder is None else holder.holder
+                return holder
             if self._put(**condition):
                 return None
         raise OSError(f"{self._uri}: the lock can't be put: the store reports conflicts")
@@ -313,21 +306,8 @@ class _Lease:
         since = (time.monotonic(), time.time())
         body = json.dumps(self._note).encode() + b"\n"
         answer = self._ask("put_object", Body=body, ContentType="application/json", **condition)
-        if answer is not None:
-            self._since = since
+        self._since = self._since if answer is None else since
         return answer is not None
-
-    def _find(self) -> _Found | None:
-        answer = self._ask("get_object")
-        if answer is None:
-            return None
-        holder = _holder_of(answer["Body"])
-        date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-        now = email.utils.parsedate_to_datetime(date).replace(tzinfo=dt.UTC)
-        age = (now - answer["LastModified"]).total_seconds()
-        # Both are cut to whole seconds, so that their difference may be one too many.
-        is_over = age > holder.get("seconds", SECONDS) + 1
-        return _Found(answer["ETag"], holder, holder.get("token") == self._note["token"], is_over)
 
     def _ask(self, operation: str, **options: str | bytes) -> dict[str, Any] | None:
         """Return the store's answer; `None` if a condition doesn't hold or there is no lease."""
@@ -340,12 +320,18 @@ class _Lease:
         except (BotoCoreError, ClientError) as error:
             response = getattr(error, "response", {})
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            if (
-                status in {_CONFLICT, _FAILED}
-                or response.get("Error", {}).get("Code") == "NoSuchKey"
-            ):
+            if status in _REFUSED or response.get("Error", {}).get("Code") == "NoSuchKey":
                 return None
             if status == _NOT_IMPLEMENTED:
                 raise NoLockError("the store has no conditional writes") from error
             raise OSError(f"{self._uri}/{layout.HOLDER}: {error}") from error
         return answer
+
+
+def _is_over(answer: dict[str, Any], holder: dict[str, Any]) -> bool:
+    """Return whether the holder of a lease must have died: by the store's clock it is too old."""
+    date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+    now = email.utils.parsedate_to_datetime(date).replace(tzinfo=dt.UTC)
+    # Both are cut to whole seconds, so that their difference may be one too many.
+    age = (now - answer["LastModified"]).total_seconds() - 1
+    return bool(age > holder.get("seconds", SECONDS))
