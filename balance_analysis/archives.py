@@ -21,6 +21,7 @@ from balance_analysis.archive.snapshot import (
     Snapshot,
     check_columns,
     dask_frame,
+    read_frame,
     with_snapshot,
 )
 from balance_analysis.archive.sql import views_of
@@ -32,11 +33,7 @@ from balance_analysis.filters import Filters
 from balance_analysis.load.request import Report
 from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names
 from balance_analysis.presentation import facts_html
-from balance_analysis.schema import (
-    ATTRS_KEY,
-    COLUMNS,
-    Instant,
-)
+from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.slices import ROWS, Slices
 
 if TYPE_CHECKING:
@@ -240,7 +237,7 @@ class Archive:
         check_columns(columns)
         names = self.names()
         how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
-        frame = self._read(lambda snapshot: snapshot.read(self.filters, columns, **how))
+        frame = self._read(lambda now: read_frame(now.scan(self.filters, **how), columns))
         frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
         return frame
 

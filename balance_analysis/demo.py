@@ -11,7 +11,7 @@ from typing import Final
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import BoundQuery, write_empty
+from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.sidecars import write_archive_names
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import check_outside
@@ -55,8 +55,8 @@ def sample_archive() -> Iterator[ba.Archive]:
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
         archive = ba.Archive(Path(folder, "Sample data"))
         limits = ba.read_network_limits(sample_data() / "network_limits.json")
-        write_empty(archive.store, BoundQuery(Filters(), "month"))
-        writer, height = Writer(archive.store), limits.block_height
+        writer = Writer(archive.store, BoundQuery(Filters(), "month"))
+        height = limits.block_height
         answer = Answer(
             (to_microseconds(SAMPLE_START), to_microseconds(SAMPLE_END)),
             Node(limits.source, frozenset({limits.source})),

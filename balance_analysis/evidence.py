@@ -23,7 +23,7 @@ STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""
 
 SEGMENTS: Final = "segments:"
-"""What the origin of segments begins with; their chain id follows."""
+"""Prefix of the origin of segments; their chain id follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,7 @@ class Answer:
 
     def joined(self, after: Answer) -> Answer | None:
         """Return this answer and the next one as one; `None` if they don't continue each other."""
-        if (
-            self.span[1] != after.span[0]
-            or self.reached != after.reached
-            or self.node != after.node
-        ):
+        if (self.span[1], self.reached, self.node) != (after.span[0], after.reached, after.node):
             return None
         heights = [height for each in (self, after) for height in each.heights or ()]
         ends = (min(heights), max(heights)) if heights else None
@@ -146,12 +142,12 @@ def _with_span(part: _Part, span: Span) -> _Part:
 
 
 def _inside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Return what of answers, bad rows or words lies in some spans."""
+    """Return the parts of answers, bad rows or words that lie in some spans."""
     return tuple(_with_span(each, x) for each in parts for x in overlap([each.span], spans))
 
 
 def _outside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Return what of answers, bad rows or words lies in none of some spans."""
+    """Return the parts of answers, bad rows or words that lie outside of some spans."""
     return tuple(_with_span(each, x) for each in parts for x in between(spans, *each.span))
 
 
@@ -308,7 +304,7 @@ class Evidence:
     def __and__(self, other: Evidence) -> Evidence:
         """Return this evidence for what other evidence proves too: its accounts, its stretches.
 
-        What both call complete is the result's `complete`.
+        The result is complete where both are.
         """
         both = self.narrow(other.filters)
         return both.clipped(other.narrow(self.filters).complete)

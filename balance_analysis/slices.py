@@ -12,7 +12,7 @@ import contextlib
 import os
 import sys
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -28,10 +28,10 @@ from balance_analysis.analysis.door import frames_of, numbers_of_ids, stacked, w
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import History, Sliced, open_history
 from balance_analysis.analysis.steps import in_one_thread
-from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, combine_accounts, numbers_of
+from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, merge_last_rows
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.files.atomic import PathLike, making_folder
-from balance_analysis.files.parquet import make_note, parquet_writer
+from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of, to_plain_arrow
 from balance_analysis.known import ROWS_KEY, note_evidence
@@ -171,11 +171,11 @@ class Slices:
         """Return the owners that have accounts, ascending, and how many each."""
         files = tuple(self.snapshot.files_since(EVER[1], EVER[1]))
         parts = replace(self.scan, files=files).split(_FILES)
-        counts = combine_accounts(mapped(Scan.accounts, parts))
-        heads = np.flatnonzero(np.diff(numbers_of(counts, FILE_KEY[:2]), prepend=-1))
-        ids = counts.select(FILE_KEY[:2]).take(pa.array(heads, pa.int64()))
-        owners = [*zip(*(column.to_pylist() for column in ids.columns), strict=True)]
-        return owners, np.diff(heads, append=counts.num_rows)
+        accounts = merge_last_rows(
+            mapped(partial(Scan.last_rows, columns=FILE_KEY), parts), FILE_KEY
+        )
+        counts = Counter(zip(*(accounts[x].to_pylist() for x in FILE_KEY[:2]), strict=True))
+        return [*counts], np.array([*counts.values()], np.int64)
 
 
 Owner = tuple[str, ...]
@@ -359,6 +359,5 @@ def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
                 order = np.argsort(numbers_of_ids(frame[[*FILE_KEY]]), kind="stable")
                 rows = rows.take(pa.array(order))
             if rows.num_rows or not number:
-                schema = rows.schema.with_metadata(make_note({"kind": "analysis"}))
-                with parquet_writer(folder / f"part-{number:05}.parquet", schema) as writer:
-                    writer.write_table(rows)
+                rows = rows.replace_schema_metadata(make_note({"kind": "analysis"}))
+                write_rows(rows, folder / f"part-{number:05}.parquet")

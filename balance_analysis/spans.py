@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 Span = tuple[int, int]
 EVER: Final = (-(1 << 62), 1 << 62)
-"""All time, and more than there is of it."""
+"""All time, and more."""
 
 Moments = tuple[dt.datetime, dt.datetime]
 """The same for people: moments in UTC."""
@@ -30,7 +30,7 @@ def joined(spans: Iterable[tuple[_Moment, _Moment]]) -> list[tuple[_Moment, _Mom
 def clipped(
     spans: Iterable[tuple[_Moment, _Moment]], start: _Moment, end: _Moment
 ) -> Iterator[tuple[_Moment, _Moment]]:
-    """Yield what of spans lies in [start, end)."""
+    """Yield the parts of spans that lie in [start, end)."""
     for first, last in spans:
         begin, stop = max(start, first), min(end, last)
         if begin < stop:
@@ -38,7 +38,7 @@ def clipped(
 
 
 def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
-    """Return what of [start, end) lies in none of the spans, in time order."""
+    """Return the parts of [start, end) that no span covers, in time order."""
     gaps: list[Span] = []
     for first, last in [*joined(spans), (end, end)]:
         if start < min(first, end):
@@ -48,13 +48,13 @@ def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
 
 
 def overlap(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return what two lists of spans have in common, in time order; each is joined first."""
+    """Return the parts that two lists of spans have in common, joined, in time order."""
     others = joined(others)
     return [part for span in joined(spans) for part in clipped(others, *span)]
 
 
 def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return what some spans have that others don't."""
+    """Return the parts of some spans that others don't cover."""
     others = joined(others)
     return [part for span in spans for part in between(others, *span)]
 

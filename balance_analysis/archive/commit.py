@@ -7,6 +7,7 @@ and forgets the announcement, or sees the new one and takes it as done.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,7 +21,6 @@ from balance_analysis.archive.manifest import (
     BoundQuery,
     FileEntry,
     Manifest,
-    empty,
     export_command,
     read_manifest,
     to_bytes,
@@ -29,11 +29,11 @@ from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, logger
 from balance_analysis.evidence import Evidence
-from balance_analysis.files.parquet import encode_parquet
+from balance_analysis.files.parquet import write_rows
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_frame
 from balance_analysis.rows import canonical, within
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, NetworkLimits
+from balance_analysis.schema import ACCOUNT_KEY, NetworkLimits
 from balance_analysis.spans import Span
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -58,8 +58,11 @@ class Writer:
 
     def __init__(self, store: Store, query: BoundQuery | None = None) -> None:
         self.store = store
-        is_new = query is not None and store.read(layout.MANIFEST) is None
-        self.manifest: Manifest = empty(query) if query and is_new else read_manifest(store)
+        self.manifest: Manifest
+        if query is not None and store.read(layout.MANIFEST) is None:
+            self.manifest = Manifest(query.partition, Evidence(query.filters))
+        else:
+            self.manifest = read_manifest(store)
 
     def recover(self) -> None:
         """Finish or forget an interrupted commit, and remove leftover files."""
@@ -103,10 +106,10 @@ class Writer:
         return sidecars.read_limits(self.store)
 
     def _put_limits(self, rows: pa.Table) -> None:
-        content = encode_parquet(rows)
-        entry = entry_of(content, rows["first_seen"])
+        write_rows(rows, content := io.BytesIO())
+        entry = entry_of(content.getvalue(), rows["first_seen"])
         if entry != self.manifest.limits:
-            self._replace(layout.LIMITS, content, entry, self.manifest.evidence)
+            self._replace(layout.LIMITS, content.getvalue(), entry, self.manifest.evidence)
 
     def _replace(self, name: str, content: bytes, entry: FileEntry, evidence: Evidence) -> None:
         """Replace a file and the evidence."""
@@ -116,8 +119,17 @@ class Writer:
 
     def rows_of(self, period: str) -> pa.Table:
         """Return the rows of a period; ArchiveError if its file differs from the manifest."""
-        name = self.manifest.changes_file(period)
-        return read_noted(self.store, name, self.manifest.files.get(period))
+        name, note = self.manifest.changes_file(period), self.manifest.files.get(period)
+        if note is None:
+            return NO_ROWS
+        content = self.store.read(name)
+        wrong = note.mismatch(content)
+        if content is None or wrong:
+            raise ArchiveDamagedError(
+                f"{self.store.uri}/{name} {wrong}: put back a copy of it, or mend the archive with "
+                f"`{export_command(self.store, '--repair')}`"
+            )
+        return decode_rows(content)
 
     def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
         """Replace a period's rows and add evidence; without rows only add evidence."""
@@ -172,24 +184,10 @@ class Writer:
             rows = replace(snapshot, manifest=bare).last_rows(Filters(), moment - 1)
         if not rows.num_rows:
             return
-        content, new = encode_rows(rows.cast(ARROW_SCHEMA))
+        content, new = encode_rows(rows)
         self.store.write(layout.checkpoint_file(moment), content)
         checkpoints = dict(sorted({**self.manifest.checkpoints, moment: new}.items()))
         self.amend(replace(self.manifest, checkpoints=checkpoints))
-
-
-def read_noted(store: Store, name: str, note: FileEntry | None) -> pa.Table:
-    """Return the rows of a file, none without note; ArchiveError if it differs from its note."""
-    if note is None:
-        return NO_ROWS
-    content = store.read(name)
-    wrong = note.mismatch(content)
-    if content is None or wrong:
-        raise ArchiveDamagedError(
-            f"{store.uri}/{name} {wrong}: put back a copy of it, or mend the archive with "
-            f"`{export_command(store, '--repair')}`"
-        )
-    return decode_rows(content)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.archive.manifest import FileEntry
 from balance_analysis.files.parquet import make_note
-from balance_analysis.rows import account_heads, account_numbers, canonical
+from balance_analysis.rows import account_heads, account_numbers, canonical, sorted_codes
 from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
 from balance_analysis.spans import Span
 
@@ -35,16 +35,10 @@ FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
 
-ACCOUNTS: Final = pa.schema(
-    [
-        *(field.with_nullable(True) for field in ARROW_SCHEMA),
-        *((name, pa.int64()) for name in ("rows", "first")),
-    ]
-)
-"""Schema of accounts: last row, number of rows, and time of the first row in microseconds."""
+NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
 _WAITING: Final = 1 << 20
-"""Maximum number of accounts that wait to be combined."""
+"""Maximum number of last rows that wait to be merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,59 +97,40 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
     return times
 
 
-def find_accounts(rows: pa.Table) -> pa.Table:
-    """Return the accounts of rows in a file's order.
-
-    Parameters
-    ----------
-    rows
-        At least the ids; a missing column is null in the accounts, a missing time is 0.
-    """
+def last_rows(rows: pa.Table) -> pa.Table:
+    """Return the last row of each account, from rows in a file's order: at least the ids."""
     rows = rows.unify_dictionaries()
-    firsts = account_heads(rows)
-    sizes = np.diff(firsts, append=rows.num_rows)[: len(firsts)]
-    tails = pa.array(firsts + sizes - 1)
-    times = times_of(rows)[firsts] if "timestamp" in rows.column_names else 0 * firsts
-    lasts = [
-        rows[field.name].combine_chunks().take(tails)
-        if field.name in rows.column_names
-        else pa.nulls(len(firsts), field.type)
-        for field in ARROW_SCHEMA
-    ]
-    return pa.table([*lasts, pa.array(sizes), pa.array(times)], ACCOUNTS.names).cast(ACCOUNTS)
+    heads = account_heads(rows)
+    return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
 
 
-def combine_accounts(parts: Iterable[pa.Table]) -> pa.Table:
-    """Combine the accounts of files in time order: each account once, in file order."""
-    total, waiting, size = ACCOUNTS.empty_table(), [], 0
+def merge_last_rows(parts: Iterable[pa.Table], columns: Sequence[str] = COLUMNS) -> pa.Table:
+    """Return the last row of each account, of `last_rows` in time order, sorted as in a file."""
+    total, waiting, size = NO_ROWS.select(columns), [], 0
     for some in parts:
         waiting.append(some)
         size += some.num_rows
         if size > max(_WAITING, total.num_rows):
-            total, waiting, size = _combine([total, *waiting]), [], 0
-    return _combine([total, *waiting])
+            total, waiting, size = _merge([total, *waiting]), [], 0
+    return _merge([total, *waiting])
 
 
-def _combine(parts: Sequence[pa.Table]) -> pa.Table:
-    seen = pa.concat_tables(parts)
-    lasts = canonical(seen.select(COLUMNS), sort=False)
-    numbers = numbers_of(lasts)
+def _merge(parts: Sequence[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(parts)
+    codes, ids = zip(*(sorted_codes(rows[name]) for name in FILE_KEY), strict=True)
+    numbers = account_numbers(codes, [*map(len, ids)])
     order = np.argsort(numbers, kind="stable")
-    firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    tails = np.append(firsts[1:], len(order))[: len(firsts)] - 1
-    counts = [
-        how.reduceat(seen[name].to_numpy()[order], firsts) if len(firsts) else firsts
-        for name, how in (("rows", np.add), ("first", np.minimum))
-    ]
-    columns = [*lasts.take(pa.array(order[tails])).columns, *map(pa.array, counts)]
-    return pa.table(columns, schema=ACCOUNTS)
+    tails = order[np.flatnonzero(np.diff(numbers[order], append=-1))]
+    columns = {name: rows[name] for name in rows.column_names}
+    for name, code, values in zip(FILE_KEY, codes, ids, strict=True):
+        columns[name] = pa.chunked_array([pa.DictionaryArray.from_arrays(code, values)])
+    return pa.table(columns, schema=rows.schema).take(pa.array(tails))
 
 
 ROW_GROUP: Final = 1 << 13
-NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
 BEYOND: Final = chr(sys.maxunicode)
-"""What no id sorts behind."""
+"""A text that sorts behind every id."""
 
 _GROUPS: Final = 16
 """Row groups that are read at once; more don't fit into a processor's cache."""
@@ -221,8 +196,7 @@ def decode_rows(content: bytes) -> pa.Table:
     """
     source = pa.BufferReader(content)
     footer = Footer(read_footer(source))
-    if wrong := wrong_schema(footer.metadata.schema.to_arrow_schema()):
-        raise OtherFileError(wrong)
+    _check_schema(footer.metadata.schema.to_arrow_schema())
     return DataFile(source, footer).read(use_threads=True)
 
 
@@ -262,16 +236,16 @@ class Footer:
         """Return the least and greatest value of a column in a row group; `None` if not stored."""
         key = group, column
         if key not in self._bounds:
-            statistics = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
-            bounds = (
-                (statistics.min, statistics.max)
-                if statistics is not None and statistics.has_min_max
-                else None
-            )
-            if bounds is not None and column == "timestamp":
-                bounds = to_microseconds(bounds[0]), to_microseconds(bounds[1])
-            self._bounds[key] = bounds
+            self._bounds[key] = self._read_bounds(group, column)
         return self._bounds[key]
+
+    def _read_bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
+        statistics = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        if column == "timestamp":
+            return to_microseconds(statistics.min), to_microseconds(statistics.max)
+        return statistics.min, statistics.max
 
     def owners(self, group: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return bounds of the parties and assets of a row group, see `Scan.groups`."""
@@ -323,18 +297,16 @@ def check_footer(
     raise OtherFileError(wrong)
 
 
-def wrong_schema(schema: pa.Schema) -> str | None:
-    """Return how a file's columns differ from a table's; `None` if they don't."""
-    plain = schema.remove_metadata()
-    if plain.equals(ARROW_SCHEMA):
-        return None
-    if plain.names != ARROW_SCHEMA.names:
-        return f"has the columns {', '.join(plain.names)}, not {', '.join(ARROW_SCHEMA.names)}"
-    pairs = zip(plain, ARROW_SCHEMA, strict=True)
-    column, wanted = next(pair for pair in pairs if not pair[0].equals(pair[1]))
-    if column.type == wanted.type:
-        return f"its column {column.name} may have missing values"
-    return f"its column {column.name} is {column.type}, not {wanted.type}"
+def _check_schema(schema: pa.Schema) -> None:
+    """Raise OtherFileError if a file's columns aren't those of a table."""
+    names = ", ".join(schema.names), ", ".join(ARROW_SCHEMA.names)
+    if names[0] != names[1]:
+        raise OtherFileError(f"has the columns {names[0]}, not {names[1]}")
+    for column, wanted in zip(schema, ARROW_SCHEMA, strict=True):
+        if column.type != wanted.type:
+            raise OtherFileError(f"its column {column.name} is {column.type}, not {wanted.type}")
+        if column.nullable != wanted.nullable:
+            raise OtherFileError(f"its column {column.name} may have missing values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +364,7 @@ class Predicate:
 
 
 class DataFile:
-    """The rows of an open file; each page read is checked."""
+    """The rows of an open file; each page is checked as it is read."""
 
     def __init__(self, source: pa.NativeFile, footer: Footer) -> None:
         self.footer = footer

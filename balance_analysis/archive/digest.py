@@ -20,15 +20,9 @@ from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record
 from balance_analysis.rows import to_records
-from balance_analysis.schema import (
-    Instant,
-    to_moments,
-)
+from balance_analysis.schema import Instant, to_moments
 from balance_analysis.spans import Moments
-from balance_analysis.text import (
-    spans_text,
-    without_credentials,
-)
+from balance_analysis.text import spans_text, without_credentials
 
 _DAY: Final = 86_400_000_000
 """Microseconds of a day."""
@@ -50,11 +44,11 @@ class ArchiveDigest(Record):
     rows
         Number of balance changes in them.
     digest
-        Of these rows and intervals, and of the accounts that the archive is bound to.
+        The digest of these rows and intervals, and of the accounts that the archive is bound to.
     limits
-        Of the network's limits, in the order in which they were seen, whenever that was.
+        The digest of the network's limits, in the order in which they were seen, whenever that was.
     assets, labels
-        Of what assets, and parties, markets and accounts, are called.
+        The digests of the names of assets, and of parties, markets and accounts.
     """
 
     uri: str

@@ -15,19 +15,9 @@ from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
 from balance_analysis.presentation import Record, plain
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    Instant,
-    from_microseconds,
-    to_microseconds,
-)
+from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
 from balance_analysis.spans import EVER
-from balance_analysis.text import (
-    duration_text,
-    moment_text,
-    spans_text,
-    without_credentials,
-)
+from balance_analysis.text import duration_text, moment_text, spans_text, without_credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +131,9 @@ def explain(
     moment = to_microseconds(at, down=True)
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
     filters = Filters(asset, (party,), (market,), (kind,))
-    evidence, until = snapshot.evidence.narrow(filters), snapshot.until(moment)
+    evidence = snapshot.evidence.narrow(filters)
+    # A row at that instant counts, unless a node's answer ends there.
+    until = moment + (moment not in {end for _, end in snapshot.evidence.reached})
     row = _last(snapshot, filters, moment)
     since = to_microseconds(row.timestamp) if row else moment
     bare = Explanation(

@@ -282,17 +282,6 @@ def check_bound(store: Store, query: BoundQuery) -> bool:
     return False
 
 
-def empty(query: BoundQuery) -> Manifest:
-    """Return the state of an archive that holds nothing yet."""
-    return Manifest(query.partition, Evidence(query.filters))
-
-
-def write_empty(store: Store, query: BoundQuery) -> None:
-    """Make an archive that holds nothing yet."""
-    check_bound(store, query)
-    store.write(layout.MANIFEST, to_bytes(empty(query)))
-
-
 def export_command(store: Store, *options: str, url: str | None = None) -> str:
     """Return the command that fills or repairs an archive, ready to paste.
 
@@ -345,7 +334,15 @@ def lost_files(store: Store, manifest: Manifest) -> list[str]:
     """Return the files that are gone, or of another size than what was written.
 
     Only names and sizes are compared; `verify` reads the files.
+
+    Raises
+    ------
+    SnapshotGoneError
+        If a run has replaced one of them since the manifest was read.
     """
     sizes, pending = store.sizes(), manifest.pending and manifest.pending.name
     committed = manifest.committed.items()
-    return [x for x, entry in committed if x != pending and sizes.get(x) != entry.size]
+    lost = [x for x, entry in committed if x != pending and sizes.get(x) != entry.size]
+    for name in lost:
+        check_not_replaced(store, name, manifest.entries(name))
+    return lost

@@ -220,10 +220,9 @@ def reported(
         If the report can't be written, unless the run failed anyway.
     """
     run, report = filling.record, on_report or (lambda _: None)
-    run.coverage_end, run.query = _end_of(writer.manifest), writer.manifest.query
-    _write(store, run)
+    run.query, before = writer.manifest.query, writer.manifest.evidence
+    _write(store, writer.manifest, run)
     report(run)
-    before = writer.manifest.evidence
     try:
         yield
     except BaseException as error:
@@ -245,13 +244,23 @@ def reported(
 
 
 def _end(store: Store, manifest: Manifest, filling: RunWriter) -> None:
-    """Write the report of a run that has ended."""
+    """Write the report of a run that has ended, and delete those of the oldest runs."""
     run = filling.result()
-    run.ended, run.coverage_end = _now(), _end_of(manifest)
+    run.ended = _now()
     run.seconds = round((run.ended - run.started).total_seconds(), 3)
     keep_bad_rows(store, filling)
-    _write(store, run)
-    _forget_reports(store)
+    _write(store, manifest, run)
+    try:
+        for name in _report_names(store)[KEPT:]:
+            store.delete(name)
+    except (OSError, ArchiveError) as error:
+        logger.warning("the reports of old runs can't be deleted: %s", error)
+
+
+def _write(store: Store, manifest: Manifest, run: Run) -> None:
+    evidence = manifest.evidence
+    run.coverage_end = from_microseconds(evidence.bounds[1]) if evidence.answers else None
+    store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
 
 
 def keep_bad_rows(store: Store, filling: RunWriter) -> None:
@@ -289,21 +298,3 @@ def last_success(store: Store) -> Run | None:
 
 def _report_names(store: Store) -> list[str]:
     return sorted(filter(_REPORT.fullmatch, store.names(layout.RUNS)), reverse=True)
-
-
-def _forget_reports(store: Store) -> None:
-    """Delete the reports of all runs but the newest."""
-    try:
-        for name in _report_names(store)[KEPT:]:
-            store.delete(name)
-    except (OSError, ArchiveError) as error:
-        logger.warning("the reports of old runs can't be deleted: %s", error)
-
-
-def _write(store: Store, run: Run) -> None:
-    store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
-
-
-def _end_of(manifest: Manifest) -> dt.datetime | None:
-    evidence = manifest.evidence
-    return from_microseconds(evidence.bounds[1]) if evidence.answers else None

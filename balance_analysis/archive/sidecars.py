@@ -19,7 +19,7 @@ from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.parquet import open_parquet
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.names import AssetsLike, LabelsLike, Names, read_assets, read_labels
-from balance_analysis.schema import NetworkLimits
+from balance_analysis.schema import LIMIT_MOMENTS, NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.ASSETS: ("assets", read_assets),
@@ -30,25 +30,18 @@ MEND_LIMITS: Final = (
     "put back a copy of it; else remove what is there, and the next run begins a new one, without "
     "the older limits"
 )
-_MICROSECOND: Final = pa.timestamp("us", "UTC")
-_NANOSECOND: Final = pa.timestamp("ns", "UTC")
-_SEEN: Final = pa.schema(
-    [
-        pa.field("first_seen", _MICROSECOND),
-        pa.field("last_seen", _MICROSECOND),
-        pa.field("source", pa.string()),
-        pa.field("block_height", pa.int64()),
-    ]
-)
 _LIMITS: Final = pa.schema(
-    [
-        *_SEEN,
-        *(pa.field(f.name, pa.bool_()) for f in fields(NetworkLimits) if f.type == "bool"),
-        pa.field("propose_market_enabled_from", _NANOSECOND),
-        pa.field("propose_asset_enabled_from", _NANOSECOND),
-        pa.field("extra", pa.string()),
-    ]
+    {
+        **dict.fromkeys(["first_seen", "last_seen"], pa.timestamp("us", "UTC")),
+        "source": pa.string(),
+        "block_height": pa.int64(),
+        **{each.name: pa.bool_() for each in fields(NetworkLimits) if each.type == "bool"},
+        **dict.fromkeys(LIMIT_MOMENTS, pa.timestamp("ns", "UTC")),
+        "extra": pa.string(),
+    }
 )
+_SEEN: Final = _LIMITS.names[:4]
+"""The columns that say who showed a snapshot, and when."""
 
 
 def read_limits(store: Store) -> pa.Table:
@@ -82,7 +75,7 @@ def limits_without_source(rows: pa.Table) -> list[dict[str, Any]]:
     """Return snapshots of the limits without their source and times."""
     moments = [pa.int64() if pa.types.is_timestamp(x.type) else x.type for x in _LIMITS]
     plain = rows.cast(pa.schema(zip(_LIMITS.names, moments, strict=True)))
-    snapshots: list[dict[str, Any]] = plain.drop_columns(_SEEN.names).to_pylist()
+    snapshots: list[dict[str, Any]] = plain.drop_columns(_SEEN).to_pylist()
     return snapshots
 
 
@@ -113,7 +106,7 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for row in seen:
         last = rows[-1] if rows else {}
-        if last and all(last[name] == row[name] for name in row if name not in _SEEN.names):
+        if last and all(last[name] == row[name] for name in row if name not in _SEEN):
             # A clock that was set back must not end a stretch before it begins.
             ends = max(last["last_seen"], row["last_seen"])
             rows[-1] = {**row, "first_seen": last["first_seen"], "last_seen": ends}

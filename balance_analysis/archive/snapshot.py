@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -35,15 +36,14 @@ from balance_analysis.archive.datafile import (
     KeyRange,
     Predicate,
     check_footer,
-    combine_accounts,
-    find_accounts,
+    last_rows,
+    merge_last_rows,
     times_of,
 )
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
     check_not_replaced,
-    lost_files,
     notes_now,
     parse,
 )
@@ -64,7 +64,7 @@ from balance_analysis.schema import (
     from_microseconds,
     to_bounds,
 )
-from balance_analysis.spans import EVER, Span, clipped
+from balance_analysis.spans import EVER, Span, bounds_of, clipped
 from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
@@ -73,13 +73,16 @@ if TYPE_CHECKING:
 TAKE: Final = "`partial` takes what there is"
 
 _TRIES: Final = 10
-"""Maximum attempts to read while exports replace one state after the other."""
+"""Maximum attempts to read while exports replace one state after another."""
 
 _FILES: Final = 8
 """Files per task of a thread."""
 
 _NAMED: Final = 3
-"""How many ids an error names, of those that there are."""
+"""Maximum ids that an error names."""
+
+_MANIFESTS: Final = 4
+"""Decoded manifests that are kept."""
 
 _REQUESTS: Final = 16
 """Files of an object store that are read at once; most of the time is spent waiting."""
@@ -111,9 +114,6 @@ class File:
     stop: int
     spans: tuple[Span, ...]
     is_final: bool = False
-
-    def __str__(self) -> str:
-        return self.name
 
     @property
     def bounds(self) -> tuple[Span, ...] | None:
@@ -152,9 +152,7 @@ class Scan:
     later: tuple[File, ...] = ()
 
     def __str__(self) -> str:
-        if len(self.files) <= 1:
-            return "".join(map(str, self.files))
-        return f"{self.files[0]} to {self.files[-1]}"
+        return " to ".join(dict.fromkeys(file.name for file in (*self.files[:1], *self.files[-1:])))
 
     def split(self, count: int) -> list[Scan]:
         """Split the scan into scans of `count` files."""
@@ -195,7 +193,7 @@ class Scan:
         return sum(max(note.rows for note in file.notes) for file in files)
 
     def groups(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
-        """Yield of each row group that may have chosen rows its first and last owner, and its size.
+        """Yield the first owner, the last one and the size of row groups that may have chosen rows.
 
         An owner is a party and an asset.
         """
@@ -223,19 +221,16 @@ class Scan:
             ends += itertools.islice((int(function(each)) for each in limits if each), 1)
         return ends
 
-    def accounts(self, columns: Sequence[str] = FILE_KEY, key_range: KeyRange = ALL) -> pa.Table:
-        """Return the accounts of all files, with some columns: see `combine_accounts`.
+    def last_rows(self, columns: Sequence[str] = COLUMNS, key_range: KeyRange = ALL) -> pa.Table:
+        """Return each account's last row of all files, in the order of a file.
 
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
-        return combine_accounts(
-            find_accounts(rows)
-            for file in self.files
-            for rows in self.rows(file, columns, key_range)
-        )
+        rows = (part for file in self.files for part in self.rows(file, columns, key_range))
+        return merge_last_rows(map(last_rows, rows), columns)
 
     def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
         """Return the rows and openings as a table, of all accounts or of a slice.
@@ -251,10 +246,8 @@ class Scan:
             return list(sort_parts(tables))
 
         def lasts(files: tuple[File, ...]) -> Iterator[Part]:
-            accounts = replace(self, files=files).each(
-                lambda some: some.accounts(COLUMNS, key_range)
-            )
-            return sort_parts([combine_accounts(accounts).select(COLUMNS)])
+            parts = replace(self, files=files).each(lambda some: some.last_rows(COLUMNS, key_range))
+            return sort_parts([merge_last_rows(parts)])
 
         rows = itertools.chain(*self.each(read))
         table = merge([*lasts(self.openings), *rows, *lasts(self.later)])
@@ -386,7 +379,7 @@ class LruCache:
 
     def __init__(self, most: int) -> None:
         self._most, self._size, self._lock = most, 0, threading.Lock()
-        self._found: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
         """Return the entry of a key, else make it; `make` returns the entry and its size."""
@@ -399,21 +392,17 @@ class LruCache:
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
         """Return the entry of a key, or `None`."""
         with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key, (None, 0))[0]
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key, (None, 0))[0]
 
     def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
         """Keep an entry, and drop the least recently used while they are too large."""
         with self._lock:
-            self._size += size - self._found.pop(key, (None, 0))[1]
-            self._found[key] = made, size
-            while len(self._found) > 1 and self._size > self._most:
-                self._size -= self._found.popitem(last=False)[1][1]
-
-
-_PARSED: Final = LruCache(20_000)
-"""Manifests by version, measured in files."""
+            self._size += size - self._entries.pop(key, (None, 0))[1]
+            self._entries[key] = made, size
+            while len(self._entries) > 1 and self._size > self._most:
+                self._size -= self._entries.popitem(last=False)[1][1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,13 +437,6 @@ class Snapshot:
         """Return this state with other evidence for its rows."""
         return replace(self, manifest=replace(self.manifest, evidence=evidence))
 
-    def known_since(self, end: int) -> int:
-        """Return the moment since which every change up to `end` is known, in microseconds.
-
-        A balance last seen before it may have changed.
-        """
-        return next((start for start, stop in self.known if start < end <= stop), end - 1)
-
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[File]:
         """Return the files that may have rows in [start, end) that is covered, in time order."""
         answered = self.evidence.answered
@@ -469,22 +451,17 @@ class Snapshot:
                 files.append(File(name, notes, begin, stop, spans, is_final=is_final))
         return files
 
-    def checkpoint(self, moment: int) -> File | None:
-        """Return the file of the last month's start up to a moment, if there is one.
-
-        It has the last row before its `stop` of each account.
-        """
-        stop = max((at for at in self.manifest.checkpoints if at <= moment), default=None)
-        if stop is None:
-            return None
-        note = self.manifest.checkpoints[stop]
-        begin = note.first
-        return File(layout.checkpoint_file(stop), (note,), begin, stop, ((begin, stop),))
-
     def files_since(self, start: int, end: int) -> list[File]:
-        """Return the files of [start, end), and those needed for the balances before it."""
-        held = self.checkpoint(start)
-        return [held, *self.files(held.stop, end)] if held else self.files(end=end)
+        """Return the files of [start, end), and those needed for the balances before it.
+
+        The first one may be a checkpoint: it has the last row before its `stop` of each account.
+        """
+        stop = max((at for at in self.manifest.checkpoints if at <= start), default=None)
+        if stop is None:
+            return self.files(end=end)
+        name, note = layout.checkpoint_file(stop), self.manifest.checkpoints[stop]
+        held = File(name, (note,), note.first, stop, ((note.first, stop),))
+        return [held, *self.files(stop, end)]
 
     def scan(
         self,
@@ -540,7 +517,7 @@ class Snapshot:
         ValueError
             If `start` is not before `end`.
         """
-        first, last = self.evidence.bounds if partial else self.evidence.complete_bounds
+        first, last = bounds_of(self.evidence.answered if partial else self.evidence.complete)
         begin, stop = to_bounds(start, end)
         begin, stop = first if begin is None else begin, last if stop is None else stop
         if begin < stop or partial:
@@ -570,49 +547,21 @@ class Snapshot:
             )
         raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {TAKE}")
 
-    def read(
+    def last_rows(
         self,
-        filters: Filters,
+        filters: Filters = Filters(),
+        moment: int = EVER[1],
         columns: Sequence[str] = COLUMNS,
-        *,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        opening: bool = False,
-        partial: bool = False,
-    ) -> pd.DataFrame:
-        """Return balance changes as a table: see `Archive.read`."""
-        scan = self.scan(filters, start, end, opening=opening, partial=partial)
-        return read_frame(scan, columns)
-
-    def last_rows(self, filters: Filters, moment: int) -> pa.Table:
-        """Return of each account the last row up to a moment."""
-        files = self.files_since(moment, moment + 1)
-        return combine_accounts(self._accounts(filters, files, COLUMNS)).select(COLUMNS)
-
-    def until(self, moment: int) -> int:
-        """Return the end of the time in which rows must be known for the balances at a moment."""
-        # A row at that instant counts, unless a node's answer ends there.
-        return moment + (moment not in {end for _, end in self.evidence.reached})
-
-    def count_accounts(self) -> int:
-        """Return the number of accounts with a row."""
-        files = self.files_since(EVER[1], EVER[1])
-        return int(combine_accounts(self._accounts(Filters(), files, FILE_KEY)).num_rows)
+    ) -> pa.Table:
+        """Return the last row of each account up to a moment, in the order of files."""
+        files = tuple(self.files_since(moment, moment + 1))
+        parts = Scan(self.store, filters, files, Evidence()).each(lambda x: x.last_rows(columns))
+        return merge_last_rows(parts, columns)
 
     def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:
         """Return the ids of the accounts that filters select, by column."""
-        scan = Scan(self.store, filters, tuple(self.files_since(EVER[1], EVER[1])), Evidence())
-
-        def look(some: Scan) -> dict[str, set[str]]:
-            held: dict[str, set[str]] = {name: set() for name in ACCOUNT_KEY}
-            for file in some.files:
-                for rows in some.rows(file, FILE_KEY):
-                    for name, ids in held.items():
-                        ids.update(rows[name].unique().to_pylist())
-            return held
-
-        parts = scan.each(look)
-        return {name: set().union(*(part[name] for part in parts)) for name in ACCOUNT_KEY}
+        accounts = self.last_rows(filters, columns=FILE_KEY)
+        return {name: {*accounts[name].unique().to_pylist()} for name in ACCOUNT_KEY}
 
     def find(self, narrowed: Filters, **words: Any) -> Filters:  # noqa: ANN401 - of make_filters
         """Return filters for the accounts that these and earlier ones select: see `Archive.select`.
@@ -636,25 +585,6 @@ class Snapshot:
         assert both is not None  # noqa: S101 - each id that is wanted is among the narrowed ones
         return both
 
-    def _accounts(
-        self, filters: Filters, files: Sequence[File], columns: Sequence[str]
-    ) -> list[pa.Table]:
-        scan = Scan(self.store, filters, tuple(files), Evidence())
-        return scan.each(lambda some: some.accounts(columns))
-
-    def lost_files(self) -> list[str]:
-        """Return the files that are gone, or of another size than what was written.
-
-        Raises
-        ------
-        SnapshotGoneError
-            If a run has replaced one of them since.
-        """
-        lost = lost_files(self.store, self.manifest)
-        for name in lost:
-            check_not_replaced(self.store, name, self.manifest.entries(name))
-        return lost
-
 
 def read_snapshot(store: Store) -> Snapshot:
     """Return the current state of an archive.
@@ -669,12 +599,10 @@ def read_snapshot(store: Store) -> Snapshot:
     """
     content = store.read(layout.MANIFEST)
     version = hashlib.sha256(content or b"").hexdigest()[:16]
+    return Snapshot(store, _parsed(store, content), version)
 
-    def decode() -> tuple[Manifest, int]:
-        manifest = parse(store, content)
-        return manifest, len(manifest.files) + 1
 
-    return Snapshot(store, _PARSED.get(version, decode), version)
+_parsed = lru_cache(maxsize=_MANIFESTS)(parse)
 
 
 def with_snapshot(store: Store, read: Callable[[Snapshot], T]) -> T:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from balance_analysis.archive import layout
+from balance_analysis.archive.manifest import lost_files
 from balance_analysis.archive.sidecars import read_archive_names, read_limits
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.status import coverage_frame
@@ -59,7 +60,7 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
         said = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
         raise ModuleNotFoundError(said, name=error.name) from error
     store, manifest = snapshot.store, snapshot.manifest
-    if lost := snapshot.lost_files():
+    if lost := lost_files(store, manifest):
         said = f"{store.uri} lacks {list_text(lost)}, or has only a part; run `verify`"
         raise ArchiveDamagedError(said)
     connection: DuckDBPyConnection = duckdb.connect()
@@ -74,8 +75,10 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     tables = {"coverage": intervals, "limits": read_limits(store), **_tables_of(names)}
     for name, table in tables.items():
         connection.from_arrow(table).create(name)
-    since = exact_text(snapshot.known_since(snapshot.evidence.bounds[1]))
-    connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=since))
+    # A balance last seen before that may have changed.
+    end = snapshot.evidence.bounds[1]
+    since = next((start for start, stop in snapshot.known if start < end <= stop), end - 1)
+    connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=exact_text(since)))
     if is_locked:
         files = changes if store.folder is not None else []
         _lock(connection, [_path(store, name) for name in files])

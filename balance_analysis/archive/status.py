@@ -9,16 +9,14 @@ from typing import Any, Final
 
 import pandas as pd
 
+from balance_analysis.archive.datafile import FILE_KEY
 from balance_analysis.archive.lock import writer_of
-from balance_analysis.archive.manifest import BoundQuery
+from balance_analysis.archive.manifest import BoundQuery, lost_files
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.evidence import STATES, Evidence
 from balance_analysis.presentation import Record
-from balance_analysis.schema import (
-    from_microseconds,
-    to_moments,
-)
+from balance_analysis.schema import from_microseconds, to_moments
 from balance_analysis.spans import Moments, joined
 from balance_analysis.text import (
     Duration,
@@ -163,9 +161,9 @@ def read_status(
     snapshot: Snapshot, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
     """Return the status of an archive: see `Archive.status`."""
-    store, manifest, lost = snapshot.store, snapshot.manifest, snapshot.lost_files()
-    evidence = manifest.evidence
-    accounts = None if lost or not count_accounts else snapshot.count_accounts()
+    store, manifest, evidence = snapshot.store, snapshot.manifest, snapshot.evidence
+    lost = lost_files(store, manifest)
+    accounts = None if lost or not count_accounts else snapshot.last_rows(columns=FILE_KEY).num_rows
     last = max(evidence.answers, key=lambda answer: answer.asked[1], default=None)
     last_run, writing = next(iter_reports(store), None), writer_of(store)
     is_open = manifest.pending is not None

@@ -24,7 +24,7 @@ DAMAGES: Final = (
     *(OSError, ValueError, TypeError, LookupError, ArithmeticError),
     *(NotImplementedError, RecursionError, MemoryError),
 )
-"""What Arrow and the standard library raise on files that were damaged."""
+"""Exceptions that Arrow and the standard library raise on damaged files."""
 
 PathLike = str | os.PathLike[str]
 

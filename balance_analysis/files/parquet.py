@@ -71,20 +71,15 @@ def open_parquet(source: Path | BinaryIO | bytes) -> ParquetFile:
     return ParquetFile(where, page_checksum_verification=True)
 
 
-def parquet_writer(
-    sink: Path | BinaryIO | pa.NativeFile, schema: pa.Schema, **options: object
-) -> ParquetWriter:
-    """Return what writes tables of one schema, one after the other; `options` are pyarrow's."""
-    return ParquetWriter(sink, schema, compression="zstd", **options)
+def parquet_writer(sink: Path | BinaryIO, schema: pa.Schema) -> ParquetWriter:
+    """Return what writes tables of one schema, one after the other."""
+    return ParquetWriter(sink, schema, compression="zstd")
 
 
-def encode_parquet(rows: pa.Table, **options: object) -> bytes:
-    """Return a table, with the metadata of its schema, as the content of a file."""
-    sink = pa.BufferOutputStream()
-    with parquet_writer(sink, rows.schema, **options) as writer:
+def write_rows(rows: pa.Table, sink: Path | BinaryIO) -> None:
+    """Write a table, with the metadata of its schema, to a file."""
+    with parquet_writer(sink, rows.schema) as writer:
         writer.write_table(rows)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
 
 
 def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
@@ -119,8 +114,8 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     if table_evidence(ordered, is_sorted=True) is None:
         metadata = without_evidence(metadata)
     rows = rows.replace_schema_metadata(make_note({"load": metadata}))
-    with replacing(path) as temporary, parquet_writer(temporary, rows.schema) as writer:
-        writer.write_table(rows)
+    with replacing(path) as temporary:
+        write_rows(rows, temporary)
 
 
 def read_parquet(

@@ -25,7 +25,7 @@ from pyarrow import csv
 
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
-from balance_analysis.files.parquet import make_note, parquet_writer
+from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.frame import is_amounts, to_amounts, to_plain_arrow
 from balance_analysis.known import START_KEY
 from balance_analysis.labels import UNITS_KEY, header_of, units_of, with_names
@@ -43,7 +43,7 @@ EXCEL_ROWS: Final = 1_048_576
 EXCEL_COLUMNS: Final = 16_384
 _DIGITS: Final = Context(prec=15)
 _EXCEL_TEXT: Final = 32_767
-"""What a sheet of Excel holds, its header included, a number in it, and a cell."""
+"""Limits of Excel: rows of a sheet, its header included, columns, digits, characters of a cell."""
 
 _GENERAL: Final = "General"
 _GROUPED: Final = "#,##0"
@@ -63,7 +63,7 @@ _FIRST_DAY: Final = dt.datetime(1900, 3, 1)  # noqa: DTZ001 - as Excel has it
 
 _SPECIAL: Final = re.compile(r'[",\r\n]')
 _RUN: Final = r"^([=+\-@\t\r\n])"
-"""What a spreadsheet takes as the beginning of a formula, or skips before one."""
+"""The beginning of text that a spreadsheet takes as a formula."""
 
 
 def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
@@ -166,9 +166,8 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
     flat = _with_units(frame)
     names = flat.index.names
     if any(name is not None for name in names) or not is_integer_dtype(flat.index):
-        flat.index = flat.index.set_names(["index" if n is None else str(n) for n in names])
-        index = flat.index.to_frame(index=False)
-        flat = pd.concat([index, flat.reset_index(drop=True)], axis="columns")
+        own = ["index" if name is None else str(name) for name in names]
+        flat = flat.reset_index(names=own, allow_duplicates=True)
     if not flat.columns.is_unique:
         twice = flat.columns[flat.columns.duplicated()][0]
         raise ValueError(f"two columns would be called {twice!r}; take the long layout, or rename")
@@ -224,11 +223,6 @@ def _readable(column: pd.Series[Any]) -> pd.Series[Any]:
         exact = pd.arrays.ArrowExtensionArray(to_amounts(column, allow_missing=True))
         return pd.Series(exact, column.index)
     return column
-
-
-def _write_parquet(rows: pa.Table, file: BinaryIO) -> None:
-    with parquet_writer(file, rows.schema) as writer:
-        writer.write_table(rows)
 
 
 def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
@@ -374,7 +368,7 @@ def _fits_excel(moment: dt.datetime) -> bool:
 
 
 WRITERS: Final[dict[str, Callable[[pa.Table, BinaryIO], None]]] = {
-    "parquet": _write_parquet,
+    "parquet": write_rows,
     "csv": _write_csv,
     "json": _write_json,
     "xlsx": _write_excel,

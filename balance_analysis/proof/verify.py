@@ -26,9 +26,9 @@ from balance_analysis.archive.datafile import (
     FILE_ORDER,
     NO_ROWS,
     OtherFileError,
-    combine_accounts,
     decode_rows,
-    find_accounts,
+    last_rows,
+    merge_last_rows,
     numbers_of,
     times_of,
 )
@@ -58,7 +58,7 @@ from balance_analysis.proof.compare import (
     segments_side,
 )
 from balance_analysis.rows import canonical
-from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant, from_microseconds
+from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
 from balance_analysis.spans import EVER, Span, between, overlap
@@ -323,9 +323,9 @@ class _Checking:
             yield Problem("rows", wrong, name, mend, (period,) if spans else ())
         self.rows += 0 if wrong else rows.num_rows
         if self.balances is not None:
-            self.balances.append(find_accounts(rows))
+            self.balances.append(last_rows(rows))
             if sum(part.num_rows for part in self.balances) > _WAITING:
-                self.balances = [combine_accounts(self.balances)]
+                self.balances = [merge_last_rows(self.balances)]
 
     def _answered(self, period: str) -> tuple[Span, list[Span]]:
         """Return the bounds of a period, and its answered stretches."""
@@ -336,8 +336,8 @@ class _Checking:
         name = layout.checkpoint_file(moment)
         rows, _, wrong = _read(self.store, name, (self.manifest.checkpoints[moment],))
         if not wrong and self.balances is not None:
-            self.balances = [combine_accounts(self.balances)]
-            if not canonical(rows).equals(canonical(self.balances[0].select(COLUMNS))):
+            self.balances = [merge_last_rows(self.balances)]
+            if not canonical(rows).equals(canonical(self.balances[0])):
                 wrong = f"is not what the rows before {moment_text(moment)} add up to"
         if wrong:
             yield Problem("checkpoint", wrong, name)
@@ -465,7 +465,7 @@ class _Ledger:
         """
         start, end = map(from_microseconds, span)
         how: Any = {"start": start, "end": end, "opening": True, "partial": True}
-        held = with_snapshot(self.snapshot.store, lambda now: now.read(Filters(), **how))
+        held = with_snapshot(self.snapshot.store, lambda now: now.scan(Filters(), **how).read())
         if nothing_before:
             held = to_table(held, nothing_before=True)
         try:

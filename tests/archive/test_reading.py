@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import (
-    ACCOUNT_KEY,
-    Archive,
-    ArchiveError,
-    IncompleteError,
-    balance_at,
-)
+from balance_analysis import ACCOUNT_KEY, Archive, ArchiveError, IncompleteError, balance_at
 from balance_analysis.frame import to_columns
 from tests.analysis.tables import table_from
 from tests.archive.exporting import (
@@ -95,7 +89,7 @@ def subsets(values, *, largest=3):
     return st.lists(st.sampled_from(values), max_size=largest, unique=True)
 
 
-@settings(max_examples=12)
+@settings(max_examples=20)
 @given(
     st.tuples(MOMENTS, MOMENTS).map(sorted).filter(lambda pair: pair[0] < pair[1]),
     st.fixed_dictionaries(
@@ -107,15 +101,19 @@ def subsets(values, *, largest=3):
         }
     ),
     st.booleans(),
+    st.sampled_from(["folder", "months", "bare"]),
 )
-def test_any_interval_and_any_filters_give_the_rows_that_match(
-    folder, months, bounds, filters, by_month
+def test_any_interval_filters_and_openings_give_the_rows_that_match(
+    request, bounds, filters, opening, which
 ):
     start, end = bounds
-    archive = Archive(months if by_month else folder).select(**filters)
-    found = archive.read(start=moment(start), end=moment(end))
-    expected = matching(ROWS, start=start, end=end, **filters)
-    assert lines_of_table(found) == lines_of_rows(expected)
+    archive = Archive(request.getfixturevalue(which)).select(**filters)
+    back = archive.read(start=moment(start), end=moment(end), opening=opening)
+    older = sorted(matching(ROWS, end=start, **filters), key=lambda row: row.timestamp_ns)
+    openings = {row.account: row for row in older} if opening else {}
+    expected = [*openings.values(), *matching(ROWS, start=start, end=end, **filters)]
+    assert lines_of_table(back) == lines_of_rows(expected)
+    assert back.attrs["balance_analysis"]["start"] == moment(start).isoformat()
 
 
 @pytest.mark.parametrize(
@@ -152,8 +150,8 @@ def test_accounts_that_never_come_together_are_an_empty_table(folder):
         for party, own in by_party.items()
         for market in sorted({*MARKETS} - own - {""})
     )
-    found = Archive(folder).select(party_ids=party, market_ids=market).read()
-    pd.testing.assert_frame_equal(found, empty_table())
+    back = Archive(folder).select(party_ids=party, market_ids=market).read()
+    pd.testing.assert_frame_equal(back, empty_table())
 
 
 def test_some_columns_of_one_account_are_in_time_order(folder):
@@ -165,9 +163,9 @@ def test_some_columns_of_one_account_are_in_time_order(folder):
         "market_ids": row.market_id,
     }
     archive = Archive(folder).select(**account)
-    found = archive.read(columns=["timestamp", "balance"])
+    back = archive.read(columns=["timestamp", "balance"])
     expected = archive.read()[["timestamp", "balance"]]
-    pd.testing.assert_frame_equal(found, expected)
+    pd.testing.assert_frame_equal(back, expected)
 
 
 def counted(frame):
@@ -179,13 +177,13 @@ def counted(frame):
 @given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True), subsets(PARTIES))
 def test_some_columns_are_those_of_the_table(folder, columns, parties):
     archive = Archive(folder).select(party_ids=parties)
-    whole, found = archive.read(), archive.read(columns=columns)
-    assert list(found.columns) == columns
-    assert [dtype.kind for dtype in found.dtypes] == [whole[name].dtype.kind for name in columns]
-    assert counted(found) == counted(whole[columns])
+    whole, back = archive.read(), archive.read(columns=columns)
+    assert list(back.columns) == columns
+    assert [dtype.kind for dtype in back.dtypes] == [whole[name].dtype.kind for name in columns]
+    assert counted(back) == counted(whole[columns])
     batches = archive.iter_batches(columns=columns)
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-    assert counted(to_columns(pa.Table.from_batches(batches, schema))) == counted(found)
+    assert counted(to_columns(pa.Table.from_batches(batches, schema))) == counted(back)
 
 
 def test_batches_come_in_time_order_from_file_to_file(folder):
@@ -201,8 +199,8 @@ def test_files_without_any_wanted_row_are_not_opened(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     for path in (copy / "changes").glob("date=2023-0[234]-*/changes.parquet"):
         path.unlink()
-    found = Archive(copy).read(start=moment(MAY))
-    assert lines_of_table(found) == lines_of_rows(matching(ROWS, start=MAY))
+    back = Archive(copy).read(start=moment(MAY))
+    assert lines_of_table(back) == lines_of_rows(matching(ROWS, start=MAY))
 
 
 @pytest.mark.parametrize(
@@ -246,9 +244,9 @@ def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
 def test_a_gap_is_refused_and_partial_reads_around_it(torn):
     with pytest.raises(IncompleteError, match="is missing; `export --fill-gaps` asks for it"):
         Archive(torn).read()
-    found = Archive(torn).read(partial=True)
+    back = Archive(torn).read(partial=True)
     expected = matching(ROWS, end=MARCH) + matching(ROWS, start=APRIL)
-    assert lines_of_table(found) == lines_of_rows(expected)
+    assert lines_of_table(back) == lines_of_rows(expected)
 
 
 def test_an_unproven_part_is_refused_as_such(torn):
@@ -259,8 +257,8 @@ def test_an_unproven_part_is_refused_as_such(torn):
 def test_beside_the_gap_all_is_complete(torn):
     first = next(row.timestamp_ns // 1000 for row in ROWS if row.timestamp_ns >= APRIL * 1000)
     for start, end in [(START, MARCH), (first, END)]:
-        found = Archive(torn).read(start=moment(start), end=moment(end))
-        assert lines_of_table(found) == lines_of_rows(matching(ROWS, start=start, end=end))
+        back = Archive(torn).read(start=moment(start), end=moment(end))
+        assert lines_of_table(back) == lines_of_rows(matching(ROWS, start=start, end=end))
 
 
 def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
@@ -269,8 +267,8 @@ def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
     archive = Archive(tmp_path / "a")
     with pytest.raises(ArchiveError, match="holds only accounts of party_id"):
         archive.select(party_ids=PARTIES[1:3])
-    found = archive.select(party_ids=PARTIES[:1]).read()
-    assert lines_of_table(found) == lines_of_rows(matching(ROWS, party_ids=PARTIES[:1]))
+    back = archive.select(party_ids=PARTIES[:1]).read()
+    assert lines_of_table(back) == lines_of_rows(matching(ROWS, party_ids=PARTIES[:1]))
     both = balance_at(archive, moment(MAY))
     assert set(both["party_id"]) <= set(PARTIES[:2])
 
@@ -302,50 +300,27 @@ def test_each_month_that_is_covered_has_a_checkpoint(folder, months, bare):
 @given(MOMENTS, subsets(PARTIES), st.sampled_from(["folder", "months", "bare"]))
 def test_balances_at_any_moment_are_those_of_the_whole_table(request, at, parties, which):
     archive = Archive(request.getfixturevalue(which)).select(party_ids=parties)
-    found = balance_at(archive, moment(at))
-    pd.testing.assert_frame_equal(found, balance_at(archive.read(), moment(at)))
+    back = balance_at(archive, moment(at))
+    pd.testing.assert_frame_equal(back, balance_at(archive.read(), moment(at)))
 
 
 def test_balances_late_in_a_month_read_only_its_files_and_the_checkpoint(folder, tmp_path, table):
     copy = shutil.copytree(folder, tmp_path / "copy")
     for path in (copy / "changes").glob("date=2023-0[234]-*/changes.parquet"):
         path.unlink()
-    found = balance_at(Archive(copy), moment(END - 1))
-    pd.testing.assert_frame_equal(found, balance_at(table, moment(END - 1)))
-
-
-def older(table, at):
-    """Return of each account the last row before a moment, found by pandas."""
-    return table[table["timestamp"] < moment(at)].groupby(list(ACCOUNT_KEY), observed=True).tail(1)
-
-
-@settings(max_examples=12)
-@given(
-    MOMENTS.filter(lambda at: at > START),
-    MOMENTS,
-    subsets(PARTIES),
-    st.sampled_from(["folder", "months", "bare"]),
-)
-def test_openings_are_each_accounts_last_row_before_the_start(request, at, end, parties, which):
-    archive = Archive(request.getfixturevalue(which)).select(party_ids=parties)
-    end = max(end, at + 1)
-    found = archive.read(start=moment(at), end=moment(end), opening=True)
-    rows = archive.read()
-    inside = rows[(rows["timestamp"] >= moment(at)) & (rows["timestamp"] < moment(end))]
-    expected = pd.concat([older(rows, at), inside])
-    assert sorted(lines_of_table(found)) == sorted(lines_of_table(expected))
-    assert found.attrs["balance_analysis"]["start"] == moment(at).isoformat()
+    back = balance_at(Archive(copy), moment(END - 1))
+    pd.testing.assert_frame_equal(back, balance_at(table, moment(END - 1)))
 
 
 def test_openings_from_before_a_gap_are_there_and_unknown(torn):
     archive = Archive(torn)
     gap = archive.coverage().query("state == 'missing'").iloc[0]
     rows = archive.read(partial=True)
-    found = archive.read(start=gap["end"], opening=True, partial=True)
+    back = archive.read(start=gap["end"], opening=True, partial=True)
     old = rows[rows["timestamp"] < gap["start"]].drop_duplicates(ACCOUNT_KEY, keep="last")
-    there = set(map(tuple, found[list(ACCOUNT_KEY)].astype("str").to_numpy()))
+    there = set(map(tuple, back[list(ACCOUNT_KEY)].astype("str").to_numpy()))
     assert set(map(tuple, old[list(ACCOUNT_KEY)].astype("str").to_numpy())) <= there
-    assert balance_at(found, gap["end"] - pd.Timedelta("1us"))["balance"].isna().all()
+    assert balance_at(back, gap["end"] - pd.Timedelta("1us"))["balance"].isna().all()
 
 
 @pytest.mark.parametrize("at", [START - 1, START - DAY, END + 1, END + DAY])
@@ -354,8 +329,8 @@ def test_balances_at_a_moment_that_is_not_covered_are_unknown(folder, at):
 
 
 def test_at_the_end_of_an_archive_accounts_hold_what_they_held_until_then(folder):
-    found = balance_at(Archive(folder), moment(END))
-    pd.testing.assert_frame_equal(found, balance_at(Archive(folder), moment(END - 1)))
+    back = balance_at(Archive(folder), moment(END))
+    pd.testing.assert_frame_equal(back, balance_at(Archive(folder), moment(END - 1)))
 
 
 def test_where_an_archive_ends_is_said_to_whoever_asks_for_more(folder):
@@ -364,11 +339,19 @@ def test_where_an_archive_ends_is_said_to_whoever_asks_for_more(folder):
 
 
 def test_balances_after_a_gap_go_by_what_there_is(torn):
-    found = balance_at(Archive(torn), moment(MAY))
+    back = balance_at(Archive(torn), moment(MAY))
     rows = Archive(torn).read(partial=True)
-    pd.testing.assert_frame_equal(found, balance_at(rows, moment(MAY)))
-    assert found["balance"].isna().any()
+    pd.testing.assert_frame_equal(back, balance_at(rows, moment(MAY)))
+    assert back["balance"].isna().any()
 
 
 def test_no_checkpoint_goes_by_rows_on_both_sides_of_a_gap(torn):
     assert list(state_of(torn).checkpoints) == [MARCH]
+
+
+def test_accounts_are_counted_and_merged_in_rounds(folder, monkeypatch):
+    archive = Archive(folder)
+    whole = balance_at(archive, moment(END - 1))
+    monkeypatch.setattr("balance_analysis.archive.datafile._WAITING", 3)
+    pd.testing.assert_frame_equal(balance_at(archive, moment(END - 1)), whole)
+    assert archive.status().accounts == len({row.account for row in ROWS}) == len(whole)

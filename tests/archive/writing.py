@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import BoundQuery, write_empty
+from balance_analysis.archive.manifest import BoundQuery, check_bound
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.filters import Filters
 from tests.moments import to_microseconds
@@ -12,9 +12,11 @@ from tests.moments import to_microseconds
 
 def begin(folder, partition="day", **query):
     """Make an archive of nothing yet, bound to a query, and return what writes to it."""
-    archive = Archive(folder)
-    write_empty(archive.store, BoundQuery(Filters(**query).sorted(), partition))
-    return writer_of(archive)
+    store, bound = Archive(folder).store, BoundQuery(Filters(**query).sorted(), partition)
+    check_bound(store, bound)
+    writer = Writer(store, bound)
+    writer.amend(writer.manifest)
+    return writer
 
 
 def writer_of(archive):
