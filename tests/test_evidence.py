@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.evidence import (
-    STATES,
-    Answer,
-    Evidence,
-    Node,
-    SetAside,
-    from_json,
-    to_json,
-)
+from balance_analysis.evidence import STATES, Answer, Evidence, Node, SetAside, from_json, to_json
 from balance_analysis.filters import Filters
 
 FIRST, LENGTH = 3, 24  # the network's first block, and where time ends
@@ -89,43 +81,43 @@ class Model:
         return "confirmed" if at in self.confirmed() else "complete"
 
     def joined(self, newer):
-        found = self.copy()
+        evident = self.copy()
         for at, answer in newer.answers.items():
             if answer[1] or not self.answers.get(at, (None, False))[1]:
-                found.answers[at] = answer
+                evident.answers[at] = answer
         again = {at for at, (_, reached, *_) in newer.answers.items() if reached}
-        found.bad = {(at, who) for at, who in self.bad if at not in again} | newer.bad
-        found.agreed |= newer.agreed
-        found.disputed |= newer.disputed
-        first = min(found.answers, default=None)
-        found.starts = any(
+        evident.bad = {(at, who) for at, who in self.bad if at not in again} | newer.bad
+        evident.agreed |= newer.agreed
+        evident.disputed |= newer.disputed
+        first = min(evident.answers, default=None)
+        evident.starts = any(
             x.starts and min(x.answers, default=None) == first for x in (self, newer)
         )
-        return found
+        return evident
 
     def within(self, moments):
-        found = self.copy()
-        found.answers = {at: answer for at, answer in self.answers.items() if at in moments}
+        evident = self.copy()
+        evident.answers = {at: answer for at, answer in self.answers.items() if at in moments}
         for name in ("bad", "agreed", "disputed"):
-            setattr(found, name, {each for each in getattr(self, name) if each[0] in moments})
+            setattr(evident, name, {each for each in getattr(self, name) if each[0] in moments})
         first = min(self.answers, default=None)
-        found.starts = self.starts and first in found.answers
-        return found
+        evident.starts = self.starts and first in evident.answers
+        return evident
 
     def narrowed(self, accounts):
-        found = self.copy()
-        found.accounts &= accounts
-        if not found.accounts:
-            return Model(found.accounts)
-        found.bad = {(at, who) for at, who in self.bad if who is None or who in found.accounts}
-        return found
+        evident = self.copy()
+        evident.accounts &= accounts
+        if not evident.accounts:
+            return Model(evident.accounts)
+        evident.bad = {(at, who) for at, who in self.bad if who is None or who in evident.accounts}
+        return evident
 
     def with_words(self, node, shared, differing):
-        found = self.copy()
+        evident = self.copy()
         for name, moments in (("agreed", shared - differing), ("disputed", shared & differing)):
             kept = {(at, who) for at, who in getattr(self, name) if who != node or at not in shared}
-            setattr(found, name, kept | {(at, node) for at in moments})
-        return found
+            setattr(evident, name, kept | {(at, node) for at in moments})
+        return evident
 
 
 def are_others(one, other):
@@ -294,12 +286,12 @@ def test_of_two_only_what_both_prove_of_accounts_that_both_have_is_shared(one, o
 @given(histories(), runs())
 def test_newer_answers_never_take_proof_away_but_where_they_set_rows_aside(made, run):
     evidence, newer = made[0], run[0]
-    found = evidence | newer
+    evident = evidence | newer
     bad = moments(each.span for each in newer.set_aside)
-    assert moments(evidence.complete) - bad <= moments(found.complete)
-    assert moments(found.answered) == moments(evidence.answered) | moments(newer.answered)
-    again = found | newer
-    assert (again.answers, again.complete) == (found.answers, found.complete)
+    assert moments(evidence.complete) - bad <= moments(evident.complete)
+    assert moments(evident.answered) == moments(evidence.answered) | moments(newer.answered)
+    again = evident | newer
+    assert (again.answers, again.complete) == (evident.answers, evident.complete)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.randoms(), st.data())
@@ -313,24 +305,24 @@ def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_bl
         start += 2
     shuffled = [*pieces]
     rng.shuffle(shuffled)
-    found = Evidence()
+    evident = Evidence()
     for piece in shuffled:
-        found |= Evidence(answers=(piece,))
-    for answer in found.answers:
+        evident |= Evidence(answers=(piece,))
+    for answer in evident.answers:
         own = [x for x in pieces if answer.span[0] <= x.span[0] < answer.span[1]]
         asked, heights = [x.asked[0] for x in own], [x.heights[0] for x in own]
         assert answer.asked == (min(asked), max(asked))
         assert answer.heights == (min(heights), max(heights))
-    assert len(found.answers) == 1 + sum(has_gap[1:])
+    assert len(evident.answers) == 1 + sum(has_gap[1:])
 
 
 @given(histories(), nodes, spans)
 def test_a_node_takes_its_dispute_back_and_nobody_else_s(made, node, span):
     evidence, _ = made
-    found = evidence.with_words(node, [span], [span]).with_words(node, [span], [])
+    evident = evidence.with_words(node, [span], [span]).with_words(node, [span], [])
     others = {(at, who) for at, who in said(evidence.disputed) if who != node}
     inside = moments([span])
-    assert {x for x in said(found.disputed) if x[0] in inside} == {
+    assert {x for x in said(evident.disputed) if x[0] in inside} == {
         x for x in others if x[0] in inside
     }
 
@@ -350,9 +342,9 @@ def test_evidence_of_other_accounts_is_not_joined():
 def test_of_accounts_that_none_can_be_nothing_is_proven():
     whole = Evidence(Filters("a1"), (Answer((3, 9), NODES[0], (1, 1)),), from_first_block=True)
     assert whole.complete == [(3, 9)]
-    for found in (whole.narrow(NOBODY), whole & Evidence(NOBODY, whole.answers)):
-        assert found.complete == found.confirmed == []
-        assert not found.from_first_block
+    for evident in (whole.narrow(NOBODY), whole & Evidence(NOBODY, whole.answers)):
+        assert evident.complete == evident.confirmed == []
+        assert not evident.from_first_block
 
 
 @pytest.mark.parametrize(
@@ -395,10 +387,10 @@ def test_an_intersection_selects_what_both_select(one, other):
 @given(filters, filters, filters)
 def test_filters_intersect_in_any_order(one, two, three):
     def narrowed(*some):
-        found = Filters()
+        evident = Filters()
         for each in some:
-            found = None if found is None else found.intersection(each)
-        return found
+            evident = None if evident is None else evident.intersection(each)
+        return evident
 
     assert narrowed(one, two, three) == narrowed(three, one, two) == narrowed(two, three, one)
 

@@ -2,7 +2,7 @@
 
 A step is one change on disk: a file opened for writing, half of its content written, flushed,
 renamed or deleted, a folder made or flushed. Between two steps nothing on disk changes, so to die
-right after one is to die right before the next. Steps are found by Python's audit events, so that
+right after one is to die right before the next. Steps are noticed by Python's audit events, so that
 no way of writing a file goes unnoticed.
 
 `python -m tests.archive.crashing` is a server that has imported everything, has no threads, and

@@ -116,10 +116,10 @@ def spans_of(folder: Path) -> list[tuple[int, int, bool]]:
 def content_of(folder: Path, *names: str) -> dict[str, bytes]:
     """Return the files with their bytes: those whose names begin so, else all but a run's own."""
     files = [path for path in Path(folder).rglob("*") if path.is_file()]
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
+    there = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files)}
     return {
         name: data
-        for name, data in found.items()
+        for name, data in there.items()
         if (name.startswith(names) if names else not name.startswith(("_lock", "_runs/")))
     }
 
@@ -150,8 +150,8 @@ def assert_holds(
     whole
         The interval that must be covered, without a gap.
     """
-    found = lines_of_table(Archive(folder).read(start="2020-01-01", end="2100-01-01", partial=True))
-    assert found == lines_of_rows(in_spans(rows, spans_of(folder)))
+    there = lines_of_table(Archive(folder).read(start="2020-01-01", end="2100-01-01", partial=True))
+    assert there == lines_of_rows(in_spans(rows, spans_of(folder)))
     if whole is not None:
         assert not state_of(folder).evidence.missing(*whole)
 

@@ -103,9 +103,9 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
     files = content_of(folder, "changes/", "_checkpoints/", MANIFEST)
     name = data.draw(st.sampled_from([*files]), "file")
     others = st.sampled_from([*files.values()])
-    found = data.draw(st.none() | others | damaged(files[name]), "content")
-    assume(found != files[name])
-    (folder / name).unlink() if found is None else (folder / name).write_bytes(found)
+    spoilt = data.draw(st.none() | others | damaged(files[name]), "content")
+    assume(spoilt != files[name])
+    (folder / name).unlink() if spoilt is None else (folder / name).write_bytes(spoilt)
     errors_of(folder, expected)
     problems = Archive(folder).verify().problems
     assert name in {problem.where for problem in problems}

@@ -77,8 +77,8 @@ def test_the_same_rows_are_the_same_bytes_in_any_order_and_any_chunks(rows, rng,
 @given(some_rows())
 def test_rows_stand_by_party_first_and_in_time_order_within_an_account(rows):
     content, _ = encode_rows(arrow_of(rows))
-    found = read(content, columns=FILE_ORDER).to_pylist()
-    keys = [tuple(row[name] for name in FILE_ORDER) for row in found]
+    rows_read = read(content, columns=FILE_ORDER).to_pylist()
+    keys = [tuple(row[name] for name in FILE_ORDER) for row in rows_read]
     assert keys == sorted(keys)
 
 
@@ -106,8 +106,8 @@ def test_parties_of_any_length_are_found_in_all_their_row_groups(length):
     whole = read(content)["party_id"].to_pylist()
     for party in {*whole, "", "\U0010ffff"}:
         groups = file.row_groups(Predicate({"party_id": [party]}))
-        found = [each for n in groups for each in file.read([n])["party_id"].to_pylist()]
-        assert found.count(party) == whole.count(party)
+        rows_read = [each for n in groups for each in file.read([n])["party_id"].to_pylist()]
+        assert rows_read.count(party) == whole.count(party)
 
 
 def test_row_groups_of_a_rare_type_are_found_by_a_look():
@@ -117,9 +117,9 @@ def test_row_groups_of_a_rare_type_are_found_by_a_look():
     types = [row.account_type for row in rows]
     predicate = Predicate({"account_type": [min(set(types), key=types.count)]})
     groups = file.row_groups(predicate)
-    found = file.matching(groups, predicate)
-    assert found == [n for n in groups if predicate.select(file.read([n])).num_rows]
-    assert len(found) < len(groups)
+    rows_read = file.matching(groups, predicate)
+    assert rows_read == [n for n in groups if predicate.select(file.read([n])).num_rows]
+    assert len(rows_read) < len(groups)
 
 
 def test_each_row_group_has_only_the_ids_of_its_own_rows():
@@ -128,9 +128,9 @@ def test_each_row_group_has_only_the_ids_of_its_own_rows():
         for number in range(file.num_row_groups):
             rows = file.read_row_group(number)
             for place, name in enumerate(ARROW_SCHEMA.names[: len(ACCOUNT_KEY)]):
-                found = file.metadata.row_group(number).column(place).statistics
+                rows_read = file.metadata.row_group(number).column(place).statistics
                 values = rows[name].to_pylist()
-                assert (found.min, found.max) == (min(values), max(values))
+                assert (rows_read.min, rows_read.max) == (min(values), max(values))
 
 
 def test_a_file_names_its_order_and_what_it_is():

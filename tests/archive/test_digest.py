@@ -83,10 +83,10 @@ def test_a_digest_is_that_of_the_rows_and_intervals_however_they_were_exported(
     between = {} if bounds is None else {"start": moment_text(start), "end": moment_text(end)}
     span = [max(start, START), min(end, END)]
 
-    found = ba.Archive(made).digest(**between)
+    digested = ba.Archive(made).digest(**between)
 
-    assert found.digest == naive(ROWS, [span] if span[0] < span[1] else [])
-    assert found.rows == sum(span[0] * 1000 <= row.timestamp_ns < span[1] * 1000 for row in ROWS)
+    assert digested.digest == naive(ROWS, [span] if span[0] < span[1] else [])
+    assert digested.rows == sum(span[0] * 1000 <= row.timestamp_ns < span[1] * 1000 for row in ROWS)
 
 
 def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_path):
@@ -101,16 +101,16 @@ def test_what_a_node_may_have_forgotten_is_distinguished(tmp_path):
     late = [row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[20]]
     with node_of(late, head=END) as forgetful:
         run_export(forgetful, tmp_path / "a", start=START, end=END)
-    found = ba.Archive(tmp_path / "a").digest()
-    assert found.digest == naive(late, [[TIMES[20], END]], [[START, TIMES[20]]])
+    digested = ba.Archive(tmp_path / "a").digest()
+    assert digested.digest == naive(late, [[TIMES[20], END]], [[START, TIMES[20]]])
 
 
 def test_the_accounts_that_an_archive_is_bound_to_are_part_of_its_digest(node, tmp_path):
     asset = ROWS[0].asset_id
     run_export(node, tmp_path / "a", start=START, end=END, asset_id=asset)
-    found = ba.Archive(tmp_path / "a").digest().digest
+    digested = ba.Archive(tmp_path / "a").digest().digest
     own = [row for row in ROWS if row.asset_id == asset]
-    assert found == naive(own, [[START, END]], asset_id=[asset])
+    assert digested == naive(own, [[START, END]], asset_id=[asset])
 
 
 def test_limits_and_assets_have_digests_that_dont_depend_on_when_they_were_asked(node, tmp_path):

@@ -41,7 +41,7 @@ def folder(request, tmp_path_factory):
 def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folder, account, moment):
     archive = ba.Archive(folder)
     at = from_microseconds(moment)
-    found = archive.explain(account, at=at)
+    explanation = archive.explain(account, at=at)
 
     held = [x for x in ROWS if x.account == account and not MARCH <= x.timestamp_ns // 1000 < APRIL]
     lines = sorted((x.timestamp_ns // 1000, int(x.balance)) for x in held)
@@ -50,7 +50,7 @@ def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folde
     wanted = [next(iter(some), None) for some in (until[::-1], until[-2::-1], later)]
     if len(until) < 2:
         wanted[1] = None
-    cited = [found.row, found.before, found.after]
+    cited = [explanation.row, explanation.before, explanation.after]
     assert [x and (x.timestamp, x.balance) for x in cited] == [
         x and (from_microseconds(x[0]), x[1]) for x in wanted
     ]
@@ -64,10 +64,10 @@ def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folde
     known = ba.balance_at(archive, at)
     own = known[(known[ba.ACCOUNT_KEY].astype(str) == [*account]).all(axis=1)]
     balance = own["balance"].iloc[0] if len(own) else pd.NA
-    assert found.balance == (None if pd.isna(balance) else int(balance))
-    assert (found.why is None) == (found.balance is not None)
-    is_held = found.row is not None and found.balance is not None
-    assert found.carried == (at - found.row.timestamp if is_held else None)
+    assert explanation.balance == (None if pd.isna(balance) else int(balance))
+    assert (explanation.why is None) == (explanation.balance is not None)
+    is_held = explanation.row is not None and explanation.balance is not None
+    assert explanation.carried == (at - explanation.row.timestamp if is_held else None)
 
 
 def test_the_node_and_the_state_are_those_of_the_rows_time(folder):
@@ -77,13 +77,13 @@ def test_the_node_and_the_state_are_those_of_the_rows_time(folder):
         at = row.timestamp_ns // 1000
         if MARCH <= at < APRIL:
             continue
-        found = archive.explain(row.account, at=from_microseconds(at))
-        (own,) = covered[(covered["start"] <= found.at) & (covered["end"] > found.at)].to_dict(
-            "records"
-        )
-        assert (found.source, found.state) == (own["source"], own["state"])
-        assert found.heights == (own["first_block_height"], own["block_height"])
-        assert found.asked == (own["first_asked_at"], own["asked_at"])
+        explanation = archive.explain(row.account, at=from_microseconds(at))
+        (own,) = covered[
+            (covered["start"] <= explanation.at) & (covered["end"] > explanation.at)
+        ].to_dict("records")
+        assert (explanation.source, explanation.state) == (own["source"], own["state"])
+        assert explanation.heights == (own["first_block_height"], own["block_height"])
+        assert explanation.asked == (own["first_asked_at"], own["asked_at"])
 
 
 @pytest.mark.parametrize("spoilt", [{"assetId": ""}, {"balance": "x"}])
@@ -120,8 +120,8 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
     archive = ba.Archive(tmp_path / "a")
     row = ROWS[70]
     at = from_microseconds(row.timestamp_ns // 1000)
-    found = archive.explain(dict(zip(ba.ACCOUNT_KEY, row.account, strict=True)), at=at)
-    assert found.balance == int(row.balance)
+    explanation = archive.explain(dict(zip(ba.ACCOUNT_KEY, row.account, strict=True)), at=at)
+    assert explanation.balance == int(row.balance)
 
     accounts = ba.summarize_accounts(archive)[ba.ACCOUNT_KEY]
     held = {*accounts.itertuples(index=False, name=None)}
@@ -156,6 +156,6 @@ def test_what_is_no_account_is_refused(folder):
     with pytest.raises(ValueError, match="an account has asset_id"):
         ba.Archive(folder).explain(["x"], at="2023-04-01")
     short = [name[:6] for name in ROWS[0].account]
-    found = ba.Archive(folder).explain(short, at="2023-04-01")
-    assert found.balance is None
-    assert f"no row has the asset_id '{short[0]}'" in found.why
+    explanation = ba.Archive(folder).explain(short, at="2023-04-01")
+    assert explanation.balance is None
+    assert f"no row has the asset_id '{short[0]}'" in explanation.why

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -78,27 +79,20 @@ def eventually(ask, seconds=60):
 
 
 def contest(address, count=5):
-    """Let several try at once; return who got the lock, and the errors of the others."""
-    ready, done = threading.Barrier(count, timeout=20), threading.Barrier(count, timeout=20)
-    winners, losers = [], []
+    """Let several try at once; return of each whether it got the lock."""
+    ready, done = (threading.Barrier(count, timeout=20) for _ in range(2))
 
-    def run(number):
-        store = Archive(address).store
-        ready.wait()
-        try:
-            with leased(store):
-                winners.append(number)
-                done.wait()
-        except ArchiveLockedError as error:
-            losers.append(error)
-            done.wait()
+    def run(_):
+        with contextlib.ExitStack() as stack, contextlib.suppress(ArchiveLockedError):
+            stack.callback(done.wait)
+            ready.wait()
+            with leased(Archive(address).store):
+                stack.close()
+                return True
+        return False
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return winners, losers
+    with ThreadPoolExecutor(count) as pool:
+        return [*pool.map(run, range(count))]
 
 
 def is_lost(check):
@@ -134,8 +128,7 @@ def test_the_lock_is_removed_at_the_end_and_after_an_error(address):
 def test_of_several_at_once_one_gets_the_lock(address, put, left):
     if left is not None:
         put(left)
-    winners, losers = contest(address)
-    assert (len(winners), len(losers)) == (1, 4)
+    assert sorted(contest(address)) == [False] * 4 + [True]
     assert list(Archive(address).store.names()) == []
 
 

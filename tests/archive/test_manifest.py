@@ -10,14 +10,7 @@ import pytest
 import balance_analysis as ba
 from balance_analysis import Archive, ArchiveError
 from balance_analysis.evidence import Evidence, Node
-from tests.archive.exporting import (
-    END,
-    START,
-    edit_manifest,
-    node_of,
-    run_export,
-    spread_history,
-)
+from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
 from tests.archive.writing import answered, begin, writer_of
 from tests.cli.running import fails
 from tests.columns import ARROW_SCHEMA

@@ -43,8 +43,8 @@ def test_arrow_reads_the_rows_and_nothing_else_wherever_it_is_pointed(folder, pl
 def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(folder, tmp_path, place):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "_limits.parquet").unlink()  # or DuckDB refuses the pattern of all files
-    found = duckdb.sql(f"select balance from read_parquet('{copy}/{place}')").fetchall()
-    assert sorted(found) == sorted((int(row.balance),) for row in ROWS)
+    balances = duckdb.sql(f"select balance from read_parquet('{copy}/{place}')").fetchall()
+    assert sorted(balances) == sorted((int(row.balance),) for row in ROWS)
 
 
 def test_duckdb_does_not_mix_the_limits_in_without_a_word(folder):

@@ -35,10 +35,10 @@ def test_each_command_of_operations_does_what_is_said(address, tmp_path, monkeyp
     with node_of(ROWS, head=END) as node:
         places = {"http://127.0.0.1:3008": node.url, "s3://bucket/archive": address}
         for line in COMMANDS:
-            command = re.sub("|".join(places), lambda found: places[found[0]], line)
+            command = re.sub("|".join(places), lambda match: places[match[0]], line)
             code = int((re.findall(r"# exit code (\d+)", line) or [0])[0])
             if command.startswith("balance-analysis"):
-                quoted = re.sub(re.escape(address), lambda found: shlex.quote(found[0]), command)
+                quoted = re.sub(re.escape(address), lambda match: shlex.quote(match[0]), command)
                 run(*shlex.split(quoted, comments=True)[1:], code=code)
             else:
                 subprocess.run(["sh", "-c", command], check=True)

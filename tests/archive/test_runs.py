@@ -9,15 +9,7 @@ from dataclasses import replace
 import pytest
 
 from balance_analysis import Archive, RequestError
-from tests.archive.exporting import (
-    DAY,
-    END,
-    START,
-    node_of,
-    run_export,
-    spread_history,
-    state_of,
-)
+from tests.archive.exporting import DAY, END, START, node_of, run_export, spread_history, state_of
 from tests.loopback import Fault
 from tests.moments import from_microseconds
 

@@ -77,9 +77,9 @@ def test_views_are_what_is_read_summarized_covered_and_limited(folder):
         ("coverage", archive.coverage()),
         ("limits", archive.limits()),
     ):
-        found = read(connection, view)
-        assert found.column_names == list(frame.columns)
-        lines = cells(column.to_pylist() for column in found.columns)
+        answer = read(connection, view)
+        assert answer.column_names == list(frame.columns)
+        lines = cells(column.to_pylist() for column in answer.columns)
         assert lines == cells(frame[name] for name in frame.columns)
     zone = "select current_setting('TimeZone'), min(timestamp)::text from changes"
     first = f"{wanted['timestamp'].min():%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
@@ -112,8 +112,8 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
     tables = {row.pop("asset_id"): row for row in read(connection, "assets").to_pylist()}
     wanted = {x: {**y, "symbol": y["symbol"] or None, "name": None} for x, y in about.items()}
     assert tables == wanted
-    found = {row["id"]: row["label"] for row in read(connection, "labels").to_pylist()}
-    assert ba.read_labels(found) == archive.names().labels == ba.read_labels(labels)
+    answer = {row["id"]: row["label"] for row in read(connection, "labels").to_pylist()}
+    assert ba.read_labels(answer) == archive.names().labels == ba.read_labels(labels)
 
 
 def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
@@ -142,8 +142,8 @@ def test_files_that_the_coverage_does_not_name_are_not_read(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     name = min((copy / "changes").iterdir())
     shutil.copytree(name, copy / "changes" / "date=2023-01-01")
-    found = ba.Archive(copy).connect().sql("select count(*) from changes").fetchall()
-    assert found == [(len(ba.Archive(copy).read(partial=True)),)]
+    answer = ba.Archive(copy).connect().sql("select count(*) from changes").fetchall()
+    assert answer == [(len(ba.Archive(copy).read(partial=True)),)]
     (name / "changes.parquet").unlink()
     with pytest.raises(ba.ArchiveDamagedError, match=f"lacks changes/{name.name}/changes.parquet"):
         ba.Archive(copy).connect()

@@ -52,12 +52,12 @@ def status(folder, **options):
 
 
 def test_its_age_is_from_the_end_of_what_is_complete(folder):
-    found, late = status(folder), (LATER, LATER + dt.timedelta(days=1))
-    assert found.age == replace(found, unproven=(late,)).age == dt.timedelta(days=2, hours=3)
-    assert found.is_older_than(dt.timedelta(days=2))
-    assert not found.is_older_than(dt.timedelta(days=2, hours=3))
+    shown, late = status(folder), (LATER, LATER + dt.timedelta(days=1))
+    assert shown.age == replace(shown, unproven=(late,)).age == dt.timedelta(days=2, hours=3)
+    assert shown.is_older_than(dt.timedelta(days=2))
+    assert not shown.is_older_than(dt.timedelta(days=2, hours=3))
     there = LATER.astimezone(dt.timezone(dt.timedelta(hours=5)))
-    assert status(folder, now=LATER.replace(tzinfo=None)) == status(folder, now=there) == found
+    assert status(folder, now=LATER.replace(tzinfo=None)) == status(folder, now=there) == shown
 
 
 def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touches_is_one(
@@ -72,26 +72,26 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touc
         asked_at = f"2023-05-0{9 - a}T00:00:00+00:00"
         evidence |= answered((at[a], at[b]), f"http://{a}", asked_at, reached=proven)
     writer.prove(evidence)
-    found = status(tmp_path)
-    assert (found.source, found.block_height) == ("http://0", None)
-    assert found.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
+    shown = status(tmp_path)
+    assert (shown.source, shown.block_height) == ("http://0", None)
+    assert shown.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
     moments = [from_microseconds(moment) for moment in at]
-    assert found.unproven == ((moments[0], moments[1]),)
-    assert found.complete == ((moments[1], moments[3]), (moments[5], moments[6]))
-    assert found.missing == ((moments[3], moments[5]),)
-    lines = str(replace(found, missing=found.missing * 5)).splitlines()
+    assert shown.unproven == ((moments[0], moments[1]),)
+    assert shown.complete == ((moments[1], moments[3]), (moments[5], moments[6]))
+    assert shown.missing == ((moments[3], moments[5]),)
+    lines = str(replace(shown, missing=shown.missing * 5)).splitlines()
     assert next(line for line in lines if line.startswith("missing")).endswith(", and 2 more")
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
     begin(tmp_path)
-    found = status(tmp_path)
-    assert (found.complete, found.age, found.accounts) == ((), None, 0)
-    assert (found.asked_at, found.source, found.last_run) == (None, None, None)
-    assert found.is_older_than(dt.timedelta(days=10_000))
-    assert "complete    nothing" in str(found)
-    assert "last asked  never" in str(found)
-    assert json.loads(found.to_json())["asked_at"] is None
+    shown = status(tmp_path)
+    assert (shown.complete, shown.age, shown.accounts) == ((), None, 0)
+    assert (shown.asked_at, shown.source, shown.last_run) == (None, None, None)
+    assert shown.is_older_than(dt.timedelta(days=10_000))
+    assert "complete    nothing" in str(shown)
+    assert "last asked  never" in str(shown)
+    assert json.loads(shown.to_json())["asked_at"] is None
     limits = ba.Archive(tmp_path).limits()
     assert limits.empty
     assert str(limits["block_height"].dtype) == "Int64"
@@ -144,27 +144,27 @@ def test_how_the_last_run_ended_is_shown(tmp_path):
 def test_files_that_are_gone_or_cut_are_listed(tmp_path):
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "x", start=START - DAY)
-    found = status(tmp_path / "x")
-    assert found.unproven
-    assert not found.lost
+    shown = status(tmp_path / "x")
+    assert shown.unproven
+    assert not shown.lost
     gone, cut, *_ = sorted((tmp_path / "x" / "changes").rglob("*.parquet"))
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[1:])
-    found = status(tmp_path / "x", count_accounts=False)
-    assert found.lost == tuple(p.relative_to(tmp_path / "x").as_posix() for p in (gone, cut))
-    assert "missing or truncated" in str(found)
+    shown = status(tmp_path / "x", count_accounts=False)
+    assert shown.lost == tuple(p.relative_to(tmp_path / "x").as_posix() for p in (gone, cut))
+    assert "missing or truncated" in str(shown)
 
 
 def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, folder):
-    found, state = status(folder), state_of(folder)
-    assert found.rows == len(ROWS)
-    assert found.accounts == len({row.account for row in ROWS})
-    assert found.complete == ((from_microseconds(START), from_microseconds(END)),)
-    assert (found.files, found.checkpoints) == (len(state.files), 1)
-    assert found.size == sum(map(len, content_of(folder, "changes/", "_checkpoints/").values()))
-    assert found.block_height == state.evidence.answers[0].heights[1]
-    assert abs(dt.datetime.now(dt.UTC) - found.asked_at) < dt.timedelta(minutes=5)
-    lines = str(found).splitlines()
+    shown, state = status(folder), state_of(folder)
+    assert shown.rows == len(ROWS)
+    assert shown.accounts == len({row.account for row in ROWS})
+    assert shown.complete == ((from_microseconds(START), from_microseconds(END)),)
+    assert (shown.files, shown.checkpoints) == (len(state.files), 1)
+    assert shown.size == sum(map(len, content_of(folder, "changes/", "_checkpoints/").values()))
+    assert shown.block_height == state.evidence.answers[0].heights[1]
+    assert abs(dt.datetime.now(dt.UTC) - shown.asked_at) < dt.timedelta(minutes=5)
+    lines = str(shown).splitlines()
     column = len("last asked  ")
     assert all(line[column - 1] == " " and line[column] != " " for line in lines)
     said = {line[:column].strip(): line[column:] for line in lines}
@@ -173,7 +173,7 @@ def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, fold
     assert said["complete"] == "2023-04-28T20:00Z to 2023-05-03T08:00Z"
     assert said["age"] == "2 days 3 hours at 2023-05-05T11:00Z"
     assert (said["missing"], said["unproven"]) == ("none", "none")
-    assert said["rows"] == f"400 of {found.accounts} accounts"
+    assert said["rows"] == f"400 of {shown.accounts} accounts"
     assert said["files"].startswith("6 files (days with rows), 1 checkpoint, ")
     assert said["files"].endswith(" kB")
     assert node.url in said["last asked"]

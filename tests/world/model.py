@@ -103,18 +103,18 @@ def holds(spans, moment):
 
 def both(one, other):
     """Return where two lists of stretches overlap."""
-    found = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
-    return sorted(span for span in found if span[0] < span[1])
+    there = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
+    return sorted(span for span in there if span[0] < span[1])
 
 
 def lacking(spans, start, end):
     """Return the parts of [start, end) that are in none of some stretches."""
-    found = []
+    there = []
     for first, last in [*sorted(spans), (end, end)]:
         if start < min(first, end):
-            found.append((start, min(first, end)))
+            there.append((start, min(first, end)))
         start = max(start, last)
-    return found
+    return there
 
 
 @dataclass(frozen=True)
@@ -220,11 +220,11 @@ class Node:
         start, end = (int(request.get(f"dateRange.{x}Timestamp")) // 1000 for x in ("start", "end"))
         if page["balances"]["pageInfo"]["hasNextPage"]:
             times = [edge["node"]["timestamp"] for edge in page["balances"]["edges"]]
-            found = [int(time) // 1000 for time in times if time.isdecimal()]
+            there = [int(time) // 1000 for time in times if time.isdecimal()]
             if is_newest:
-                start = min(found, default=end - 1) + 1
+                start = min(there, default=end - 1) + 1
             else:
-                end = max(found, default=start)
+                end = max(there, default=start)
         asset, parties = request.get("filter.assetId"), request.params.get("filter.partyIds")
         filters = {"asset_id": asset} if asset else {}
         filters |= {"party_ids": tuple(parties)} if parties else {}
@@ -309,15 +309,15 @@ def untrue(rows, complete, answers, filters, true):
     A node that has a wrong row, or lacks one, within its reach is believed.
     """
     for moment in sorted({time for time, _ in [*rows, *true]}):
-        found = at(rows, moment)
-        if not holds(complete, moment) or found == at(true, moment):
+        there = at(rows, moment)
+        if not holds(complete, moment) or there == at(true, moment):
             continue
         said = [
             at(only(each.rows, filters), moment)
             for each in answers
             if covers(each.filters, filters) and holds(both([each.span], each.claims), moment)
         ]
-        if found not in said:
+        if there not in said:
             asked = sorted(sources(answers, moment))
             yield f"{moment} is called complete but has other rows than are true, asked of {asked}"
 

@@ -32,7 +32,7 @@ from tests.world.model import (
 )
 
 pytestmark = pytest.mark.usefixtures("without_waits")
-ROWS = grown(random.Random(8), [], 60)
+ROWS = grown(random.Random(8), [], 32)
 TIMES = sorted({time_of(row) for row in ROWS})
 FIRST, LAST = TIMES[0], TIMES[-1]
 LATER = LAST + 30 * 24 * HOUR
@@ -105,27 +105,16 @@ def test_what_a_node_without_block_headers_did_not_have_yet_is_asked_for_later(t
 # 2. A row set aside
 
 
-@pytest.fixture
-def spoiled(node, tmp_path):
-    """An archive that lacks one row, which came with a balance of 39 digits."""
+def test_a_row_that_is_set_aside_makes_its_moment_unproven_until_it_comes_whole(node, tmp_path):
     node.replace(changed(MIDDLE, balance="9" * 39))
-    return export(tmp_path / "a", node.url, code=5)
-
-
-def test_the_moment_of_a_row_that_is_set_aside_is_not_called_complete(spoiled):
+    spoiled = export(tmp_path / "a", node.url, code=5)
     assert not holds(spoiled.complete(), time_of(MIDDLE))
     assert not holds(known_of(spoiled.read()), time_of(MIDDLE))
     assert_true(spoiled)
     assert run_command("status", spoiled.path, "--fail-on-gaps")[0] == 3
-
-
-def test_a_balance_is_not_known_after_a_row_that_is_set_aside(spoiled):
-    found = spoiled.archive.explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
-    assert found.balance is None
-    assert found.why
-
-
-def test_filling_gaps_asks_again_for_a_row_that_was_set_aside(spoiled, node):
+    outcome = spoiled.archive.explain(MIDDLE.account, at=from_microseconds(time_of(MIDDLE)))
+    assert outcome.balance is None
+    assert outcome.why
     node.replace(ROWS)
     export(spoiled.path, node.url, "--fill-gaps")
     assert balances_of(spoiled.read()) == balances(ROWS)
@@ -140,9 +129,9 @@ def of_one_party(request, held, node, tmp_path):
     """A source of one party: an archive, served or not, or a file that was written in some way."""
     party, path = PARTIES[0], tmp_path / request.param
     if request.param in {"archive", "served"}:
-        found = export(path, node.url, **{"party-id": party})
+        outcome = export(path, node.url, **{"party-id": party})
         with (
-            serving(found.archive)
+            serving(outcome.archive)
             if request.param == "served"
             else contextlib.nullcontext(path) as source
         ):
@@ -159,19 +148,16 @@ def of_one_party(request, held, node, tmp_path):
     yield path.with_suffix(".parquet")
 
 
-def test_a_history_of_one_party_is_not_the_same_as_one_of_all(held, of_one_party):
+def test_one_party_is_not_the_same_as_all_and_confirms_nothing_of_all(
+    held, of_one_party, second, tmp_path
+):
     assert not ba.diff(held.path, of_one_party).is_same
     assert not ba.diff(of_one_party, held.path).is_same
-
-
-def test_a_source_of_one_party_confirms_nothing_of_an_archive_of_all(
-    of_one_party, second, tmp_path
-):
     other = export(tmp_path / "other", second.url)  # of another origin
-    found = ba.confirm(other.path, of_one_party)
+    outcome = ba.confirm(other.path, of_one_party)
     assert not other.spans("confirmed")
     # Rows that a caller took out may be a difference: the frame doesn't say that it lacks any.
-    assert found.rows.empty or "selected" in str(of_one_party)
+    assert outcome.rows.empty or "selected" in str(of_one_party)
 
 
 # 4. Confirmed by itself
@@ -199,25 +185,16 @@ def itself(kind, held, node, folder):
         yield node.url.replace("http://127.0.0.1", kind)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "http://127.0.0.1",
-        "http://localhost",
-        "HTTP://127.0.0.1",
-        "copy",
-        "file",
-        "served",
-        "second after a dead address",
-    ],
-)
-def test_nothing_is_confirmed_by_its_own_source(held, node, tmp_path, kind):
-    with itself(kind, held, node, tmp_path) as other:
-        ba.confirm(held.path, other)
-    assert not held.spans("confirmed")
+ITSELF = ["http://127.0.0.1", "http://localhost", "HTTP://127.0.0.1", "copy", "file", "served"]
 
 
-def test_a_second_node_confirms_all_that_it_has(held, second):
+def test_nothing_is_confirmed_by_its_own_source_and_all_by_a_second_node(
+    held, node, second, tmp_path
+):
+    for kind in (*ITSELF, "second after a dead address"):
+        with itself(kind, held, node, tmp_path) as other:
+            ba.confirm(held.path, other)
+        assert not held.spans("confirmed"), kind
     ba.confirm(held.path, second.url)
     assert not lacking(held.spans("confirmed"), FIRST, LAST)
 
@@ -283,7 +260,7 @@ def test_one_of_two_addresses_may_lag_behind_an_archive_and_their_order_decides_
 ):
     with LoopbackNode(until(time_of(MIDDLE))) as behind:
         urls = [behind.url, node.url][::order]
-        held = export(tmp_path / "a", node.url, until=moment_text(TIMES[-9]))
+        held = export(tmp_path / "a", node.url, until=moment_text(TIMES[-5]))
         for _ in range(2):
             export(held.path, *urls)
     assert not lacking(held.complete(), FIRST, LAST + 1)
@@ -327,8 +304,8 @@ def test_filling_gaps_that_no_node_can_fill_ends_with_3(tmp_path):
 
 
 def test_a_loop_of_exports_sends_no_more_requests_than_windows_plus_four_a_run(node, tmp_path):
-    export(tmp_path / "a", node.url, until=moment_text(TIMES[30]))
-    for moment in (TIMES[40], TIMES[50], LATER):
+    export(tmp_path / "a", node.url, until=moment_text(TIMES[16]))
+    for moment in (TIMES[20], TIMES[25], LATER):
         node.requests.clear()
         export(tmp_path / "a", node.url, until=moment_text(moment), workers="1")
         bounds = [
@@ -349,6 +326,6 @@ def test_a_row_is_explained_by_the_height_at_which_it_was_asked_for(node, tmp_pa
     node.block_height = 999
     export(held.path, node.url)
     old = next(row for row in ROWS if row.account == MIDDLE.account)
-    found = held.archive.explain(old.account, at=from_microseconds(time_of(old)))
-    assert found.heights[0] == 100
-    assert found.asked[0] <= asked_at
+    outcome = held.archive.explain(old.account, at=from_microseconds(time_of(old)))
+    assert outcome.heights[0] == 100
+    assert outcome.asked[0] <= asked_at

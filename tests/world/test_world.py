@@ -223,9 +223,9 @@ class World(RuleBasedStateMachine):
             if view is not None:
                 held.compared.append((view, span))
             with contextlib.suppress(ba.BalanceAnalysisError):
-                found = ba.confirm(held.path, source, **self._moments(*span))
+                outcome = ba.confirm(held.path, source, **self._moments(*span))
                 confirmed = held.spans("confirmed")
-                disputed = {*found.rows["timestamp"].astype("int64")}
+                disputed = {*outcome.rows["timestamp"].astype("int64")}
                 assert not [moment for moment in disputed if model.holds(confirmed, moment)]
 
     @rule(one=sources, other=sources, spelling=spellings)
@@ -238,10 +238,10 @@ class World(RuleBasedStateMachine):
             ends = [x.claims[-1][1] - 1 for x in (view, match) if x.claims and x.is_asked]
             end = min([self._now() + HOUR, *ends])
             try:
-                found = ba.diff(source, mate, end=from_microseconds(end))
+                outcome = ba.diff(source, mate, end=from_microseconds(end))
             except ba.BalanceAnalysisError:
                 return
-        if found.is_same:
+        if outcome.is_same:
             filters = match.filters if view.is_asked else view.filters
             assert filters == match.filters or match.is_asked
             shared = model.both(model.both(view.claims, match.claims), [(0, end)])
@@ -397,5 +397,5 @@ class World(RuleBasedStateMachine):
 def test_in_no_state_of_the_world_is_a_word_that_vouches_false():
     is_fuzz = not settings().derandomize
     phases = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if is_fuzz else [])]
-    few = settings(max_examples=100 if is_fuzz else 8, stateful_step_count=20, phases=phases)
+    few = settings(max_examples=100 if is_fuzz else 5, stateful_step_count=16, phases=phases)
     run_state_machine_as_test(World, settings=few)
