@@ -14,7 +14,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -265,26 +265,24 @@ class Footer:
         return groups[begin:end]
 
 
-def check_footer(
-    source: pa.NativeFile,
-    notes: Iterable[FileEntry],
-    parse: Callable[[bytes], Footer] = Footer,
-) -> Footer:
+_parsed = lru_cache(maxsize=256)(Footer)
+"""Footers by their bytes, some 30 kB each; the last ones are kept."""
+
+
+def check_footer(source: pa.NativeFile, notes: Iterable[FileEntry]) -> Footer:
     """Return the footer of a file of rows that matches one of the notes.
 
     Parameters
     ----------
     source, notes
         The file, and its notes; it must match one.
-    parse
-        Makes a footer from its bytes, or takes it from a cache.
 
     Raises
     ------
     OtherFileError, pyarrow.ArrowException
         If it is another file.
     """
-    size, footer, wrong = source.size(), parse(read_footer(source)), "it is not noted"
+    size, footer, wrong = source.size(), _parsed(read_footer(source)), "it is not noted"
     for note in notes:
         if size != note.size:
             wrong = f"it has {size} bytes, not {note.size}"

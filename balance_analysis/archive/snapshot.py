@@ -32,7 +32,6 @@ from balance_analysis.archive.datafile import (
     ALL,
     FILE_KEY,
     DataFile,
-    Footer,
     KeyRange,
     Predicate,
     check_footer,
@@ -262,17 +261,13 @@ class Scan:
 
 
 @contextlib.contextmanager
-def opened(
-    store: Store, file: File, parse: Callable[[bytes], Footer] = Footer
-) -> Iterator[DataFile]:
+def opened(store: Store, file: File) -> Iterator[DataFile]:
     """Open a file of rows, which must match its notes, or if it is final its current ones.
 
     Parameters
     ----------
     store, file
         The archive's files, and which one.
-    parse
-        See `check_footer`.
 
     Raises
     ------
@@ -282,7 +277,7 @@ def opened(
         If it is damaged.
     """
     try:
-        with contextlib.closing(_open(store, file, parse)) as data:
+        with contextlib.closing(_open(store, file)) as data:
             yield data
     except (pa.ArrowException, OSError) as error:
         check_not_replaced(store, file.name, file.notes)
@@ -292,12 +287,12 @@ def opened(
         ) from error
 
 
-def _open(store: Store, file: File, parse: Callable[[bytes], Footer]) -> DataFile:
+def _open(store: Store, file: File) -> DataFile:
     notes: Any = file.notes
     while True:
         try:
             source = store.open(file.name)
-            return DataFile(source, check_footer(source, notes, parse))
+            return DataFile(source, check_footer(source, notes))
         except (pa.ArrowException, OSError):
             now = notes_now(store, file.name)
             if not file.is_final or now in ((), notes):

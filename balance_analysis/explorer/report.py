@@ -197,40 +197,40 @@ def _freeze(state: TableState, first: list[Key], largest: int) -> bytes:
                 add(view, asset, ("start", begin), ("end", end))
         ranked = enumerate(_ranked(state, asset[1]))
         wanted = tuple(key for place, key in ranked if place < largest or key in first)
-        views |= _histories(state, Query(asset[1], wanted, start, end, width=WIDEST))
+        query = Query(asset[1], wanted, start, end, width=WIDEST)
+        views |= _histories(ViewRequest(state, query))
     return msgspec.json.encode({"views": views, "first": [*map(write_key, first)]})
 
 
-def _histories(state: TableState, query: Query) -> dict[str, Any]:
+def _histories(request: ViewRequest) -> dict[str, Any]:
     """Return the views of the accounts of a query by their keys."""
-    history, views = ViewRequest(state, query).rows(), {}
+    query, views = request.query, {}
     for view, compute in _OF_ACCOUNTS.items():
-        for key, pages in zip(query.accounts, _each(compute, history, query), strict=True):
+        for key, pages in zip(query.accounts, _each(compute, request), strict=True):
             for page, rows in enumerate(pages[:_MOST_PAGES]):
                 more = {"series": [WIDEST], "rows": [page]}.get(view, [])
                 views[write_view(view, write_key(key), query.start, query.end, *more)] = rows
     return views
 
 
-_OF_ACCOUNTS: Final[dict[str, Callable[[History, Query], list[list[dict[str, Any]]]]]] = {
-    "series": lambda *asked: [[{"series": [one]}] for one in lines(*asked)],
-    "account": lambda *asked: [[one] for one in summaries(*asked)],
+_OF_ACCOUNTS: Final[dict[str, Callable[[ViewRequest], list[list[dict[str, Any]]]]]] = {
+    "series": lambda request: [[{"series": [one]}] for one in lines(request)],
+    "account": lambda request: [[one] for one in summaries(request)],
     "rows": row_pages,
 }
 """Views of accounts, and what computes the pages of each account of a query."""
 
 
-def _each(
-    compute: Callable[[History, Query], list[Any]], history: History, query: Query
-) -> list[Any]:
+def _each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequest) -> list[Any]:
     """Return what a function computes of each account; where a sum overflows, that account's."""
+    accounts = request.query.accounts
     try:
-        return compute(history, query)
+        return compute(request) if accounts else []
     except OverflowError as error:
-        if len(query.accounts) == 1:
+        if len(accounts) == 1:
             return [[{"refused": refusal(error)}]]
-    alone = (replace(query, accounts=(one,)) for one in query.accounts)
-    return [_each(compute, history, one)[0] for one in alone]
+    alone = (replace(request.query, accounts=(one,)) for one in accounts)
+    return [_each(compute, replace(request, query=one))[0] for one in alone]
 
 
 def _ranked(state: TableState, asset: str) -> list[Key]:
@@ -246,13 +246,14 @@ def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: N
     start, end = (None, None) if span is None else map(from_microseconds, span)
     table = archive.read(start=start, end=end, opening=True, partial=True)
     history, verified = open_history(table), archive.verify()
-    how: dict[str, Any] = {"name": title_of(archive), "notes": notes_of(archive)}
+    names = history.names.updated(given)
+    how: Any = {"name": title_of(archive), "notes": notes_of(archive)}
     checked = (
         f"the whole archive was read and compared with its own records: {verified.files:,} files "
         f"with {verified.rows:,} rows, and its checkpoints"
     )
     return (
-        TableState(history, bounds=span or (0, 0), names=history.names.updated(given), **how),
+        TableState(history, *(span or (0, 0)), history.known, names, **how),
         {
             "archive": without_credentials(archive.uri),
             "holds": str(archive.snapshot().manifest.query),
@@ -269,10 +270,10 @@ def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: N
     span, shown = _interval(asked, _extent(history, load)), data
     if span is not None:
         shown = cut_table(data, history, *map(from_microseconds, span))
-    names = history.names.updated(given)
-    state = TableState(open_history(shown), bounds=span or (0, 0), names=names)
-    if history.known is None:  # a table that states nothing stays one
-        state.known = None
+    part = open_history(shown)
+    # A table that states nothing stays one.
+    known = None if history.known is None else part.known
+    state = TableState(part, *(span or (0, 0)), known, history.names.updated(given))
     problems = []
     if bad := load.get("quarantined"):
         problems = [f"the load put aside {count_text(len(bad), 'bad row')}"]

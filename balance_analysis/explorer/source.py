@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import map_parallel
-from balance_analysis.archive.datafile import Predicate, times_of
+from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
 from balance_analysis.archive.sidecars import read_archive_names
-from balance_analysis.archive.snapshot import File, LruCache, opened
+from balance_analysis.archive.snapshot import File, LruCache, Scan
 from balance_analysis.archives import Archive
 from balance_analysis.errors import logger
 from balance_analysis.filters import Filters
@@ -28,8 +28,8 @@ from balance_analysis.frame import frame_of
 from balance_analysis.known import Known, note_evidence
 from balance_analysis.names import Names, rank_assets
 from balance_analysis.rows import account_heads, canonical
-from balance_analysis.schema import ARROW_SCHEMA, COLUMNS, from_microseconds
-from balance_analysis.spans import EVER, Span, between
+from balance_analysis.schema import from_microseconds
+from balance_analysis.spans import Span, between
 from balance_analysis.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
@@ -38,18 +38,13 @@ MOST_ROWS: Final = 3_000_000
 KEPT_BYTES: Final = 200_000_000
 """Size of the cache of files and answers."""
 
-_BYTES_A_COUNT: Final = 200
+_ENTRY: Final = 10_000
+"""Bytes that an entry of the cache takes besides its rows, at most."""
 
 _DAY: Final = 86_400_000_000
 
 _PART_ROWS: Final = 2_000_000
 """Rows of all assets in the files of a part of a view."""
-
-_FILES: Final = 16
-"""Files that are read before their rows are counted."""
-
-_GROUPS: Final = 8
-"""Row groups of a file that are read at once: more don't stay in a processor's cache."""
 
 Edges = NDArray[np.int64] | None
 
@@ -82,40 +77,31 @@ def go_on() -> None:
     """Check nothing: someone waits for the answer, however long it takes."""
 
 
+@dataclass
 class TableState:
     """A history in memory, with the same attributes and methods as `ArchiveState`."""
 
-    version = "0"
+    history: History
+    start: int
+    end: int
+    known: Known | None
+    names: Names
+    name: str = "Balances of a table of balance changes"
+    notes: dict[str, pd.DataFrame] = field(default_factory=dict)
+    version: ClassVar[str] = "0"
 
-    def __init__(
-        self,
-        history: History,
-        *,
-        bounds: Span,
-        names: Names,
-        name: str = "Balances of a table of balance changes",
-        notes: dict[str, pd.DataFrame] | None = None,
-    ) -> None:
-        self.history: History = history
-        self.name: str = name
-        self.start: int = bounds[0]
-        self.end: int = bounds[1]
-        self.known: Known | None = history.known
-        self.names: Names = names
-        self._notes = notes or {}
-        self._selected: dict[bytes, History] = {}
+    def __post_init__(self) -> None:
+        self._selected: dict[Filters, History] = {}
 
     def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
         """Return every row of some accounts: see `ArchiveState`."""
         del span, edges
         check()
-        accounts = self.history.accounts
-        is_wanted = np.zeros(len(accounts), bool)
-        is_wanted[filters.select(accounts).index] = True
-        key = is_wanted.tobytes()
-        if key not in self._selected:
-            self._selected[key] = self.history.select(is_wanted)
-        return self._selected[key]
+        if filters not in self._selected:
+            accounts = self.history.accounts
+            is_wanted = accounts.index.isin(filters.select(accounts).index)
+            self._selected[filters] = self.history.select(is_wanted)
+        return self._selected[filters]
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges as one part: the rows are in memory anyway."""
@@ -130,10 +116,6 @@ class TableState:
     def left_out(self) -> list[str]:
         """Sentences on accounts that sums leave out."""
         return self.history.left_out
-
-    def notes(self) -> dict[str, pd.DataFrame]:
-        """Return the coverage and the network limits of the archive it was read from, if any."""
-        return self._notes
 
 
 class ArchiveState:
@@ -162,8 +144,7 @@ class ArchiveState:
         self._snapshot, self._kept = snapshot, kept
         self.name: str = title_of(archive)
         self.version: str = snapshot.version
-        self.start: int = snapshot.evidence.bounds[0]
-        self.end: int = snapshot.evidence.bounds[1]
+        self.start, self.end = snapshot.evidence.bounds
         self.known: Known | None = snapshot.known
         self.names: Names = read_archive_names(snapshot.store).updated(given)
 
@@ -176,59 +157,51 @@ class ArchiveState:
         before the end, and the changes between them. `check` is called between files and parts; an
         error that it raises ends the reading.
         """
-        files = self._snapshot.files_since(*span)
+        scan = self._snapshot.around(self._scan(filters), *span)
+        sizes: list[int] = []
 
-        def read(file: File) -> pa.Table:
-            check()
-            if file.stop <= span[0] or (edges is not None and _has_days(file, edges)):
-                rows = self._read(file, filters, check, ends=True)
-            else:
-                rows = self._read(file, filters, check)
-                rows = rows if edges is None else _ends(rows, edges)
-            return rows if file.stop <= span[1] else _within(rows, EVER[0], span[1])
-
-        def read_last(file: File) -> pa.Table:
-            check()
-            return _within(self._read(file, filters, check, ends=True), span[1], self.end)
-
-        parts: list[pa.Table] = []
-        for place in range(0, len(files), _FILES):
-            parts += map_parallel(read, files[place : place + _FILES])
-            if sum(part.num_rows for part in parts) > MOST_ROWS:
+        def counted(rows: pa.Table) -> pa.Table:
+            sizes.append(rows.num_rows)
+            if sum(sizes) > MOST_ROWS:
                 raise ViewTooLargeError(
                     f"this view needs more than {MOST_ROWS:,} rows: choose a shorter range"
                 )
-        if span[1] < self.end:
-            parts += map_parallel(read_last, self._snapshot.files_since(self.end - 1, self.end))
-        # An account's rows are in time order, in each file and from file to file.
-        table = frame_of(canonical(_joined(parts)))
-        note_evidence(table, self._snapshot.evidence.narrow(filters))
+            return rows
+
+        def outer(file: File) -> pa.Table:
+            return counted(self._day_ends(scan, file, check))
+
+        def inner(file: File) -> pa.Table:
+            if edges is None:
+                return counted(_joined(_parts(scan, file, check)))
+            inside = edges[(edges > file.spans[0][0]) & (edges < file.spans[-1][1])]
+            if not np.any(inside % _DAY):
+                return outer(file)
+            return counted(_joined(_ends(part, inside) for part in _parts(scan, file, check)))
+
+        parts = [*map_parallel(outer, scan.openings), *map_parallel(inner, scan.files)]
+        parts += map_parallel(outer, scan.later)
+        table = frame_of(canonical(pa.concat_tables([NO_ROWS, *parts])))
+        note_evidence(table, scan.evidence)
         return open_history(table)
 
-    def _read(self, file: File, filters: Filters, check: Check, *, ends: bool = False) -> pa.Table:
-        """Return rows of a file; with `ends`, those at the ends of its days are enough."""
-        kept, asked = self._kept.peek(file), Predicate(filters.allowed(), file.bounds)
-        if kept is None and not filters.party_ids:
-            # The whole file has to be read, so that its ends cost little more.
-            days, of_days, rows = np.arange(file.begin, file.stop, _DAY), [], []
-            for part in self._iter_rows(file, Predicate(spans=file.bounds)):
-                check()
-                of_days.append(_ends(part, days))
-                if not ends:
-                    rows.append(asked.select(part))
-            kept = _joined(of_days)
-            self._kept.put(file, kept, kept.nbytes)
-            if not ends:
-                return _joined(rows)
-        if kept is not None and ends:
-            return asked.select(kept)
-        return _joined(self._iter_rows(file, asked))
+    def _scan(self, filters: Filters) -> Scan:
+        evidence = self._snapshot.evidence.narrow(filters)
+        return Scan(self._snapshot.store, filters, (), evidence)
 
-    def _iter_rows(
-        self, file: File, predicate: Predicate, columns: Sequence[str] = COLUMNS
-    ) -> Iterator[pa.Table]:
-        with opened(self._snapshot.store, file) as data:
-            yield from data.rows(predicate, columns, at_once=_GROUPS, use_threads=False)
+    def _day_ends(self, scan: Scan, file: File, check: Check) -> pa.Table:
+        """Return rows of a file, with those at which an account begins or ends a day."""
+        # Without a party the whole file has to be read, so that all of its accounts are kept.
+        whole = scan if scan.filters.party_ids else replace(scan, filters=Filters())
+
+        def read() -> tuple[pa.Table, int]:
+            days = np.arange(file.begin, file.stop, _DAY)
+            rows = _joined(_ends(part, days) for part in _parts(whole, file, check))
+            return rows, rows.nbytes + _ENTRY
+
+        check()
+        kept: pa.Table = self._kept.get((file, whole.filters), read)
+        return Predicate(scan.filters.allowed()).select(kept)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the edges of periods in parts that each need a limited number of rows."""
@@ -240,14 +213,14 @@ class ArchiveState:
 
     def asset_ids(self) -> list[str]:
         """Return the assets that have an account, those with most rows first."""
+        scan = self._scan(Filters())
 
         def count(file: File) -> Counter[str]:
             def read() -> tuple[Counter[str], int]:
-                parts = self._iter_rows(file, Predicate(spans=file.bounds), ["asset_id"])
-                per_asset = sum(
-                    (_count_assets(x["asset_id"].to_pandas()) for x in parts), Counter()
-                )
-                return per_asset, _BYTES_A_COUNT * (1 + len(per_asset))
+                counts = Counter[str]()
+                for rows in scan.rows(file, ["asset_id"]):
+                    counts += _count_assets(rows["asset_id"].to_pandas())
+                return counts, _ENTRY
 
             counts: Counter[str] = self._kept.get(("assets", file), read)
             return counts
@@ -259,8 +232,9 @@ class ArchiveState:
         """Sentences on accounts that sums leave out."""
         return open_history(replace(self._snapshot.scan(), files=()).read()).left_out
 
+    @property
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Return its coverage and its network limits."""
+        """Its coverage and its network limits."""
         return notes_of(self.archive)
 
 
@@ -274,7 +248,7 @@ def completeness(state: State) -> str:
         return "not known to be complete"
     if between(state.known, state.start, state.end):
         return "not complete"
-    coverage = state.notes().get("coverage")
+    coverage = state.notes.get("coverage")
     if coverage is None:
         return "complete"
     start, end = from_microseconds(state.start), from_microseconds(state.end)
@@ -293,27 +267,21 @@ def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
     return {"coverage": archive.coverage(), "limits": archive.limits()}
 
 
+def _parts(scan: Scan, file: File, check: Check) -> Iterator[pa.Table]:
+    for rows in scan.rows(file):
+        check()
+        yield rows
+
+
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
     """Return the rows of several parts in their order, without unused ids."""
-    typed = (part.cast(ARROW_SCHEMA) for part in [ARROW_SCHEMA.empty_table(), *parts])
-    return canonical(pa.concat_tables(typed), sort=False)
-
-
-def _has_days(file: File, edges: NDArray[np.int64]) -> bool:
-    """Whether the edges within a file are midnights."""
-    return not np.any(edges[(edges > file.begin) & (edges < file.stop)] % _DAY)
+    return canonical(pa.concat_tables([NO_ROWS, *parts]), sort=False)
 
 
 def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
     """Return the first and the last row of each account between edges, in a file's order."""
     rows = rows.unify_dictionaries()
     return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
-
-
-def _within(rows: pa.Table, start: int, stop: int) -> pa.Table:
-    """Return the rows in [start, stop)."""
-    times = times_of(rows)
-    return rows.filter(pa.array((times >= start) & (times < stop)))
 
 
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -118,12 +118,16 @@ class ViewRequest:
 
     def at(self, moment: int) -> History:
         """Return the rows for the balances of the asset at a moment."""
-        return self.rows(span=(moment, moment + 1), edges=np.array([moment + 1]))
+        return self.rows(span=(moment + 1, moment + 1), edges=np.array([], np.int64))
 
-    def of_account(self) -> History:
-        """Return the first account of the query."""
-        asset, kind, party, market = self.query.accounts[0]
-        return self.rows(Filters(asset, (party,), (market,), (kind,)))
+    def of_accounts(self) -> History:
+        """Return the accounts of the query."""
+        chosen = self.query.accounts
+        assets, kinds, parties, markets = ({*ids} for ids in zip(*chosen, strict=True))
+        asset = assets.pop() if len(assets) == 1 else None
+        history = self.rows(Filters(asset, *map(tuple, map(sorted, (parties, markets, kinds)))))
+        is_chosen = [account in chosen for account in keys_of(history.accounts)]
+        return history.select(np.array(is_chosen, bool))
 
     @property
     def moment(self) -> int:
@@ -259,7 +263,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "opened": bool(held["balance"].notna().any()),
         "labels": {
             **names.shown("party_id", names.called("party_id")),
-            **{write_key(one): label for one, label in _account_labels(names.labels)},
+            **{write_key(one): x for one, x in names.labels.items() if not isinstance(one, str)},
         },
         "assets": [
             {
@@ -271,10 +275,6 @@ def _about(request: ViewRequest) -> dict[str, Any]:
             for one in ids
         ],
     }
-
-
-def _version(request: ViewRequest) -> dict[str, Any]:
-    return {"version": request.state.version}
 
 
 def _headline(request: ViewRequest) -> dict[str, Any]:
@@ -309,17 +309,13 @@ def _accounts(request: ViewRequest) -> dict[str, Any]:
 
 def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -> NDArray[np.bool_]:
     """Return which accounts have each word of a text in an id, its short form, a name or a type."""
-    named = dict(_account_labels(labels))
-    own = [named.get(key, "").casefold() for key in keys_of(accounts)] if named else []
-    matches = np.ones(len(accounts), bool)
-    for word in {*text.casefold().split()} - {"·"}:
-        has_word = np.array([word in label for label in own] or [False] * len(accounts), bool)
-        for name in ACCOUNT_KEY[1:]:
-            ids = accounts[name].cat
-            texts = [_searched(name, one, labels) for one in ids.categories]
-            has_word |= np.array([word in one for one in texts], bool)[ids.codes]
-        matches &= has_word
-    return matches
+    columns = [[labels.get(key, "") for key in keys_of(accounts)]]
+    for name in ACCOUNT_KEY[1:]:
+        shown = [_searched(name, one, labels) for one in accounts[name].cat.categories]
+        columns.append([shown[code] for code in accounts[name].cat.codes])
+    texts = ["\n".join(each).casefold() for each in zip(*columns, strict=True)]
+    words = {*text.casefold().split()} - {"·"}
+    return np.array([all(word in one for word in words) for one in texts], bool)
 
 
 def _searched(column: str, text: str, labels: Mapping[Named, str]) -> str:
@@ -331,15 +327,7 @@ def _searched(column: str, text: str, labels: Mapping[Named, str]) -> str:
         shown.append("market")
     if len(text) > 11:  # noqa: PLR2004 - as the page's `called`
         shown.append(printable(f"{text[:6]}…{text[-4:]}"))
-    return "\n".join(shown).casefold()
-
-
-def _account_labels(labels: Mapping[Named, str]) -> Iterator[tuple[Key, str]]:
-    """Yield the accounts that have a label of their own, with it."""
-    for named, label in labels.items():
-        if not isinstance(named, str):
-            asset, kind, party, market = named
-            yield (asset, kind, party, market), label
+    return "\n".join(shown)
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Records:
@@ -365,18 +353,10 @@ def _holders(request: ViewRequest) -> dict[str, Any]:
     return {"count": len(ranked), "holders": listed, "level": level}
 
 
-def _series(request: ViewRequest) -> dict[str, Any]:
-    query = request.query
-    assets, kinds, parties, markets = (sorted({*ids}) for ids in zip(*query.accounts, strict=True))
-    asset = assets[0] if len(assets) == 1 else None
-    history = request.rows(Filters(asset, tuple(parties), tuple(markets), tuple(kinds)))
-    return {"series": lines(history, query, request.state.start)}
-
-
-def lines(history: History, query: Query, since: int | None = None) -> list[dict[str, Any]]:
+def lines(request: ViewRequest) -> list[dict[str, Any]]:
     """Return the balances of each account of a query, thinned to its width."""
-    steps, _ = history.over(**query.bounds)
-    since = query.start if since is None else since
+    query, since = request.query, request.state.start
+    steps, _ = request.of_accounts().over(**query.bounds)
     numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
 
     def line(account: Key) -> dict[str, Any]:
@@ -443,13 +423,9 @@ def _movers(request: ViewRequest) -> dict[str, Any]:
     return {"count": len(accounts), "unknown": unknown, "movers": movers}
 
 
-def _account(request: ViewRequest) -> dict[str, Any]:
-    return summaries(request.of_account(), request.query)[0]
-
-
-def summaries(history: History, query: Query) -> list[dict[str, Any]]:
+def summaries(request: ViewRequest) -> list[dict[str, Records]]:
     """Return the summary of each account of a query, and its periods."""
-    history = _chosen(history, query)
+    history, query = request.of_accounts(), request.query
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(history, freq=grid, partial=True)
     is_known = average["known_share"] == 1
@@ -466,12 +442,6 @@ def summaries(history: History, query: Query) -> list[dict[str, Any]]:
         for frame, names in ((summary, _SUMMARY), (periods, _PERIODS))
     )
     return [{"summary": one, "periods": each} for one, each in zip(*pairs, strict=True)]
-
-
-def _chosen(history: History, query: Query) -> History:
-    """Return the history of the accounts of a query."""
-    chosen = {*query.accounts}
-    return history.select(np.array([key in chosen for key in keys_of(history.accounts)], bool))
 
 
 def _party(request: ViewRequest) -> dict[str, Any]:
@@ -499,16 +469,10 @@ def _party_asset(history: History, query: Query) -> dict[str, Records]:
     }
 
 
-def _rows(request: ViewRequest) -> dict[str, Any]:
-    """Return a page of an account's rows; the last one in place of one that isn't there."""
-    pages = row_pages(request.of_account(), request.query)[0]
-    return pages[min(request.query.page, len(pages) - 1)]
-
-
-def row_pages(history: History, query: Query) -> list[list[dict[str, Any]]]:
+def row_pages(request: ViewRequest) -> list[list[dict[str, Any]]]:
     """Return the rows of each account of a query as pages, newest first; one page of no rows."""
-    start, end = query.bounds.values()
-    changes = row_deltas(_chosen(history, query))
+    start, end = request.query.bounds.values()
+    changes = row_deltas(request.of_accounts())
     changes = changes[(changes["timestamp"] >= start) & (changes["timestamp"] < end)].iloc[::-1]
     names = ("timestamp", "balance", "delta")
 
@@ -521,7 +485,13 @@ def row_pages(history: History, query: Query) -> list[list[dict[str, Any]]]:
             for page, part in enumerate(parts)
         ]
 
-    return [pages(listed) for listed in by_account(changes, names, query.accounts)]
+    return [pages(listed) for listed in by_account(changes, names, request.query.accounts)]
+
+
+def _rows(request: ViewRequest) -> dict[str, Any]:
+    """Return a page of an account's rows; the last one in place of one that isn't there."""
+    pages = row_pages(request)[0]
+    return pages[min(request.query.page, len(pages) - 1)]
 
 
 def _explain(request: ViewRequest) -> dict[str, Any]:
@@ -544,23 +514,19 @@ def _explain(request: ViewRequest) -> dict[str, Any]:
     return {name: to_records(frame.astype(exact)) for name, frame in frames.items()}
 
 
-def _notes(request: ViewRequest) -> dict[str, Any]:
-    return {name: to_records(frame) for name, frame in request.state.notes().items()}
-
-
 _VIEWS: Final[dict[str, Callable[[ViewRequest], dict[str, Any]]]] = {
     "about": _about,
-    "version": _version,
+    "version": lambda request: {"version": request.state.version},
     "headline": _headline,
     "accounts": _accounts,
     "holders": _holders,
-    "series": _series,
+    "series": lambda request: {"series": lines(request)},
     "totals": _totals,
     "flows": _flows,
     "movers": _movers,
-    "account": _account,
+    "account": lambda request: summaries(request)[0],
     "party": _party,
     "rows": _rows,
     "explain": _explain,
-    "notes": _notes,
+    "notes": lambda request: {x: to_records(y) for x, y in request.state.notes.items()},
 }

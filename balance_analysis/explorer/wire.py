@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -60,6 +60,16 @@ VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     name: (about, (*asked.split(), "version")) for name, (about, asked) in _ASKED.items()
 }
 """The views: what each shows, and its parameters."""
+
+_KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType], ...]] = (
+    (pa.types.is_decimal, "amount", pa.string()),
+    (pa.types.is_timestamp, "moment", pa.int64()),
+    (pa.types.is_boolean, "flag", pa.bool_()),
+    (pa.types.is_integer, "count", pa.int64()),
+    (pa.types.is_floating, "ratio", pa.float64()),
+    (lambda _: True, "text", pa.string()),
+)
+"""The kinds of columns, each with a test of types, and the type of its cells."""
 
 _KEY: Final = re.compile(r"[^|]*\|[^|]*\|[^|]*\|[^|]*")
 
@@ -195,22 +205,11 @@ def by_account(frame: pd.DataFrame, names: Iterable[str], accounts: Iterable[Key
 
 def _to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
     """Return the kind of a column, and its cells."""
-    dtype = column.dtype
-    if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
-        return "amount", amounts(pa.array(column.array))
-    known = column.notna().tolist()
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        kind, column = "moment", column.dt.as_unit("us").astype("int64")
-    elif pd.api.types.is_bool_dtype(dtype):
-        kind = "flag"
-    elif pd.api.types.is_integer_dtype(dtype):
-        kind = "count"
-    elif pd.api.types.is_float_dtype(dtype):
-        kind = "ratio"
-    else:
-        kind, column = "text", column.astype("object").map(str)
-    cells = zip(column.tolist(), known, strict=True)
-    return kind, [cell if is_known else None for cell, is_known in cells]
+    values = pa.array(column, from_pandas=True)
+    kind, cell = next((kind, cell) for is_of, kind, cell in _KINDS if is_of(values.type))
+    if kind == "moment":
+        values = values.cast(pa.timestamp("us", "UTC"), safe=False)
+    return kind, values.cast(cell).to_pylist()
 
 
 def amounts(balances: pa.Array[Any]) -> list[str | None]:

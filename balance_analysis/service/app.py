@@ -38,7 +38,7 @@ from balance_analysis.explorer.views import Explorer
 from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS, read_query
 from balance_analysis.names import read_names
 from balance_analysis.schema import ACCOUNT_TYPES
-from balance_analysis.service.changes import Reader, answer_changes, evidence_headers
+from balance_analysis.service.changes import answer_changes, evidence_headers
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
@@ -74,6 +74,9 @@ _KINDS: Final = {
 }
 """The code and the name that gRPC has for what an HTTP status says."""
 
+_GONE: Final = (
+    "the archive has changed, and this state of it is gone: ask /explore/about for the current one"
+)
 _INTERNAL: Final = (13, "Internal")
 _DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
 """The type of a node's details: parsers of `google.rpc.Status` take nothing but a URL."""
@@ -124,12 +127,11 @@ def create_app(
     hosts = ["*"] if not is_private or "*" in origins else [*_LOOPBACK, host, *named]
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
-    reader = Reader(archive.store, cache)
     explorer = Explorer(archive, cache=cache, names=read_names(assets, labels))
     pages, views = _Queue(PAGES), _Queue(VIEWS_AT_ONCE)
 
     async def changes(request: Request) -> Response:
-        find = partial(answer_changes, archive.store, reader, request.query_params.multi_items())
+        find = partial(answer_changes, archive.store, cache, request.query_params.multi_items())
         return await _in_time(find, pages, timeout)
 
     async def view(request: Request) -> Response:
@@ -157,9 +159,11 @@ def create_app(
         ],
         exception_handlers={
             HTTPException: _refuse,
+            UnknownAssetError: _refusing(404),
+            ViewTooLargeError: _refusing(416),
             BalanceAnalysisError: _unreadable,
             OSError: _unreadable,
-            Exception: _fail,
+            Exception: _refusing(500, "unexpected error: the log of the service has it"),
         },
     )
     app.router.redirect_slashes = False
@@ -239,15 +243,7 @@ def _view(
         with in_one_thread():  # the other processors are for pages
             content = explorer.encode(view, query, check=check)
     except SnapshotGoneError as error:
-        raise HTTPException(
-            409,
-            "the archive has changed, and this state of it is gone: ask /explore/about for the "
-            "current one",
-        ) from error
-    except UnknownAssetError as error:
-        raise HTTPException(404, str(error)) from error
-    except (ViewTooLargeError, OverflowError) as error:
-        raise HTTPException(416, str(error)) from error
+        raise HTTPException(409, _GONE) from error
     finally:
         pa.default_memory_pool().release_unused()
     return Response(content, media_type="application/json")
@@ -316,10 +312,9 @@ def _unreadable(request: Request, error: Exception) -> Response:
     return _refuse(request, HTTPException(503, text))
 
 
-def _fail(request: Request, _error: Exception) -> Response:
-    """Answer after an error that nothing expects; the server logs it."""
-    text = "unexpected error: the log of the service has it"
-    return _refuse(request, HTTPException(500, text))
+def _refusing(status: int, text: str = "") -> Callable[[Request, Exception], Response]:
+    """Return what refuses a request after an error, by default with the error's own words."""
+    return lambda request, error: _refuse(request, HTTPException(status, text or str(error)))
 
 
 VIEWS_AT: Final = "/explore"

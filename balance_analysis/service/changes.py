@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -19,32 +19,28 @@ import numpy as np
 import pyarrow as pa
 from starlette.responses import Response
 
-from balance_analysis.archive.datafile import DataFile, Footer, Predicate, times_of
+from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
 from balance_analysis.archive.snapshot import File, LruCache, Snapshot, opened, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters
-from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.service import listing
+from balance_analysis.service.listing import ListedRow, Place, foreign, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
 from balance_analysis.spans import EVER, Span, clipped
-
-_FOOTER_BYTES: Final = 30_000
-"""The approximate size of a footer."""
 
 _FEW: Final = 2
 """Row groups that are read whole at once: looking first would take longer."""
 
-_AT_ONCE: Final = 32
-"""Row groups that are in memory at once: half a million rows."""
-
 KEPT_ROWS: Final = 1_000_000
-"""Rows of a file that is read whole, and kept."""
+"""Rows of a file that is read whole, and kept; a larger one is read for each page, in parts."""
+
+_reading: Final = threading.Lock()
+"""One file is read whole at a time, and once: it takes three times its rows' memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """Which rows a page may need: those nearest to its side, whole blocks.
+    """The rows that a page may need: those nearest to its side, whole blocks.
 
     Attributes
     ----------
@@ -61,109 +57,17 @@ class Nearest:
     descending: bool
     block: int
 
-    def within(self, rows: pa.Table, span: Span) -> pa.Table:
-        """Return these of the rows of a span, of rows in time order."""
+    def among(self, rows: pa.Table, spans: Sequence[Span] = (EVER,)) -> pa.Table:
+        """Return these of some rows within spans, in the order of the rows."""
         times = times_of(rows)
-        low, high = np.searchsorted(times, span)
-        if self.descending:
-            edge = min(high, np.searchsorted(times, self.block))
-            if edge - low > self.count:
-                low = np.searchsorted(times, times[edge - self.count])
-        else:
-            edge = max(low, np.searchsorted(times, self.block, side="right"))
-            if high - edge > self.count:
-                high = np.searchsorted(times, times[edge + self.count - 1], side="right")
-        return rows.slice(low, high - low)
-
-    def count_of(self, rows: pa.Table) -> int:
-        """Return how many of some rows count."""
-        return int(np.count_nonzero(times_of(rows) != self.block))
-
-
-class Reader:
-    """Reads row files of an archive, for any number of threads.
-
-    Parameters
-    ----------
-    store
-        The archive's files.
-    kept
-        Where to keep footers, and the rows of the files read last, in bytes.
-    kept_rows
-        The rows of a file that is kept whole; a larger one is read for each page, in parts.
-    """
-
-    def __init__(self, store: Store, kept: LruCache, *, kept_rows: int = KEPT_ROWS) -> None:
-        self._store, self._kept, self._kept_rows = store, kept, kept_rows
-        # One file is read whole at a time, and once: it takes three times its rows' memory.
-        self._reading = threading.Lock()
-
-    def rows(
-        self, file: File, predicate: Predicate, nearest: Nearest, check: Callable[[], None]
-    ) -> pa.Table:
-        """Return the rows of a file that a page may need, in any order.
-
-        Parameters
-        ----------
-        file, predicate
-            Which file, and which rows of it: of one span.
-        nearest
-            How many of these.
-        check
-            Called now and then; raises where it has taken too long.
-
-        Raises
-        ------
-        SnapshotGoneError
-            If the file was replaced since.
-        ArchiveError
-            If it is damaged.
-        """
-        is_small = max(note.rows for note in file.notes) <= self._kept_rows
-        if is_small and predicate.spans and not predicate.allowed:
-            return nearest.within(self._whole(file), predicate.spans[0])
-        with opened(self._store, file, self._parse) as data:
-            return _read_groups(data, predicate, nearest, check)
-
-    def _parse(self, content: bytes) -> Footer:
-        footer: Footer = self._kept.get(content, lambda: (Footer(content), _FOOTER_BYTES))
-        return footer
-
-    def _whole(self, file: File) -> pa.Table:
-        """Return all rows of a file in time order."""
-
-        def read() -> tuple[pa.Table, int]:
-            with opened(self._store, file, self._parse) as data:
-                rows = _by_time(data.read(use_threads=True).cast(ARROW_SCHEMA))
-            return rows, rows.nbytes
-
-        key = file.name, file.notes
-        rows: pa.Table | None = self._kept.peek(key)
-        if rows is None:
-            with self._reading:
-                rows = self._kept.get(key, read)
-        return rows
-
-
-def _by_time(rows: pa.Table) -> pa.Table:
-    rows = rows.unify_dictionaries().take(pa.array(np.argsort(times_of(rows))))
-    return rows.combine_chunks()
-
-
-def _read_groups(
-    data: DataFile, predicate: Predicate, nearest: Nearest, check: Callable[[], None]
-) -> pa.Table:
-    groups = data.row_groups(predicate)
-    if predicate.allowed and len(groups) > _FEW:
-        check()
-        groups = data.matching(groups, predicate)
-    is_large = len(groups) > _FEW
-    latest = ARROW_SCHEMA.empty_table()
-    for rows in data.rows(predicate, groups=groups, at_once=_AT_ONCE, use_threads=is_large):
-        check()
-        known = pa.concat_tables([latest, rows]) if latest.num_rows else rows
-        latest = nearest.within(_by_time(known), EVER)
-    return latest
+        within = [(times >= start) & (times < end) for start, end in spans]
+        is_near = np.logical_or.reduce(within)
+        counted = times[is_near & (times != self.block)]
+        if len(counted) > self.count:
+            place = len(counted) - self.count if self.descending else self.count - 1
+            edge = np.partition(counted, place)[place]
+            is_near &= (times >= edge) if self.descending else (times <= edge)
+        return rows.filter(pa.array(is_near))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +78,14 @@ class Finder:
     ----------
     snapshot
         The state.
-    reader
-        Of its files.
+    kept
+        Where to keep the rows of the files read last, in bytes.
     check
         Called now and then; raises once nobody waits for the page.
     """
 
     snapshot: Snapshot
-    reader: Reader
+    kept: LruCache
     check: Callable[[], None]
 
     def page(self, query: ChangesQuery) -> bytes:
@@ -198,72 +102,103 @@ class Finder:
         start = EVER[0] if query.start is None else query.start
         span = start, EVER[1] if query.end is None else query.end
         descending = query.newest_first != query.backward
-        listed = self._walk(filters, span, cursor, count=query.size + 1, descending=descending)
-        beyond, near = np.arange(len(listed)), False
-        if cursor is not None:
-            near = bool(listed.at(cursor).any())
-            beyond = np.flatnonzero(listed.beyond(cursor, descending=descending))
-            if not near:  # it may be of a row that the filters or the period leave out
-                block = cursor.time, cursor.time + 1
-                held = self._walk(Filters(), block, cursor, count=1, descending=True)
-                if not held.at(cursor).any():
-                    raise listing.foreign(BEFORE if query.backward else AFTER)
-                behind = self._walk(filters, span, cursor, count=1, descending=not descending)
-                near = bool(behind.beyond(cursor, descending=not descending).any())
-        nearest = beyond[::-1] if descending else beyond
-        chosen, more = nearest[: query.size], len(nearest) > query.size
-        near = near and len(chosen) > 0
+        near, beyond = self._walk(filters, span, cursor, query.size + 1, descending=descending)
+        if cursor is not None and not near:  # it may be of a row that is not asked for
+            block = cursor[0], cursor[0] + 1
+            if not self._walk(Filters(), block, cursor, 1, descending=True)[0]:
+                raise foreign(BEFORE if query.backward else AFTER)
+            near = bool(self._walk(filters, span, cursor, 1, descending=not descending)[1])
+        rows, more = beyond[: query.size], len(beyond) > query.size
+        near = near and len(rows) > 0
         if query.backward:
-            return listing.render(listed.take(chosen[::-1]), has_next=near, has_previous=more)
-        return listing.render(listed.take(chosen), has_next=more, has_previous=near)
+            return render(rows[::-1], has_next=near, has_previous=more)
+        return render(rows, has_next=more, has_previous=near)
 
     def has_account_type(self, name: str) -> bool:
         """Return whether any row is of this account type."""
         filters = Filters(account_types=(name,))
-        return len(self._walk(filters, EVER, None, count=1, descending=True)) > 0
+        return bool(self._walk(filters, EVER, None, 1, descending=True)[1])
 
     def _walk(
         self,
         filters: Filters | None,
         span: Span,
-        cursor: listing.Place | None,
-        *,
+        cursor: Place | None,
         count: int,
+        *,
         descending: bool,
-    ) -> listing.ListedRows:
-        """Return at least `count` rows from the cursor or an end of a span on, as whole blocks.
+    ) -> tuple[bool, list[ListedRow]]:
+        """Return whether the cursor's row is there, and at least `count` rows beyond it.
 
-        The cursor's block is there besides.
+        Without a cursor they are those from an end of the span on. They are whole blocks.
         """
-        parts, number = [ARROW_SCHEMA.empty_table()], 0
         if filters is None:
-            return listing.in_order(parts[0])
+            return False, []
+        parts, number = [NO_ROWS], 0
         block, (start, end) = EVER[descending], span
         if cursor is not None:
-            block = cursor.time
+            block = cursor[0]
             start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
-        for file, within in self._files(start, end, descending=descending):
+        for file, spans in self._files(start, end)[:: -1 if descending else 1]:
             self.check()
             nearest = Nearest(count - number, descending, block)
-            predicate = Predicate(filters.allowed(), (within,))
-            parts.append(self.reader.rows(file, predicate, nearest, self.check))
-            number += nearest.count_of(parts[-1])
+            parts.append(self._rows(file, Predicate(filters.allowed(), spans), nearest))
+            number += int(np.count_nonzero(times_of(parts[-1]) != block))
             if number >= count:
                 break
-        return listing.in_order(pa.concat_tables(parts))
+        listed = in_order(pa.concat_tables(parts))
+        if cursor is None:
+            return False, listed[::-1] if descending else listed
+        place = bisect.bisect_left(listed, cursor, key=lambda row: row.place)
+        is_there = place < len(listed) and listed[place].place == cursor
+        return is_there, listed[:place][::-1] if descending else listed[place + is_there :]
 
-    def _files(self, start: int, end: int, *, descending: bool) -> Iterator[tuple[File, Span]]:
-        """Yield the files that may have rows in the covered parts of [start, end), in time order.
-
-        Each comes with the span of it that is asked for.
-        """
-        files, step = _files_of(self.snapshot), -1 if descending else 1
+    def _files(self, start: int, end: int) -> list[tuple[File, tuple[Span, ...]]]:
+        """Return the files that may have rows in [start, end), each with what is covered of it."""
+        files = _files_of(self.snapshot)
         low = bisect.bisect_right(files, start, key=lambda file: file.stop)
         high = bisect.bisect_left(files, end, key=lambda file: file.begin)
-        for file in files[low:high][::step]:
-            for begin, stop in clipped(file.spans[::step], start, end):
-                if any(note.first < stop and note.last >= begin for note in file.notes):
-                    yield file, (begin, stop)
+        asked = ((file, tuple(clipped(file.spans, start, end))) for file in files[low:high])
+        return [(file, spans) for file, spans in asked if spans]
+
+    def _rows(self, file: File, predicate: Predicate, nearest: Nearest) -> pa.Table:
+        """Return the rows of a file that a page may need, in any order.
+
+        Raises
+        ------
+        SnapshotGoneError
+            If the file was replaced since.
+        ArchiveError
+            If it is damaged.
+        """
+        is_small = max(note.rows for note in file.notes) <= KEPT_ROWS
+        if is_small and predicate.spans and not predicate.allowed:
+            return nearest.among(self._whole(file), predicate.spans)
+        rows = NO_ROWS
+        with opened(self.snapshot.store, file) as data:
+            groups = data.row_groups(predicate)
+            if predicate.allowed and len(groups) > _FEW:
+                self.check()
+                groups = data.matching(groups, predicate)
+            for part in data.rows(predicate, groups=groups, use_threads=len(groups) > _FEW):
+                self.check()
+                rows = nearest.among(pa.concat_tables([rows, part]))
+        return rows
+
+    def _whole(self, file: File) -> pa.Table:
+        """Return all rows of a file."""
+
+        def read() -> tuple[pa.Table, int]:
+            with opened(self.snapshot.store, file) as data:
+                rows = data.read(use_threads=True).unify_dictionaries().combine_chunks()
+            return rows, rows.nbytes
+
+        key = file.name, file.notes
+        rows: pa.Table | None = self.kept.peek(key)
+        if rows is None:
+            with _reading:
+                rows = self.kept.get(key, read)
+        return rows
 
 
 @lru_cache(maxsize=4)
@@ -280,7 +215,7 @@ _ALWAYS: Final = -(2**63) // 1000 + 1, 2**63 // 1000
 
 def answer_changes(
     store: Store,
-    reader: Reader,
+    kept: LruCache,
     items: Sequence[tuple[str, str]],
     check: Callable[[], None] = lambda: None,
 ) -> Response:
@@ -288,8 +223,8 @@ def answer_changes(
 
     Parameters
     ----------
-    store, reader
-        The archive's files, and their reader; an export may go on meanwhile.
+    store, kept
+        The archive's files, and where to keep their rows; an export may go on meanwhile.
     items
         Names and values of the query, decoded, in its order.
     check
@@ -305,7 +240,7 @@ def answer_changes(
 
     def read(snapshot: Snapshot) -> Response:
         check()
-        finder = Finder(snapshot, reader, check)
+        finder = Finder(snapshot, kept, check)
         query = read_parameters(items, is_known_type=finder.has_account_type)
         headers = evidence_headers(snapshot.evidence)
         if spans := _incomplete(snapshot.evidence, query):
@@ -340,17 +275,12 @@ def _incomplete(evidence: Evidence, query: ChangesQuery) -> list[Span]:
     """
     if query.filters is None:
         return []
-    start, end = (
-        bound if given is None else given
-        for given, bound in zip((query.start, query.end), evidence.bounds, strict=True)
-    )
-    if start >= end:
-        start, end = (
-            bound if given is None else given
-            for given, bound in zip((query.start, query.end), _ALWAYS, strict=True)
-        )
-    held, asked = evidence.filters.allowed(), query.filters.allowed()
-    if not all(asked.get(name) and {*asked[name]} <= {*held[name]} for name in held):
+    for first, last in (evidence.bounds, _ALWAYS):
+        start = first if query.start is None else query.start
+        end = last if query.end is None else query.end
+        if start < end:
+            break
+    if evidence.filters.intersection(query.filters) != query.filters.sorted():
         return [(start, end)] if start < end else []
     spans = evidence.narrow(query.filters).incomplete(start, end)
     # Careful clients send a bound that lies one before, as some server's start may be exclusive.

@@ -6,16 +6,17 @@ Hypercorn closes a connection whose request doesn't come, which uvicorn has no s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import hypercorn.asyncio
 from anyio.from_thread import start_blocking_portal
-from hypercorn.config import Config
+from hypercorn.config import Config, Sockets
 from starlette.applications import Starlette
 
 from balance_analysis import defaults
@@ -33,7 +34,7 @@ PATIENCE: Final = 3
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-@contextmanager
+@contextlib.contextmanager
 def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterator[str]:
     """Serve an application from a thread of this process.
 
@@ -113,10 +114,30 @@ def serve_until_signal(
             signal.signal(number, handler)
 
 
-async def _serve(app: Starlette, listener: socket.socket, ending: asyncio.Event) -> None:
+class _Listener(socket.socket):
+    """A listening socket that can cut off the connections that it accepted."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(fileno=listening.detach())
+        self._accepted = weakref.WeakSet[socket.socket]()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        self._accepted.add(connection)
+        return connection, address
+
+    async def cut_off(self) -> None:
+        for connection in self._accepted:
+            with contextlib.suppress(OSError):  # it is closed
+                connection.shutdown(socket.SHUT_RDWR)
+        for _ in range(9):  # the event loop sees it and closes its side
+            await asyncio.sleep(0)
+
+
+async def _serve(app: Starlette, listener: _Listener, ending: asyncio.Event) -> None:
     """Serve an application until an event, and for a while what is under way then."""
     config = Config()
-    config.bind = [f"fd://{listener.detach()}"]
+    config.create_sockets = lambda: Sockets([], [listener], [])  # type: ignore[method-assign]
     config.keep_alive_timeout, config.read_timeout = UNSENT, UNREAD
     config.graceful_timeout = PATIENCE
     config.include_server_header = False
@@ -132,16 +153,17 @@ async def _serve(app: Starlette, listener: socket.socket, ending: asyncio.Event)
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     # From Python 3.12 on the server would wait for readers that take nothing.
     await asyncio.wait((task,), timeout=2 * PATIENCE)
+    await listener.cut_off()
     waits.cancel()
     if task.done():
         task.result()
     task.cancel()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> _Listener:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        return _Listener(socket.create_server((host, port), family=family))
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]
         text = f"{host}, port {port} can't be listened on: {why}; choose another"

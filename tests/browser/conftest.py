@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from dataclasses import dataclass, replace
@@ -176,6 +177,35 @@ def open_page(chromium, seen):
         context.close()
 
 
+@pytest.fixture(scope="module")
+def visit(chromium):
+    """Show a link on the one page that is open at an address: what a page shows is its address."""
+    pages, said, number = {}, [], itertools.count()
+
+    def show(address, link=""):
+        if address not in pages:
+            pages[address] = chromium.new_page(viewport={"width": 1280, "height": 900})
+            pages[address].on("console", lambda message: said.append(message.text))
+            pages[address].on("pageerror", lambda error: said.append(str(error)))
+            pages[address].goto(address)
+            settle(pages[address])
+        pages[address].mouse.move(0, 0)
+        pages[address].evaluate(GO, f"visit={next(number)}&{link}")
+        settle(pages[address])
+        return pages[address]
+
+    yield show
+    for page in pages.values():
+        page.close()
+    assert [one for one in said if "status of 416" not in one] == []  # sums that don't fit
+
+
+GO = """(link) => new Promise((done) => {
+    addEventListener("popstate", () => setTimeout(done), {once: true});
+    location.hash = link;
+})"""
+
+
 def settle(page):
     """Wait until the chart and the panel show what was asked for."""
     page.locator("main[aria-busy=false]").wait_for()
@@ -187,7 +217,7 @@ def axe():
     places = [ROOT / "node_modules" / "axe-core" / "axe.min.js"]
     if os.environ.get("AXE_CORE"):
         places.insert(0, Path(os.environ["AXE_CORE"]))
-    found = next((place for place in places if place.is_file()), None)
-    if found is None:
+    place = next((place for place in places if place.is_file()), None)
+    if place is None:
         pytest.skip("no axe-core: run `npm install --no-save axe-core`, or name it in AXE_CORE")
-    return found.read_text(encoding="utf-8")
+    return place.read_text(encoding="utf-8")

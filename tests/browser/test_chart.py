@@ -80,18 +80,18 @@ steps = st.lists(
 @given(steps)
 def test_steps_are_drawn_from_their_moment_to_the_next_and_not_where_unknown(page, steps):
     steps = sorted(steps, key=lambda step: step[0])
-    found = draw(
+    picture = draw(
         page,
         {"times": [BEGIN + t for t, _ in steps], "values": [v for _, v in steps]},
         {"times": [BEGIN], "values": [0]},
         {"times": [BEGIN], "values": [9]},
         end=BEGIN + LENGTH,
     )
-    path, lowest, highest = found["paths"]
+    path, lowest, highest = picture["paths"]
     low, high = (corners_of(one)[0][0][1] for one in (lowest, highest))
 
     def place(time):
-        return int(2 * min(max(time / LENGTH, 0), 1) * found["width"] + 0.5) / 2
+        return int(2 * min(max(time / LENGTH, 0), 1) * picture["width"] + 0.5) / 2
 
     ends = [*(time for time, _ in steps[1:]), LENGTH]
     expected, held = [], None
@@ -123,9 +123,9 @@ def test_a_path_grows_with_the_width_and_not_with_the_rows(page):
     ],
 )
 def test_times_stand_at_whole_units_of_the_calendar_and_apart(page, length, first, second):
-    found = draw(page, {"times": [BEGIN], "values": [1]}, end=BEGIN + length)
-    assert found["times"][:2] == [first, second]
-    places = sorted(found["places"][len(found["ticks"]) :])
+    picture = draw(page, {"times": [BEGIN], "values": [1]}, end=BEGIN + length)
+    assert picture["times"][:2] == [first, second]
+    places = sorted(picture["places"][len(picture["ticks"]) :])
     assert all(right < left for (_, right), (left, _) in itertools.pairwise(places))
 
 
@@ -139,15 +139,15 @@ def test_times_stand_at_whole_units_of_the_calendar_and_apart(page, length, firs
     ],
 )
 def test_values_have_round_ticks(page, values, options, ticks):
-    found = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": values}, **options)
-    assert found["ticks"] == ticks
+    picture = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": values}, **options)
+    assert picture["ticks"] == ticks
 
 
 @settings(max_examples=15)
 @given(st.floats(1e-18, 1e38), st.floats(1e-18, 1e38))
 def test_any_range_has_a_few_ticks_that_read_differently(page, low, high):
-    found = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": [low, high]})
-    assert 2 <= len(set(found["ticks"])) == len(found["ticks"]) <= 10
+    picture = draw(page, {"times": [BEGIN, BEGIN + DAY // 2], "values": [low, high]})
+    assert 2 <= len(set(picture["ticks"])) == len(picture["ticks"]) <= 10
 
 
 def test_bars_fill_their_periods_from_0_up_and_down(page):
@@ -155,7 +155,7 @@ def test_bars_fill_their_periods_from_0_up_and_down(page):
         "times": [BEGIN - DAY, BEGIN, BEGIN + DAY],
         "ends": [BEGIN, BEGIN + DAY, BEGIN + 2 * DAY],
     }
-    found = draw(
+    picture = draw(
         page,
         {**periods, "values": [9, 4, None]},
         {**periods, "values": [-9, -8, 0]},
@@ -163,13 +163,13 @@ def test_bars_fill_their_periods_from_0_up_and_down(page):
         bars=True,
     )
     shape = r"M(\S+) (\S+)V(\S+)h(\S+)V\S+Z"
-    ((x, zero, top, width),) = (map(float, one) for one in re.findall(shape, found["paths"][0]))
-    ((_, same, bottom, _),) = (map(float, one) for one in re.findall(shape, found["paths"][1]))
+    ((x, zero, top, width),) = (map(float, one) for one in re.findall(shape, picture["paths"][0]))
+    ((_, same, bottom, _),) = (map(float, one) for one in re.findall(shape, picture["paths"][1]))
     assert (x, zero) == (0, same)
-    assert width == pytest.approx(0.85 * found["width"] / 2)
+    assert width == pytest.approx(0.85 * picture["width"] / 2)
     assert (bottom - zero) == pytest.approx(2 * (zero - top))
 
 
 def test_a_short_gap_is_seen(page):
-    found = draw(page, {"times": [], "values": []}, gaps=[[BEGIN + 5, BEGIN + 6]])
-    assert re.fullmatch(r"M\S+ 0v\d+h3v-\d+Z", found["missing"])
+    picture = draw(page, {"times": [], "values": []}, gaps=[[BEGIN + 5, BEGIN + 6]])
+    assert re.fullmatch(r"M\S+ 0v\d+h3v-\d+Z", picture["missing"])

@@ -62,19 +62,19 @@ def random_archive(folder, seed):
 def moment(rng, stretches):
     """A moment in a stretch, maybe its first or last, or a midnight."""
     start, end, *_ = rng.choice(stretches)
-    found = rng.choice((start, end - 1, rng.randrange(start, end)))
-    midnight = found // DAY * DAY
-    return midnight if rng.random() < 0.2 and start <= midnight else found
+    time = rng.choice((start, end - 1, rng.randrange(start, end)))
+    midnight = time // DAY * DAY
+    return midnight if rng.random() < 0.2 and start <= midnight else time
 
 
 def text(number):
     return None if number is None else str(number)
 
 
-def check_flows(found, truth, accounts, names=("inflow", "outflow", "net")):
+def check_flows(periods, truth, accounts, names=("inflow", "outflow", "net")):
     """Periods in a row: where nothing but first balances came, amounts are unknown."""
-    assert all(one["end"] == other["start"] for one, other in pairwise(found))
-    for one in found:
+    assert all(one["end"] == other["start"] for one, other in pairwise(periods))
+    for one in periods:
         span = one["start"], one["end"]
         expected = truth.flows(accounts, *span)
         if not truth.knows(*span) or (expected["unknown"] and not expected["changes"]):
@@ -90,8 +90,8 @@ def check_holders(page, truth, asset, at, last):
     accounts = truth.accounts(asset)
     held = {one: truth.held(one, time, until_end=True) for one in accounts}
     total, _, unknown = truth.level(accounts, time)
-    found = page("holders", asset=asset, at=at)
-    rows = as_dicts(found["holders"])
+    answer = page("holders", asset=asset, at=at)
+    rows = as_dicts(answer["holders"])
     assert {one["account"]: one["balance"] for one in rows} == {
         write_key(one): text(level) for one, level in held.items()
     }
@@ -100,7 +100,7 @@ def check_holders(page, truth, asset, at, last):
     for one in rows:
         is_part = total and one["balance"] is not None
         assert one["share"] == (float(Fraction(int(one["balance"]), total)) if is_part else None)
-    (level,) = as_dicts(found["level"]) or [dict.fromkeys(("total", "holders"), None)]
+    (level,) = as_dicts(answer["level"]) or [dict.fromkeys(("total", "holders"), None)]
     assert (level["total"], level.get("unknown_accounts", 0)) == (text(total), unknown)
     assert level["holders"] == (sum(one > 0 for one in levels) if levels else None)
     parties = {}
@@ -123,8 +123,8 @@ def check_headline(page, truth, asset, start, end):
     accounts = truth.accounts(asset)
     if not accounts:
         return
-    found = page("headline", asset=asset, start=start, end=end)
-    ((level,), (change,)) = (as_dicts(found[name]) for name in ("level", "change"))
+    answer = page("headline", asset=asset, start=start, end=end)
+    ((level,), (change,)) = (as_dicts(answer[name]) for name in ("level", "change"))
     total, _, unknown = truth.level(accounts, end - 1)
     assert (level["total"], level["unknown_accounts"]) == (text(total), unknown)
     ends = [
@@ -149,23 +149,23 @@ def check_sums(page, truth, asset, start, end):
         assert (one["total"], one["known"], one["unknown"]) == (text(total), known, unknown)
         kinds.discard(one["account_type"])
     assert not kinds
-    found = page("flows", asset=asset, start=start, end=end)
-    periods = as_dicts(found["flows"])
+    answer = page("flows", asset=asset, start=start, end=end)
+    periods = as_dicts(answer["flows"])
     check_flows(periods, truth, accounts)
     whole = truth.flows(accounts, start, end)
     if whole["unknown"] and not whole["changes"]:
         whole |= dict.fromkeys(("inflow", "outflow", "net"))
     if periods:
         names = ("inflow", "outflow", "net")
-        assert [found["sum"][name] for name in names] == [text(whole[name]) for name in names]
-        assert found["sum"]["unknown"] == whole["unknown"]
+        assert [answer["sum"][name] for name in names] == [text(whole[name]) for name in names]
+        assert answer["sum"]["unknown"] == whole["unknown"]
 
 
 def moved(truth, account, start, end):
     """The balances at the ends of a range, and the change between."""
     opening, closing = (truth.held(account, at - 1) for at in (start, end))
-    is_told = None not in (opening, closing)
-    net = closing - opening if is_told else truth.flows([account], start, end)["net"]
+    is_known = None not in (opening, closing)
+    net = closing - opening if is_known else truth.flows([account], start, end)["net"]
     return opening, closing, net
 
 
@@ -178,17 +178,17 @@ def check_movers(page, truth, asset, start, end):
         if is_known and net:
             part = float(Fraction(net, opening)) if opening else None
             expected[write_key(account)] = (*map(text, (opening, closing, net)), part)
-    found = page("movers", asset=asset, start=start, end=end)
-    rows = found["movers"]["rows"]
-    assert (found["count"], found["unknown"]) == (len(expected), unknown)
+    answer = page("movers", asset=asset, start=start, end=end)
+    rows = answer["movers"]["rows"]
+    assert (answer["count"], answer["unknown"]) == (len(expected), unknown)
     assert {key: tuple(row) for key, *row in rows} == expected
     sizes = [abs(int(row[3])) for row in rows]
     assert sizes == sorted(sizes, reverse=True)
 
 
 def check_account(page, truth, account, start, end):
-    found = page("account", accounts=[account], start=start, end=end)
-    ((one,), periods) = (as_dicts(found[name]) for name in ("summary", "periods"))
+    answer = page("account", accounts=[account], start=start, end=end)
+    ((one,), periods) = (as_dicts(answer[name]) for name in ("summary", "periods"))
     opening, closing, net = moved(truth, account, start, end)
     flows = truth.flows([account], start, end)
     assert [one[name] for name in ("opening", "closing", "net")] == [
@@ -248,15 +248,9 @@ def test_every_number_is_one_of_sums_in_plain_integers(tmp_path, seed, monkeypat
         lacking = [(max(a, first), min(b, last)) for a, b in Truth([], truth.known).gaps]
         assert about["gaps"] == [[a, b] for a, b in joined(lacking) if a < b]
         for asset in (one["id"] for one in about["assets"]):
-            for at in (
-                None,
-                rng.randrange(first, last),
-                last,
-                first,
-                *rng.sample(range(first, last), 2),
-            ):
+            for at in (None, last, first, rng.randrange(first, last)):
                 check_holders(page, truth, asset, at, last - 1)
-            for start, end in ((first, last), *(span(rng, first, last) for _ in range(2))):
+            for start, end in ((first, last), span(rng, first, last)):
                 check_headline(page, truth, asset, start, end)
                 check_sums(page, truth, asset, start, end)
                 check_movers(page, truth, asset, start, end)
@@ -301,6 +295,6 @@ def test_every_number_of_a_report_is_one_of_sums_in_plain_integers(tmp_path, see
 
 def span(rng, first, last):
     unit = rng.choice((1, HOUR, DAY))
-    found = sorted(rng.randrange(first, last) // unit * unit for _ in range(2))
-    low = max(found[0], first)
-    return low, max(found[1], low + 1)
+    ends = sorted(rng.randrange(first, last) // unit * unit for _ in range(2))
+    low = max(ends[0], first)
+    return low, max(ends[1], low + 1)

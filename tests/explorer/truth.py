@@ -11,13 +11,13 @@ EVER, NEVER = -(10**18), 10**18
 
 def joined(spans):
     """Spans that touch as one, in order."""
-    found = []
+    union = []
     for start, end in sorted(spans):
-        if found and found[-1][1] >= start:
-            found[-1][1] = max(found[-1][1], end)
+        if union and union[-1][1] >= start:
+            union[-1][1] = max(union[-1][1], end)
         else:
-            found.append([start, end])
-    return [tuple(span) for span in found]
+            union.append([start, end])
+    return [tuple(span) for span in union]
 
 
 class Truth:
@@ -76,26 +76,26 @@ class Truth:
 
     def deltas(self, account, start, end):
         """The rows of an account in [start, end): time, balance, and delta where that is known."""
-        found = []
+        deltas = []
         for time, balance in self.rows[account]:
             if start <= time < end:
                 before = self.held(account, time - 1)
-                found.append((time, balance, None if before is None else balance - before))
-        return found
+                deltas.append((time, balance, None if before is None else balance - before))
+        return deltas
 
     def flows(self, accounts, start, end):
         """What came in and went out of accounts; `None` where changes may be missing."""
         deltas = [delta for one in accounts for _, _, delta in self.deltas(one, start, end)]
         known = [delta for delta in deltas if delta is not None]
-        found = {
+        sums = {
             "inflow": sum(delta for delta in known if delta > 0),
             "outflow": -sum(delta for delta in known if delta < 0),
             "net": sum(known),
         }
         if not self.knows(start, end):
-            found = dict.fromkeys(found)
+            sums = dict.fromkeys(sums)
         changes, unknown = sum(delta != 0 for delta in known), deltas.count(None)
-        return {**found, "changes": changes, "unknown": unknown}
+        return {**sums, "changes": changes, "unknown": unknown}
 
     def level(self, accounts, at):
         """The sum of the balances that are known, and the numbers of those that are and aren't."""

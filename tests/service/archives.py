@@ -88,7 +88,7 @@ def write_archive(folder, rows=(), *, row_group=rowfiles.ROW_GROUP, **held):
 
 def _write(folder, held):
     archive = Archive(folder)
-    values = {name: found[0] if name == "asset_id" else found for name, found in held.bound}
+    values = {name: ids[0] if name == "asset_id" else ids for name, ids in held.bound}
     writer = begin(folder, held.partition, **values)
     for stretch in held.stretches:
         commit(writer, held.rows, stretch)
@@ -110,9 +110,9 @@ def commit(writer, rows, stretch):
             asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
             end = min(stop, stretch.end)
             who = {"reached": stretch.proven, "height": HEIGHT}
-            found = answered((since, end), stretch.source, asked_at, **who, **_bound(writer))
+            evidence = answered((since, end), stretch.source, asked_at, **who, **_bound(writer))
             table = to_table([*_rows(known), *part])
-            writer.commit(period, table, found)
+            writer.commit(period, table, evidence)
             since = end
 
 
@@ -120,8 +120,8 @@ def replace_rows(writer, period, rows):
     """Make other rows those of a period that is covered already."""
     span = layout.period_bounds(period, writer.manifest.partition)
     asked_at = "2023-06-02T00:00:00+00:00"
-    found = answered(span, SOURCE, asked_at, height=HEIGHT + 1, **_bound(writer))
-    writer.commit(period, to_table(rows), found)
+    evidence = answered(span, SOURCE, asked_at, height=HEIGHT + 1, **_bound(writer))
+    writer.commit(period, to_table(rows), evidence)
 
 
 def _bound(writer):
@@ -143,7 +143,7 @@ def _rows(table):
     times = table["timestamp"].cast("int64").to_pylist()
     ids = [columns[name] for name in ("asset_id", "account_type", "party_id", "market_id")]
     balances = map(int, columns["balance"])
-    return [Row(*found) for found in zip(*ids, times, balances, strict=True)]
+    return [Row(*fields) for fields in zip(*ids, times, balances, strict=True)]
 
 
 _EDGES = sorted({START, END, *(BASE + moment for moment in MOMENTS), BASE + HOUR, BASE - 1500})
@@ -154,11 +154,11 @@ def archives(draw, max_size=30):
     """Archives with gaps, unproven stretches and what a crash left."""
     edges = [START, END]
     if draw(st.booleans()):
-        found = st.lists(st.sampled_from(_EDGES), min_size=2, max_size=6, unique=True)
-        edges = sorted(draw(found))
+        bounds = st.lists(st.sampled_from(_EDGES), min_size=2, max_size=6, unique=True)
+        edges = sorted(draw(bounds))
     kinds = st.sampled_from(("proven", "proven", "proven", "unproven", "gap")[: 2 + len(edges)])
-    found = [(*pair, draw(kinds)) for pair in itertools.pairwise(edges)]
-    stretches = [Stretch(a, b, kind == "proven") for a, b, kind in found if kind != "gap"]
+    spans = [(*pair, draw(kinds)) for pair in itertools.pairwise(edges)]
+    stretches = [Stretch(a, b, kind == "proven") for a, b, kind in spans if kind != "gap"]
     bound = draw(st.sampled_from(((), (), (), *_BOUND)))
     accounts = [account for account in ACCOUNTS if _is_bound(account, bound)]
     rows = draw(row_lists(max_size=max_size, accounts=accounts))

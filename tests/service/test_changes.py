@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import random
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
@@ -22,20 +21,6 @@ def _nodes(page):
     return [edge["node"] for edge in page["edges"]]
 
 
-@pytest.mark.parametrize(
-    ("bound", "off", "found"),
-    [
-        *[("start", -1, [-1, 0, 1]), ("start", 0, [0, 1]), ("start", 999, [0, 1])],
-        *[("start", 1000, [1]), ("end", -1, []), ("end", 999, [-1]), ("end", 1000, [-1, 0])],
-    ],
-)
-def test_a_bound_is_cut_to_microseconds_start_inclusive_and_end_exclusive(node, bound, off, found):
-    node.hold([block_of(1, time=BASE + moment)[0] for moment in range(-1, 2)])
-    asked = {f"dateRange.{bound}Timestamp": BASE * 1000 + off, "pagination.newestFirst": "false"}
-    moments = [int(each["timestamp"]) // 1000 - BASE for each in _nodes(node.page(asked))]
-    assert moments == found
-
-
 def test_an_empty_archive_answers_an_empty_page_and_says_that_all_may_be_missing(node):
     node.hold([], stretches=())
     empty = {"hasNextPage": False, "hasPreviousPage": False, "startCursor": "", "endCursor": ""}
@@ -43,15 +28,9 @@ def test_an_empty_archive_answers_an_empty_page_and_says_that_all_may_be_missing
     assert node.get().headers["X-Incomplete"] == "-9223372036854775000-9223372036854775000"
 
 
-def test_very_many_gaps_are_told_as_one(node):
+def test_very_many_gaps_are_named_as_one(node):
     node.hold([], stretches=[Stretch(2 * n, 2 * n + 1) for n in range(99)])
     assert node.get().headers["X-Incomplete"] == "1000-196000"
-
-
-@pytest.mark.parametrize("balance", [0, -1, 10**38 - 1, 1 - 10**38, 2**64 + 1])
-def test_a_balance_keeps_every_digit(node, balance):
-    node.hold([Row(ASSETS[0], TYPES[0], "network", "", BASE, balance)])
-    assert _nodes(node.page())[0]["balance"] == str(balance)
 
 
 def test_a_page_holds_a_thousand_rows_by_default_and_five_thousand_at_most(node):
@@ -72,9 +51,9 @@ def test_an_id_may_be_in_capitals(node, name):
     assert len(node.page({f"filter.{name}": asked})["edges"]) == 1
 
 
-@pytest.mark.parametrize(("number", "found"), [("4", 30), ("3", 0), ("0", 0), ("34", 0)])
-def test_a_type_s_number_stands_for_it_and_the_default_type_for_none(block, number, found):
-    assert len(block.page({"filter.accountTypes": number})["edges"]) == found
+@pytest.mark.parametrize(("number", "rows"), [("4", 30), ("3", 0), ("0", 0), ("34", 0)])
+def test_a_type_s_number_stands_for_it_and_the_default_type_for_none(block, number, rows):
+    assert len(block.page({"filter.accountTypes": number})["edges"]) == rows
 
 
 def test_a_type_that_no_release_has_is_known_where_a_row_has_it(node):
@@ -158,28 +137,10 @@ def test_a_cursor_goes_on_in_another_service_over_the_same_rows(block, tmp_path)
 def test_a_cursor_of_a_row_that_the_filter_leaves_out_goes_on_from_its_place(block):
     edges = block.page()["edges"]
     party = edges[9]["node"]["partyId"]
-    for after, found in ((5, [edges[9]]), (12, [])):
+    for after, rest in ((5, [edges[9]]), (12, [])):
         asked = {"filter.partyIds": party, "pagination.after": edges[after]["cursor"]}
         page = block.page(asked)
-        assert (page["edges"], page["pageInfo"]["hasPreviousPage"]) == (found, False)
-
-
-def test_many_clients_at_once_get_what_each_asked_for(node):
-    rows = block_of(200)
-    node.hold(rows)
-    ways = {True: "true", False: "false"}
-
-    def ask(size):
-        asked = {"pagination.first": size, "pagination.newestFirst": ways[size % 2 == 0]}
-        response = requests.get(node.url + CHANGES, params=asked, timeout=10)
-        return _nodes(response.json()["balances"])
-
-    with ThreadPoolExecutor(8) as pool:
-        pages = list(pool.map(ask, range(1, 41)))
-    assert pages == [
-        [row.node for row in ordered(rows, newest_first=size % 2 == 0)][:size]
-        for size in range(1, 41)
-    ]
+        assert (page["edges"], page["pageInfo"]["hasPreviousPage"]) == (rest, False)
 
 
 @pytest.mark.parametrize("name", ["[ab]", "a?", "it's $1 {x} asset_id=1 ä ü%20"])
@@ -189,8 +150,8 @@ def test_no_character_of_a_path_has_a_meaning_and_it_may_be_relative(tmp_path, m
     write_archive(tmp_path / "ab", block_of(3))
     monkeypatch.chdir(tmp_path)
     with serving(Archive(name)) as url:
-        found = requests.get(url + CHANGES, timeout=10).json()["balances"]
-    assert _nodes(found) == [row.node for row in ordered(block_of(2), newest_first=True)]
+        page = requests.get(url + CHANGES, timeout=10).json()["balances"]
+    assert _nodes(page) == [row.node for row in ordered(block_of(2), newest_first=True)]
 
 
 @pytest.fixture
@@ -210,10 +171,10 @@ def address(monkeypatch):
 def test_an_archive_in_an_object_store_is_served(address):
     rows = block_of(20)
     with serving(write_archive(address, rows)) as url:
-        found = requests.get(url + CHANGES, timeout=20).json()["balances"]
+        page = requests.get(url + CHANGES, timeout=20).json()["balances"]
         party = {"filter.partyIds": rows[3].party_id}
         filtered = requests.get(url + CHANGES, params=party, timeout=20).json()["balances"]
-    assert _nodes(found) == [row.node for row in ordered(rows, newest_first=True)]
+    assert _nodes(page) == [row.node for row in ordered(rows, newest_first=True)]
     assert _nodes(filtered) == [rows[3].node]
 
 

@@ -102,10 +102,10 @@ def test_an_asset_s_id_has_no_other_meaning(url, value):
 )
 def test_what_is_no_request_is_refused_or_cut_off_and_the_service_goes_on(url, sent):
     try:
-        found = spoken(url, sent)
+        answer = spoken(url, sent)
     except ConnectionError:
-        found = b""
-    assert found[:10] in (b"", b"HTTP/1.1 4")
+        answer = b""
+    assert answer[:10] in (b"", b"HTTP/1.1 4")
     assert ask(url).status_code == 200
 
 
@@ -124,13 +124,18 @@ def test_the_page_needs_nothing_from_elsewhere(url):
 
 
 def test_health_tells_gaps_and_unproven_stretches(tmp_path):
-    found = [(0, 1, True), (1, 2, False), (3, 4, True)]
-    stretches = [Stretch(BASE + a * HOUR, BASE + b * HOUR, proven) for a, b, proven in found]
+    parts = [(0, 1, True), (1, 2, False), (3, 4, True)]
+    stretches = [Stretch(BASE + a * HOUR, BASE + b * HOUR, proven) for a, b, proven in parts]
     with serving(write_archive(tmp_path / "a", [], stretches=stretches)) as url:
-        told = ask(url, "/health").json()
-    assert (told["status"], told["missing"], told["unproven"], told["rows"]) == ("ok", 1, 1, 0)
-    assert told["coverage_start"] == "2023-05-01T00:00:00+00:00"
-    assert told["coverage_end"] == "2023-05-01T04:00:00+00:00"
+        health = ask(url, "/health").json()
+    assert (health["status"], health["missing"], health["unproven"], health["rows"]) == (
+        "ok",
+        1,
+        1,
+        0,
+    )
+    assert health["coverage_start"] == "2023-05-01T00:00:00+00:00"
+    assert health["coverage_end"] == "2023-05-01T04:00:00+00:00"
 
 
 # Browsers
@@ -216,21 +221,21 @@ class Slow:
 
 def asking(url, count):
     """Ask for views that wait; return the threads, and what they will have been answered."""
-    found = []
+    answers = []
 
     def one(number):
-        found.append(ask(url, "/explore/accounts", params={"text": str(number)}))
+        answers.append(ask(url, "/explore/accounts", params={"text": str(number)}))
 
     threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
-    return threads, found
+    return threads, answers
 
 
 def test_pages_and_the_state_are_answered_while_views_wait(archive, monkeypatch):
     slow = Slow(monkeypatch)
     with serving(archive) as url:
-        threads, found = asking(url, 6)
+        threads, answers = asking(url, 6)
         assert slow.begun.acquire(timeout=30)
         began = time.monotonic()
         for path in (CHANGES, "/explore/version", "/health", "/") * 3:
@@ -240,32 +245,32 @@ def test_pages_and_the_state_are_answered_while_views_wait(archive, monkeypatch)
         slow.go.set()
         for thread in threads:
             thread.join()
-    assert [each.status_code for each in found] == [200] * 6
+    assert [each.status_code for each in answers] == [200] * 6
 
 
 def test_waiting_counts_as_time_and_late_work_ends(archive, monkeypatch):
     slow = Slow(monkeypatch)
     with serving(archive, timeout=0.3) as url:
-        threads, found = asking(url, 3)
+        threads, answers = asking(url, 3)
         for thread in threads:
             thread.join()
         assert slow.ended.acquire(timeout=10)
         slow.go.set()
         assert ask(url, "/explore/accounts").status_code == 200
-    assert [refused(each) for each in found] == [(504, 4)] * 3
+    assert [refused(each) for each in answers] == [(504, 4)] * 3
 
 
 def test_more_questions_than_may_wait_are_refused(archive, monkeypatch):
     monkeypatch.setattr("balance_analysis.service.app.MOST_WAITING", 1)
     slow = Slow(monkeypatch)
     with serving(archive) as url:
-        threads, found = asking(url, 3)
-        while not found:
+        threads, answers = asking(url, 3)
+        while not answers:
             time.sleep(0.01)
         slow.go.set()
         for thread in threads:
             thread.join()
-    assert [each.status_code for each in found] == [503, 200, 200]
+    assert [each.status_code for each in answers] == [503, 200, 200]
 
 
 def test_an_unexpected_error_tells_nothing_of_the_inside(archive, monkeypatch, caplog):

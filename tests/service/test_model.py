@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis.service import app
-from balance_analysis.service.changes import Reader
 from tests.loopback import LoopbackNode
 from tests.loopback import Row as LoopbackRow
 from tests.service.archives import HEIGHT, Held, archives
@@ -59,15 +57,15 @@ def place(node):
 
 def cursors_of(service, held):
     """Return the cursor of each row; all rows of the archive are listed, once and in order."""
-    found, asked = {}, {FIRST: 5000}
+    cursors, asked = {}, {FIRST: 5000}
     while True:
         page = service.get(asked).json()["balances"]
-        found |= {place(edge["node"]): edge["cursor"] for edge in page["edges"]}
+        cursors |= {place(edge["node"]): edge["cursor"] for edge in page["edges"]}
         if not page["pageInfo"]["hasNextPage"]:
             break
         asked[AFTER] = page["pageInfo"]["endCursor"]
-    assert [*found] == [place(row.node) for row in ordered(held.rows, newest_first=True)]
-    return found
+    assert [*cursors] == [place(row.node) for row in ordered(held.rows, newest_first=True)]
+    return cursors
 
 
 _OFFS = st.sampled_from((-1000, -1, 0, 0, 0, 1, 999, 1000))
@@ -118,20 +116,20 @@ def compare(asked, items, data):
     if right is None:
         assert read_error(answer.json())[0] == 3
         return
-    found, edges = answer.json()["balances"], right["edges"]
+    answered, edges = answer.json()["balances"], right["edges"]
     wanted = [{"node": x["node"], "cursor": cursors[place(x["node"])]} for x in edges]
-    assert found["edges"] == wanted
+    assert answered["edges"] == wanted
     # A node whose page after the last row is empty says that there is a page before it.
     flags = {x: bool(edges) and right["pageInfo"][x] for x in ("hasNextPage", "hasPreviousPage")}
     ends = [wanted[place]["cursor"] if wanted else "" for place in (0, -1)]
-    assert found["pageInfo"] == {**flags, "startCursor": ends[0], "endCursor": ends[1]}
-    assert answer.headers.get("x-incomplete", "") == told(missing(held, dict(items), items))
+    assert answered["pageInfo"] == {**flags, "startCursor": ends[0], "endCursor": ends[1]}
+    assert answer.headers.get("x-incomplete", "") == written(missing(held, dict(items), items))
     head = answer.headers.get("x-block-height"), answer.headers.get("x-block-timestamp")
     last = max((stretch.end for stretch in held.stretches), default=None)
     assert head == ((None, None) if last is None else (str(HEIGHT), f"{last}000"))
 
 
-def told(spans):
+def written(spans):
     return ", ".join(f"{start * 1000}-{end * 1000}" for start, end in spans)
 
 
@@ -152,13 +150,13 @@ def missing(held, asked, items):
             return [(start, end)]
     known = [each for each in covered if each.proven]
     edges = {start, end, *(x for each in known for x in each[:2] if start < x < end)}
-    found = []
+    gaps = []
     for first, last in itertools.pairwise(sorted(edges)):
         if not any(each.start <= first and last <= each.end for each in known):
-            begin = found.pop()[0] if found and found[-1][1] == first else first
-            found.append((begin, last))
+            begin = gaps.pop()[0] if gaps and gaps[-1][1] == first else first
+            gaps.append((begin, last))
     # A first microsecond is the margin of a client that doesn't trust the start to be inclusive.
-    return found[1:] if start + 1 < end and found[:1] == [(start, start + 1)] else found
+    return gaps[1:] if start + 1 < end and gaps[:1] == [(start, start + 1)] else gaps
 
 
 @given(data=st.data())
@@ -175,7 +173,7 @@ def large(request, tmp_path_factory):
     """A service over days of which one has several row groups; files are kept whole or not."""
     patch = pytest.MonkeyPatch()
     if not request.param:
-        patch.setattr(app, "Reader", lambda store, kept: Reader(store, kept, kept_rows=0))
+        patch.setattr("balance_analysis.service.changes.KEPT_ROWS", 0)
     with holding(tmp_path_factory.mktemp("large") / "archive") as held_in:
         held = Held((*busy_day(1, 18_000), *busy_day(2, 600, start=BASE - 24 * HOUR)))
         service = held_in(held)
@@ -208,5 +206,5 @@ def test_paging_visits_every_row_once(held_in, forward, data):
         if not page["pageInfo"][more]:
             break
         asked[cursor] = page["pageInfo"][end]
-    found = [row for part in (pages if forward else pages[::-1]) for row in part]
-    assert found == [row.node for row in ordered(held.rows, newest_first=newest_first)]
+    visited = [row for part in (pages if forward else pages[::-1]) for row in part]
+    assert visited == [row.node for row in ordered(held.rows, newest_first=newest_first)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
 import pytest
@@ -100,35 +101,29 @@ def test_a_repaired_archive_is_served(tmp_path):
     assert again == whole == lines_of_rows(ROWS)
 
 
-@pytest.mark.parametrize("damage", ["folder", "_archive.json", "changes"])
-def test_an_archive_that_is_moved_away_and_comes_back_is_served_again(tmp_path, damage):
-    folder = tmp_path / "archive"
-    write_archive(folder, block_of(20))
-    gone = folder if damage == "folder" else folder / damage
-    with serving(Archive(folder)) as url:
+def _move_away(folder):
+    folder.rename(folder.with_suffix(".away"))
+
+
+@pytest.mark.parametrize(
+    ("part", "damage"),
+    [
+        *(("", _move_away), ("_archive.json", _move_away), ("changes", _move_away)),
+        ("_archive.json", lambda manifest: manifest.write_bytes(b"{}")),
+        ("_archive.json", lambda manifest: manifest.write_bytes(b"\xff" * 50)),
+    ],
+)
+def test_an_archive_that_is_damaged_is_an_error_until_it_is_mended(tmp_path, part, damage):
+    write_archive(tmp_path / "archive", block_of(20))
+    shutil.copytree(tmp_path / "archive", tmp_path / "copy")
+    with serving(Archive(tmp_path / "archive")) as url:
         whole = _page(url)
-        gone.rename(tmp_path / "elsewhere")
+        damage(tmp_path / "archive" / part)
         broken = requests.get(url + CHANGES, timeout=20)
-        (tmp_path / "elsewhere").rename(gone)
+        shutil.copytree(tmp_path / "copy", tmp_path / "archive", dirs_exist_ok=True)
         again = _page(url)
     assert_right_or_unavailable(broken, whole)
-    assert broken.status_code == 503 or damage in ("_archive.json", "changes")
-    assert again == whole
-
-
-@pytest.mark.parametrize("content", [b"{}", b"\xff" * 50])
-def test_a_damaged_manifest_is_an_error_until_it_is_mended(tmp_path, content):
-    folder = tmp_path / "archive"
-    write_archive(folder, block_of(20))
-    manifest = folder / "_archive.json"
-    good = manifest.read_bytes()
-    with serving(Archive(folder)) as url:
-        whole = _page(url)
-        manifest.write_bytes(content)
-        broken = requests.get(url + CHANGES, timeout=20)
-        manifest.write_bytes(good)
-        again = _page(url)
-    assert (broken.status_code, read_error(broken.json())[0]) == (503, 14)
+    assert broken.status_code == 503 or part == "changes"
     assert again == whole
 
 
@@ -144,16 +139,16 @@ def test_an_answer_is_of_one_state_while_a_day_is_replaced_again_and_again(tmp_p
             number += 1
             replace_rows(writer, "2023-05-01", versions[number % 2])
 
-    found = []
+    balances = []
     with serving(archive) as url:
         thread = threading.Thread(target=write)
         thread.start()
         try:
-            while len(found) < 30 or ({"0"} not in found or {"1"} not in found):
+            while len(balances) < 30 or ({"0"} not in balances or {"1"} not in balances):
                 edges = _page(url)["edges"]
-                found.append({edge["node"]["balance"] for edge in edges})
-                assert (len(edges), len(found[-1])) == (300, 1)
-                assert len(found) < 3000
+                balances.append({edge["node"]["balance"] for edge in edges})
+                assert (len(edges), len(balances[-1])) == (300, 1)
+                assert len(balances) < 3000
         finally:
             ended.set()
             thread.join()
@@ -167,17 +162,17 @@ def test_paging_during_an_export_loses_no_row(tmp_path, newest):
     archive = write_archive(tmp_path / "archive", rows, stretches=[Stretch(BASE - HOUR, known)])
     writer = writer_of(archive)
     at_first = {(f"{row.time}000", row.party_id) for row in rows if row.time < known}
-    found = []
+    visited = []
     with serving(archive) as url:
         for number, page in enumerate(_follow(url, 7, newest)):
-            found += _places(page)
+            visited += _places(page)
             step = Stretch(known + number * HOUR // 3, known + (number + 1) * HOUR // 3)
             if step.end < END:
                 commit(writer, rows, step)
-    assert len(found) == len(set(found))
-    assert [place for place in at_first if place not in found] == []
+    assert len(visited) == len(set(visited))
+    assert [place for place in at_first if place not in visited] == []
     if newest == "false":
-        assert len(found) == len(rows)
+        assert len(visited) == len(rows)
 
 
 def test_a_cursor_whose_row_is_gone_is_refused_or_goes_on_from_its_place(tmp_path):

@@ -156,12 +156,12 @@ const showCompleteness = () => {
 const begin = async () => {
   at("main").ariaBusy = "true";
   const frozen = await thaw();
-  const found = await get("about");
-  for (const one of [found, ...found.assets]) {
+  const content = await get("about");
+  for (const one of [content, ...content.assets]) {
     for (const name of ["name", "label"]) one[name] &&= printable(one[name]);
   }
-  label(found.labels);
-  enter(found, frozen, show);
+  label(content.labels);
+  enter(content, frozen, show);
   listen();
   for (const id of ["api", "picks", "tab-party", "tab-explain"]) at(id).hidden = isFrozen;
   showCompleteness();

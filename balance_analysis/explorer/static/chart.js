@@ -12,12 +12,12 @@ const roundUp = (number) => {
 
 /** Return times of ticks at whole units of the calendar, not nearer than `least`, and the time between them. */
 const calendar = (start, end, least) => {
-  const found = [];
+  const ticks = [];
   const second = TIMES.find((each) => each * 1e6 >= least);
   const step = least < 1e6 ? Math.max(1, roundUp(least)) : second && second * 1e6;
   if (step) {
-    for (let time = Math.ceil(start / step) * step; time <= end; time += step) found.push(time);
-    return [found, step];
+    for (let time = Math.ceil(start / step) * step; time <= end; time += step) ticks.push(time);
+    return [ticks, step];
   }
   const days = [1, 2, 3, 7, 14].find((each) => each * DAY >= least);
   const months = [1, 3, 6, 12, 24, 60, 120, 240, 600, 1200].find((one) => one * 30 * DAY >= least);
@@ -27,13 +27,13 @@ const calendar = (start, end, least) => {
   while (date * 1e3 <= end) {
     const month = date.getUTCFullYear() * 12 + date.getUTCMonth();
     const isTick = (days ? date.getUTCDate() - 1 : month) % (days ?? months) === 0;
-    if (isTick && date * 1e3 >= start) found.push(date * 1e3);
+    if (isTick && date * 1e3 >= start) ticks.push(date * 1e3);
     if (days) date.setUTCDate(date.getUTCDate() + 1);
     else date.setUTCMonth(date.getUTCMonth() + 1);
   }
   const between = days ? days * DAY : months * 30 * DAY;
   // The last days of a month may be too near to the next one's first.
-  return [found.filter((time, n) => !(found[n + 1] - time < 0.8 * between)), between];
+  return [ticks.filter((time, n) => !(ticks[n + 1] - time < 0.8 * between)), between];
 };
 
 const timeText = (time, step) => {

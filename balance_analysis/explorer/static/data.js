@@ -29,10 +29,10 @@ const ABSENT = "This report doesn't have that part of the data.";
 const failure = (message, isFinal) => Object.assign(new Error(printable(message)), { isFinal });
 
 const thawed = (view, parameters) => {
-  const found = frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => value)])];
-  if (!found) throw failure(ABSENT, true);
-  if (found.refused) throw failure(found.refused, true);
-  return found;
+  const content = frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => value)])];
+  if (!content) throw failure(ABSENT, true);
+  if (content.refused) throw failure(content.refused, true);
+  return content;
 };
 
 /** Return whether a report has a view. */

@@ -47,10 +47,10 @@ const optionsOf = async (text) => {
   const has = (one) => hasWords(`${one.label} ${one.name} ${one.id}`, text);
   const assets = about.assets.filter((one) => text && one.id !== state.asset.id && has(one));
   const others = assets.map((one) => [`asset ${one.label}`, printable(one.id), () => choose(one)]);
-  const found = await find(text, "find").catch((error) => error);
-  if (found instanceof Error)
-    return found.name === "AbortError" ? null : [[found.message, "", close]];
-  const own = found.map(([key, balance]) => {
+  const matches = await find(text, "find").catch((error) => error);
+  if (matches instanceof Error)
+    return matches.name === "AbortError" ? null : [[matches.message, "", close]];
+  const own = matches.map(([key, balance]) => {
     const held = `${written(balance)} ${unit()}`;
     return [account(key).label, held, () => go(add(key))];
   });
@@ -192,19 +192,19 @@ const put = (key, texts) => {
 
 const seek = (time) => {
   last = time;
-  const found = lines.map((line) => [line.key, heldAt(line, time)]);
+  const readings = lines.map((line) => [line.key, heldAt(line, time)]);
   const asking = isFrozen ? "only some of its rows are in this page" : "looking it up";
-  for (const [key, texts] of found) put(key, texts ?? ["…", asking]);
-  if (found.some(([, texts]) => !texts) && !isFrozen) ask(time);
+  for (const [key, texts] of readings) put(key, texts ?? ["…", asking]);
+  if (readings.some(([, texts]) => !texts) && !isFrozen) ask(time);
   if (lines.length) at("moment").textContent = `${when(time)} UTC, in ${unit()}`;
 };
 
 const ask = settled(async (time) => {
-  const found = await getLines([time, time + 1], 1, "moment").catch((error) => error);
-  if (time !== last || found.name === "AbortError") return;
-  const isFailure = found instanceof Error;
-  for (const line of isFailure ? lines : found) {
-    put(line.key, isFailure ? ["…", found.message] : heldAt(line, time));
+  const answer = await getLines([time, time + 1], 1, "moment").catch((error) => error);
+  if (time !== last || answer.name === "AbortError") return;
+  const isFailure = answer instanceof Error;
+  for (const line of isFailure ? lines : answer) {
+    put(line.key, isFailure ? ["…", answer.message] : heldAt(line, time));
   }
 }, 60);
 
@@ -256,6 +256,7 @@ export const drawLines = () => {
 
 /** Choose the largest holders: people, beside whom a treasury would hide all else. */
 const chooseFirst = async () => {
+  inChart = null;
   const asset = state.asset.id;
   const keys = (await find("", "first")).map(([key]) => key);
   const people = keys.filter((key) => account(key).party !== "network");

@@ -171,8 +171,9 @@ const limitParts = (seen, sheet) => {
     columns: ["limit", "value"].map(text),
     rows: limits.filter(isKept).map(([name, [first]]) => [name, first]),
   };
+  const plain = (one) => ({ ...one, name: one.name.replaceAll("_", " ") });
   const every = {
-    columns: [...seen.columns.slice(0, 4), ...limits.map(([name]) => text(name))],
+    columns: [...seen.columns.slice(0, 4).map(plain), ...limits.map(([name]) => text(name))],
     rows: seen.rows.map((row, n) => [...row.slice(0, 4), ...limits.map(([, texts]) => texts[n])]),
   };
   const why = "Where a line breaks, the change came between two looks at the network.";
@@ -232,11 +233,11 @@ export const showHeadline = async () => {
   if (wanted === inHeadline) return;
   inHeadline = wanted;
   const asked = [get("headline", range), get("flows", range, "headline flows")];
-  const found = await Promise.all(asked).catch((error) => error);
+  const answers = await Promise.all(asked).catch((error) => error);
   if (inHeadline !== wanted) return;
-  const isFailure = found instanceof Error;
+  const isFailure = answers instanceof Error;
   if (isFailure) inHeadline = null;
-  if (isFailure && found.name === "AbortError") return;
+  if (isFailure && answers.name === "AbortError") return;
   const isLater = !about.opened && preset() === firstRange() && preset() !== "ALL";
   const later = isLater
     ? ". The data begin without balances, so the page opens with a later range"
@@ -246,7 +247,7 @@ export const showHeadline = async () => {
   const missing = hit ? ` Rows may be missing: ${hit}.` : "";
   refill(at("headline"), [
     note(`${over}, in ${unit()}${later}.${missing}`),
-    isFailure ? refusal(found, again) : tiles(...found),
+    isFailure ? refusal(answers, again) : tiles(...answers),
   ]);
 };
 
@@ -373,13 +374,13 @@ const accountPanel = async () => {
   const of = [["account", key], ...bounds(range)];
   const page = isFrozen ? pageOf(of) : state.page;
   const asked = [get("account", of), get("rows", [...of, ["page", String(page)]])];
-  const [found, { rows, pages, count: all, page: is }] = await Promise.all(asked);
+  const [{ summary, periods }, { rows, pages, count: all, page: is }] = await Promise.all(asked);
   const { label, type, party, market, asset: id } = account(key);
   const turn = (by, text) => {
     const disabled = is + by < 0 || is + by >= pages;
     return button(text, () => go({ page: is + by }), { disabled });
   };
-  const { opening, closing, average } = firstRow(found.summary);
+  const { opening, closing, average } = firstRow(summary);
   const isBegun = opening === null && closing !== null;
   const absent =
     is === state.page ? "" : `There is no part ${count(state.page + 1)}; this is part ${is + 1}. `;
@@ -389,10 +390,10 @@ const accountPanel = async () => {
     make("h3", {}, label),
     idsOf({ type, party, market: market || "none", asset: id }),
     note(over(range) + always),
-    facts(found.summary, { from: origin(key), isPart: average === null }),
+    facts(summary, { from: origin(key), isPart: average === null }),
     ...(isBegun ? [note("What it held at first is neither change nor what came in.")] : []),
-    ...flowParts("Flows per period", found.periods, span(range)),
-    sheet("Flows and average per period", found.periods),
+    ...flowParts("Flows per period", periods, span(range)),
+    sheet("Flows and average per period", periods),
     sheet("Rows", rows, { origin: origin(key), note: `${absent}Newest first${part}.` }),
     ...(pages > 1
       ? [make("div", { class: "tools" }, turn(-1, "Newer rows"), turn(1, "Older rows"))]
@@ -447,8 +448,7 @@ const PANELS = {
     const by = state.by ? [["by", state.by]] : [];
     const time = state.when ?? lastOf(span(preset()));
     const at_ = time === about.end - 1 ? [] : [["at", String(time)]];
-    const found = await get("holders", [asset(), ...by, ...at_]);
-    const { holders, level, count: all } = found;
+    const { holders, level, count: all } = await get("holders", [asset(), ...by, ...at_]);
     const moments = state.when ? `at ${moment(state.when)}` : justBefore(time);
     const [listed, what] = [holders.rows.length, state.by ? "parties" : "accounts"];
     const cut = all > listed ? `The largest ${count(listed)} of ${count(all)} ${what}.` : "";

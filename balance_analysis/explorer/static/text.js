@@ -115,7 +115,6 @@ const WORDS = {
   relative: ["change in %", "The change as a part of what was held at the start."],
   since: ["since", "When it last changed."],
   source: ["came from"],
-  state: ["state of the row's time"],
   total: ["total held"],
   unknown: ["not known", "Accounts or first balances that are missing in the sums."],
   unknown_accounts: ["accounts not known", "They are missing in the total."],
