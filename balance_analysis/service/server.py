@@ -148,13 +148,15 @@ async def _serve(app: Starlette, listener: _Listener, ending: asyncio.Event) -> 
     served: Any = hypercorn.asyncio.serve(app, config, shutdown_trigger=ending.wait)  # type: ignore[arg-type]
     task = asyncio.ensure_future(served)
     waits = asyncio.ensure_future(ending.wait())
-    await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
-    # Connections that are cut off now are no errors.
-    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    # From Python 3.12 on the server would wait for readers that take nothing.
-    await asyncio.wait((task,), timeout=2 * PATIENCE)
-    await listener.cut_off()
-    waits.cancel()
+    try:
+        await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
+        # Connections that are cut off now are no errors.
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        # From Python 3.12 on the server would wait for readers that take nothing.
+        await asyncio.wait((task,), timeout=2 * PATIENCE)
+    finally:
+        waits.cancel()
+        await listener.cut_off()
     if task.done():
         task.result()
     task.cancel()
