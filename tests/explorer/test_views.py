@@ -1,4 +1,4 @@
-"""What the explorer finds, lists and refuses, and of which state its answers are."""
+"""What the explorer searches, lists and refuses, and which state its answers are made from."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
 
 
 class BusyStore(Store):
-    """Files between any two reads of which somebody may write."""
+    """Files that somebody may write between any two reads."""
 
     left = -1
 

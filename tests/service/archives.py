@@ -61,7 +61,7 @@ class Held(NamedTuple):
     torn
         Whether it had replaced their file.
     row_group
-        Rows of a row group, of which a real file of so few rows has one.
+        Rows of a row group: a real file of few rows has one group.
     bound
         Option and values of each filter that the archive is bound to.
     """

@@ -17,7 +17,7 @@ from tests.serving import CHANGES, application, serving
 
 
 def read_error(body):
-    """Code and useful text of an error body, of which all has the interface's form."""
+    """Code and useful text of an error body, which must have the interface's form."""
     (detail,) = body["details"]
     assert (detail["code"], detail["message"]) == (body["code"], body["message"])
     assert isinstance(body["code"], int), body

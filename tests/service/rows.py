@@ -87,7 +87,7 @@ def ordered(rows, *, newest_first):
 
 
 def block_of(count, time=BASE):
-    """Rows of so many accounts at one moment."""
+    """Rows of some number of accounts at one moment."""
     parties = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(count))
     return [Row(ASSETS[0], TYPES[0], party, "", time, 10**30 + 7) for party in parties]
 

@@ -200,20 +200,20 @@ def test_what_is_no_origin_is_refused(archive, origin):
 
 
 class Slow:
-    """Makes the explorer's views wait, in a service that gives them so many seconds."""
+    """Makes the explorer's views wait."""
 
     def __init__(self, monkeypatch):
         self.begun, self.ended = threading.Semaphore(0), threading.Semaphore(0)
         self.go = threading.Event()
         monkeypatch.setattr("balance_analysis.explorer.views.answer", self._answer)
 
-    def _answer(self, view, look):
+    def _answer(self, view, request):
         if view == "version":
             return {"version": ""}
         self.begun.release()
         try:
             while not self.go.wait(0.005):
-                look.check()
+                request.check()
         finally:
             self.ended.release()
         return {}

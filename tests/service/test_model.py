@@ -134,7 +134,7 @@ def written(spans):
 
 
 def missing(held, asked, items):
-    """Return the parts of a range of which rows may be missing, joined."""
+    """Return the parts of a range that may lack rows, joined."""
     covered = held.covered
     low, high = (int(asked[x]) // 1000 if x in asked else None for x in (START, END))
     start = covered[0].start if low is None and covered else low
@@ -170,7 +170,7 @@ def test_every_request_gets_the_answer_of_a_node_whose_cursors_lose_nothing(held
 
 @pytest.fixture(scope="module", params=[True, False])
 def large(request, tmp_path_factory):
-    """A service over days of which one has several row groups; files are kept whole or not."""
+    """A service over two days, one of several row groups; files are kept whole or not."""
     patch = pytest.MonkeyPatch()
     if not request.param:
         patch.setattr("balance_analysis.service.changes.KEPT_ROWS", 0)
