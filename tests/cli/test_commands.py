@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.cli.running import COMMANDS, SAMPLE, child, fails, run
-from tests.loopback import Fault, LoopbackNode, random_history
+from tests.loopback import Fault, Kind, LoopbackNode, random_history
 from tests.waits import without_waits
 
 ROWS = random_history(7, rows=400, accounts=60, largest_block=20)
@@ -203,7 +203,7 @@ def test_every_command_has_help(command):
 
 
 def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
-    with LoopbackNode(ROWS, faults=lambda _i, _r: Fault.stalled(60)) as node:
+    with LoopbackNode(ROWS, faults=lambda _i, _r: Fault(Kind.STALLED, 60)) as node:
         process = child("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "2023-04-01")
         while not node.requests:
             time.sleep(0.05)

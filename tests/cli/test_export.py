@@ -12,7 +12,7 @@ import pytest
 import balance_analysis as ba
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
 from tests.cli.running import child, printed_commands, run
-from tests.loopback import Fault, LoopbackNode
+from tests.loopback import Fault, Kind, LoopbackNode
 from tests.serving import serving
 from tests.waits import sleeping, without_waits
 
@@ -39,7 +39,7 @@ def outcomes(folder):
 
 def stalling_after(count):
     """Return faults that let a node answer so often, and then keep everybody waiting."""
-    return lambda index, _: Fault.stalled(60) if index >= count else None
+    return lambda index, _: Fault(Kind.STALLED, 60) if index >= count else None
 
 
 def test_export_makes_an_archive_of_every_row_and_says_so_in_one_line(node, tmp_path):

@@ -22,17 +22,17 @@ from tests.archive.exporting import (
     spans_of,
     spread_history,
 )
-from tests.loopback import Fault
+from tests.loopback import Fault, Kind
 from tests.waits import without_waits
 
 START = MONTH - 3 * DAY
 END = START + 7 * DAY
 ROWS = spread_history(8, start=START, end=END, rows=400, accounts=40, largest_block=15)
 FAULTS = (
-    Fault.reset,
-    Fault.reset_midway,
-    Fault.truncated,
-    Fault.half_json,
+    lambda: Fault(Kind.RESET),
+    lambda: Fault(Kind.RESET_MIDWAY),
+    lambda: Fault(Kind.TRUNCATED),
+    lambda: Fault(Kind.HALF_JSON),
     Fault.html,
     Fault.rate_limited,
     Fault.too_large,

@@ -32,7 +32,7 @@ from balance_analysis import (
 from balance_analysis.load import changes
 from tests.analysis.tables import table_from
 from tests.columns import ARROW_SCHEMA, ATTRS_KEY, empty_table, lacking
-from tests.loopback import Fault, LoopbackNode, Row, follow_cursors, histories, random_history
+from tests.loopback import Fault, Kind, LoopbackNode, Row, follow_cursors, histories, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import NOWHERE, client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
@@ -364,8 +364,9 @@ def test_a_callers_mistake_raises_before_the_first_request(arguments, kind, mess
 
 
 def test_faults_that_pass_leave_no_trace_in_the_table():
-    faults = [Fault.reset(), None, Fault.html(502), Fault.half_json(), Fault.stalled(5)]
-    faults += [Fault.truncated(), None, Fault.trickled(0.1), Fault.banned(20), Fault.status(503)]
+    kinds = [Kind.RESET, Kind.HALF_JSON, Kind.TRUNCATED]
+    slow = [Fault(Kind.STALLED, 5), Fault(Kind.TRICKLED, 0.1), Fault.banned(20), Fault.status(503)]
+    faults = [*map(Fault, kinds), None, Fault.html(502), None, *slow]
     with LoopbackNode(HISTORY, faults=faults) as node:
         table = load_over_http(node, timeout=0.5, page_size=PAGE)
     assert_exact(table, HISTORY)
@@ -374,7 +375,7 @@ def test_faults_that_pass_leave_no_trace_in_the_table():
 @pytest.mark.parametrize("at", [0, 3])
 @pytest.mark.parametrize(
     ("fault", "says"),
-    [(Fault.status(503), "answered 503"), (Fault.truncated(), "broke off its answer")],
+    [(Fault.status(503), "answered 503"), (Fault(Kind.TRUNCATED), "broke off its answer")],
 )
 def test_a_fault_that_stays_leaves_no_short_table(fault, says, at):
     with (
@@ -585,7 +586,7 @@ def wide_block(size, kind="ACCOUNT_TYPE_GENERAL"):
 
 
 def slow(_, request):
-    return Fault.stalled(9) if int(request.get("pagination.first")) > PAGE else None
+    return Fault(Kind.STALLED, 9) if int(request.get("pagination.first")) > PAGE else None
 
 
 @pytest.mark.parametrize(

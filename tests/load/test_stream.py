@@ -17,7 +17,7 @@ from balance_analysis.load import changes
 from balance_analysis.load.source import AHEAD, QUEUED, NodeSource
 from balance_analysis.node.client import Throttle
 from tests.cli.running import child
-from tests.loopback import Fault, LoopbackNode, random_history
+from tests.loopback import Fault, Kind, LoopbackNode, random_history
 from tests.node.asking import client_to
 from tests.waits import sleeping
 
@@ -116,7 +116,7 @@ def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):
 
 def test_a_page_that_takes_too_long_is_asked_for_in_parts():
     def slow(_, request):
-        return Fault.stalled(5) if int(request.get("pagination.first")) > 300 else None
+        return Fault(Kind.STALLED, 5) if int(request.get("pagination.first")) > 300 else None
 
     node = LoopbackNode(ROWS, faults=slow)
     with client_to(node) as client:

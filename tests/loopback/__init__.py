@@ -3,7 +3,7 @@
 By default it answers as real nodes do, which includes that following its cursors loses rows. It can
 also misbehave in any way that a node, a proxy or the network in between is known to::
 
-    with LoopbackNode(random_history(1), faults=[Fault.reset(), Fault.status(503)]) as node:
+    with LoopbackNode(random_history(1), faults=[Fault(Kind.RESET), Fault.status(503)]) as node:
         table = load(node.url)
         assert sorted_as_served(table) == node.rows
         assert len(node.requests) == 3
@@ -11,7 +11,7 @@ also misbehave in any way that a node, a proxy or the network in between is know
 
 from __future__ import annotations
 
-from tests.loopback.faults import Fault
+from tests.loopback.faults import Fault, Kind
 from tests.loopback.following import follow_cursors
 from tests.loopback.histories import (
     LedgerEntry,
@@ -28,6 +28,7 @@ from tests.loopback.server import Request
 __all__ = [
     "ACCOUNT_TYPES",
     "Fault",
+    "Kind",
     "LedgerEntry",
     "LoopbackNode",
     "Request",

@@ -37,60 +37,21 @@ class Kind(enum.Enum):
     RESET = "the connection is reset before the first byte"
     RESET_MIDWAY = "the connection is reset after half of the body"
     TRUNCATED = "the connection is closed after half of the body"
-    STALLED = "half of the body is sent, and the rest after some seconds"
-    TRICKLED = "the body is sent in small pieces over some seconds"
-    SLOW_HEADERS = "the status line is sent, and the headers after some seconds"
+    STALLED = "half of the body is sent, and the rest after `seconds`"
+    TRICKLED = "the body is sent in small pieces over `seconds`"
+    SLOW_HEADERS = "the status line is sent, and the headers after `seconds`"
     HALF_JSON = "half of the JSON is sent as if it were all"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One answer gone wrong: make it by one of the class methods.
-
-    `reset`, `reset_midway`, `truncated`, `stalled`, `trickled`, `slow_headers` and `half_json`
-    spoil the right answer; all others replace it.
-    """
+    """One answer gone wrong: of a kind that spoils the right answer, or made by a class method."""
 
     kind: Kind
     seconds: float = 0.0
     http_status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-
-    @classmethod
-    def reset(cls) -> Fault:
-        """Reset the connection before any byte is sent."""
-        return cls(Kind.RESET)
-
-    @classmethod
-    def reset_midway(cls) -> Fault:
-        """Reset the connection after half of the body."""
-        return cls(Kind.RESET_MIDWAY)
-
-    @classmethod
-    def truncated(cls) -> Fault:
-        """Announce the whole body, send half of it, and close."""
-        return cls(Kind.TRUNCATED)
-
-    @classmethod
-    def stalled(cls, seconds: float) -> Fault:
-        """Send half of the body, and the rest only after some seconds."""
-        return cls(Kind.STALLED, seconds)
-
-    @classmethod
-    def trickled(cls, seconds: float) -> Fault:
-        """Send the body in small pieces that take some seconds together."""
-        return cls(Kind.TRICKLED, seconds)
-
-    @classmethod
-    def slow_headers(cls, seconds: float) -> Fault:
-        """Send the status line, and the headers only after some seconds."""
-        return cls(Kind.SLOW_HEADERS, seconds)
-
-    @classmethod
-    def half_json(cls) -> Fault:
-        """Send half of the JSON document in a faultless HTTP answer."""
-        return cls(Kind.HALF_JSON)
 
     @classmethod
     def answer(

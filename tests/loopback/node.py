@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from tests.loopback.faults import ERROR_TYPE, HTML, Fault, Kind, error_body
 from tests.loopback.following import CHANGES
 from tests.loopback.paging import History, Page, cursor_text, encode_cursor
-from tests.loopback.query import NANOSECONDS, RELEASES, Refused, Rules
+from tests.loopback.query import NANOSECONDS, Refused, Rules
 from tests.loopback.server import Answer, Request, Server
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class LoopbackNode:
         types = {str(row.account_type) for row in history.rows}
         with self._lock:
             self._history, self._edges = history, edges
-            self._blocks, self._types = blocks, types
+            self._blocks, self.account_types = blocks, types
 
     def start(self) -> None:
         """Take requests; a node that was stopped comes back at the same address."""
@@ -272,7 +272,7 @@ class LoopbackNode:
         return json.dumps({"limits": self.limits})
 
     def _changes(self, request: Request) -> str:
-        query = self._rules().read(request.params)
+        query = Rules(self).read(request.params)
         with self._lock:
             history, edges = self._history, self._edges
         page = history.page(
@@ -285,19 +285,6 @@ class LoopbackNode:
         answer = json.loads(text)
         edited = self.edit_page(answer, request)
         return json.dumps(answer if edited is None else edited)
-
-    def _rules(self) -> Rules:
-        release = RELEASES[self.release]
-        largest = release.max_page_size if self.max_page_size is None else self.max_page_size
-        return Rules(
-            release=release,
-            account_types=frozenset({*release.account_types, *self._types}),
-            max_page_size=largest,
-            cap_silently=self.cap_silently,
-            ignores=self.ignores,
-            nanoseconds_per_unit=NANOSECONDS[self.bounds_unit],
-            clock=self.clock,
-        )
 
     def _check_size(self, page: Page) -> None:
         rows, most = len(page.positions), self.max_answer_rows

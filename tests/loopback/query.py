@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.loopback.node import LoopbackNode
 
 BALANCE_CHANGES = "/api/v2/balance/changes"
 NETWORK_LIMITS = "/api/v2/network/limits"
@@ -119,17 +123,15 @@ class Query:
     end: int | None
 
 
-@dataclass(frozen=True)
 class Rules:
-    """How a node reads requests: its release, and its quirks."""
+    """How a node reads requests, by its release and its other options."""
 
-    release: Release
-    account_types: frozenset[str]
-    max_page_size: int | None
-    cap_silently: bool
-    ignores: tuple[str, ...]
-    nanoseconds_per_unit: int
-    clock: Callable[[], int]
+    def __init__(self, node: LoopbackNode) -> None:
+        self.release = RELEASES[node.release]
+        self.account_types = {*self.release.account_types, *node.account_types}
+        self.max_page_size = node.max_page_size or self.release.max_page_size
+        self.nanoseconds_per_unit = NANOSECONDS[node.bounds_unit]
+        self.cap_silently, self.ignores, self.clock = node.cap_silently, node.ignores, node.clock
 
     def read(self, params: Params) -> Query:
         """Return what the parameters ask for.

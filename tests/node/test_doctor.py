@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
-from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.loopback import Fault, Kind, LoopbackNode, histories, random_history
 from tests.node.asking import client_to
 from tests.waits import sleeping, without_waits
 
@@ -210,7 +210,7 @@ def test_a_ban_leaves_the_rest_unknown():
 @settings(max_examples=3)
 def test_a_passing_fault_changes_no_finding(index):
     def fault(i, _):
-        return Fault.reset() if i == index else None
+        return Fault(Kind.RESET) if i == index else None
 
     disturbed, calm = diagnose(faults=fault), diagnose()
     for name in ("reachable", "cursors", "timestamps"):

@@ -24,6 +24,7 @@ from tests.segments.writer import (
     old_segment,
     packed,
     pg_time,
+    write_edited,
     write_segments,
 )
 
@@ -227,15 +228,8 @@ def test_a_block_of_the_time_of_the_one_before_has_no_row_and_nothing_is_missing
 
 
 def edited(edit, number=1):
-    """Return a damage: segments of which one is edited."""
-
-    def write(folder):
-        segments = make_segments(ROWS)
-        edit(segments[number])
-        for segment in segments:
-            segment.write(folder)
-
-    return write
+    """Return a damage: segments one of which is edited."""
+    return lambda folder: write_edited(folder, ROWS, edit, number)
 
 
 def cut(share):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.archive.exporting import START, node_of, run_export, spread_history
 from tests.cli.running import run
-from tests.segments.writer import make_segments, pg_time, write_segments
+from tests.segments.writer import make_segments, pg_time, write_edited, write_segments
 
 ROWS = spread_history(4, rows=90, accounts=20)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -97,22 +97,23 @@ def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, segmen
 
 
 def test_an_entry_that_the_ledger_lacks_or_has_too_much_is_named(tmp_path, whole):
-    for edit in ("lacks", "twice", "other time"):
-        parts = make_segments(ROWS)
-        ledger = parts[2].tables["history/ledger"]
-        entry = next(each for each in ledger if each["quantity"] != "0")
-        if edit == "lacks":
-            ledger.remove(entry)
-        elif edit == "twice":
-            ledger.append(entry)
-        else:
-            entry["vega_time"] = next(
-                x["vega_time"] for x in parts[2].tables["history/blocks"]
-                if x["vega_time"] != entry["vega_time"]
-            )  # fmt: skip
-        for part in parts:
-            part.write(tmp_path / edit)
-        report = verified(whole, tmp_path / edit)
+    def lacks(ledger, entry, _):
+        ledger.remove(entry)
+
+    def twice(ledger, entry, _):
+        ledger.append(entry)
+
+    def at_another_time(_, entry, times):
+        entry["vega_time"] = next(time for time in times if time != entry["vega_time"])
+
+    for change in (lacks, twice, at_another_time):
+
+        def edit(part, change=change):
+            ledger = part.tables["history/ledger"]
+            entry = next(each for each in ledger if each["quantity"] != "0")
+            change(ledger, entry, [x["vega_time"] for x in part.tables["history/blocks"]])
+
+        report = verified(whole, write_edited(tmp_path / change.__name__, ROWS, edit))
         assert {problem.kind for problem in report.problems} == {"ledger"}
         assert "the balance changes by" in report.problems[0].what
 
@@ -128,12 +129,9 @@ def test_an_entry_that_the_ledger_lacks_or_has_too_much_is_named(tmp_path, whole
     ],
 )
 def test_a_ledger_that_cant_be_read_is_named(tmp_path, whole, values):
-    parts = make_segments(ROWS)
-    parts[2].tables["history/ledger"][1].update(values)
-    for part in parts:
-        part.write(tmp_path / "segments")
+    write_edited(tmp_path, ROWS, lambda part: part.tables["history/ledger"][1].update(values))
     with pytest.raises(ba.DecodeError, match="an entry of the ledger can't be read"):
-        verified(whole, tmp_path / "segments")
+        verified(whole, tmp_path)
 
 
 def test_flows_of_external_accounts_may_pass_38_digits(tmp_path, whole):
@@ -152,12 +150,12 @@ def test_flows_of_external_accounts_may_pass_38_digits(tmp_path, whole):
 
 
 def test_flows_of_other_accounts_that_pass_38_digits_are_a_problem_and_no_error(tmp_path, whole):
-    parts = make_segments(ROWS)
-    ledger = parts[2].tables["history/ledger"]
-    ledger += [{**ledger[0], "quantity": "9" * 38}] * 3
-    for part in parts:
-        part.write(tmp_path / "segments")
-    assert "ledger" in {x.kind for x in verified(whole, tmp_path / "segments").problems}
+    def edit(part):
+        ledger = part.tables["history/ledger"]
+        ledger += [{**ledger[0], "quantity": "9" * 38}] * 3
+
+    write_edited(tmp_path, ROWS, edit)
+    assert "ledger" in {x.kind for x in verified(whole, tmp_path).problems}
 
 
 def test_an_archive_of_some_accounts_is_compared_as_such(tmp_path, segments):

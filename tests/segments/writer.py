@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tests.loopback.rows import account_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tests.loopback import Row
@@ -153,6 +153,17 @@ def make_segments(
 def write_segments(folder: Path, rows: Sequence[Row], **how: Any) -> list[Path]:
     """Write the segments of a history as zips, in the order of their blocks."""
     return [segment.write(folder) for segment in make_segments(rows, **how)]
+
+
+def write_edited(
+    folder: Path, rows: Sequence[Row], edit: Callable[[Segment], object], number: int = 2
+) -> Path:
+    """Write the segments of a history, one of which is edited; return the folder."""
+    segments = make_segments(rows)
+    edit(segments[number])
+    for segment in segments:
+        segment.write(folder)
+    return folder
 
 
 def old_segment(folder: Path, name: str | None = None) -> Path:
