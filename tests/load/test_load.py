@@ -11,11 +11,13 @@ from unittest import mock
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import (
+    ACCOUNT_KEY,
     CheckError,
     Client,
     DecodeError,
@@ -63,7 +65,7 @@ def load(node, **arguments):
 
 
 def load_file(node, **arguments):
-    """Load into a file, of small row groups, and read it."""
+    """Load into a file, of small row groups in time order and sorted inside, and read it."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(changes, "ROW_GROUP", 20),
@@ -71,6 +73,13 @@ def load_file(node, **arguments):
     ):
         path = Path(folder) / "x.parquet"
         load_to_parquet(client, path, **{**ALL, **arguments})
+        with pq.ParquetFile(path) as file:
+            groups = [file.read_row_group(n).to_pandas() for n in range(file.num_row_groups)]
+        for before, after in pairwise(groups):
+            assert before["timestamp"].max() < after["timestamp"].min()
+        for group in groups:
+            rows = group.astype(dict.fromkeys(ACCOUNT_KEY, "str"))
+            assert rows.equals(rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True))
         return read_parquet(path)
 
 

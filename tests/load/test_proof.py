@@ -161,3 +161,19 @@ def test_each_part_of_a_long_list_is_proven_by_itself():
     table = load(node, asked, workers=1)
     assert_true(table, ROWS, asked)
     assert len(table) < len(matching(ROWS, **asked))
+
+
+def test_a_block_that_a_page_cuts_is_not_proven():
+    def row_at(place, party):
+        return dataclasses.replace(ROWS[0], timestamp_ns=TIMES[place] * 1000, party_id=party)
+
+    # In a block, newest first, the other account's row comes first.
+    parties = (f"{number:064x}" for number in (1, 2))
+    own, other = sorted(parties, key=lambda party: row_at(0, party).account_id)
+    rows = [*(row_at(place, own) for place in (2, 5)), *(row_at(n, other) for n in (0, 2, 3, 4))]
+    head = {"block_timestamp": TIMES[9] * 1000}
+    forgetful = LoopbackNode([row for row in rows if time_of(row) > TIMES[4]], **head)
+    whole = LoopbackNode(rows, max_page_size=4, cap_silently=True, **head)
+    asked = {"start": TIMES[0], "end": TIMES[9], "party_ids": [own]}
+    table = load(LoopbackNode(backends=[forgetful, whole], turns=(0, 0, 1, 1, 1, 1)), asked)
+    assert known_of(table) == ((TIMES[2] + 1, TIMES[9]),)

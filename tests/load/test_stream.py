@@ -8,16 +8,13 @@ import signal
 import time
 from dataclasses import replace
 
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.load import changes
-from balance_analysis.load.source import AHEAD, QUEUED, NodeSource
 from balance_analysis.node.client import Throttle
 from tests.cli.running import child
 from tests.loopback import Fault, Kind, LoopbackNode, random_history
+from tests.moments import from_microseconds
 from tests.node.asking import client_to
 from tests.waits import sleeping
 
@@ -130,9 +127,10 @@ def rows_after(gaps):
     return [replace(ROWS[0], timestamp_ns=time * 1000, balance=1) for time in times]
 
 
-def steps_of(node, **how):
+def stream_of(node, **how):
+    start, end = from_microseconds(FIRST), from_microseconds(LATE // 1000)
     with client_to(node) as client:
-        return list(NodeSource(client, **how).rows(FIRST, LATE // 1000))
+        return list(ba.iter_balance_changes(client, start=start, end=end, **how))
 
 
 def test_few_steps_are_settled_ahead_of_one_that_is_slow():
@@ -146,10 +144,10 @@ def test_few_steps_are_settled_ahead_of_one_that_is_slow():
             time.sleep(0.3)
 
     with LoopbackNode(rows, block_timestamp=LATE, faults=wait) as node:
-        steps = steps_of(node, page_size=10, workers=workers)
-        assert 2 * workers < ahead[-1] - HELD <= (AHEAD + QUEUED) * workers + 1
-    assert [step.start for step in steps] == sorted(step.start for step in steps)
-    assert sum(step.num_rows for step in steps) == len(rows)
+        batches = stream_of(node, page_size=10, workers=workers)
+    assert 2 * workers < ahead[-1] - HELD <= 6 * workers + 1
+    times = [time for batch in batches for time in batch["timestamp"].to_pylist()]
+    assert times == [from_microseconds(row.timestamp_ns // 1000) for row in rows]
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -158,37 +156,15 @@ def test_pages_stay_at_what_a_node_answers(workers):
         node.max_page_size = 50 if index >= 3 else 5000
 
     with LoopbackNode(rows_after([1] * 4000), block_timestamp=LATE, faults=shrink) as node:
-        steps_of(node, page_size=200, workers=workers)
+        stream_of(node, page_size=200, workers=workers)
         asked = [int(each.get("pagination.first")) for each in node.requests]
     sizes = [size for size in asked if size != 1]
     assert len(sizes) > 48
     assert {*sizes[-24:]} == {50}
 
 
-@pytest.fixture(autouse=True)
-def _small_row_groups(monkeypatch):
-    monkeypatch.setattr(changes, "ROW_GROUP", 100)
-
-
 def failing_after(count):
     return lambda index, _: Fault.status(503) if index >= count else None
-
-
-def test_row_groups_follow_in_time_and_are_sorted_inside(tmp_path):
-    with LoopbackNode(ROWS) as node, client_to(node) as client:
-        ba.load_to_parquet(client, tmp_path / "x.parquet", start=START, page_size=50)
-    file = pq.ParquetFile(tmp_path / "x.parquet")
-    groups = [file.read_row_group(number).to_pandas() for number in range(file.num_row_groups)]
-    file.close()
-    assert len(groups) > 3
-    ends = [group["timestamp"].max() for group in groups]
-    starts = [group["timestamp"].min() for group in groups]
-    assert all(end < start for end, start in zip(ends, starts[1:], strict=False))
-    for group in groups:
-        keys = group.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str"))
-        pd.testing.assert_frame_equal(
-            keys, keys.sort_values([*ba.ACCOUNT_KEY, "timestamp"], kind="stable")
-        )
 
 
 def failed(node, path, **options):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import DecodeError
-from balance_analysis.node.decode import decode_page, raise_bad_row
+from balance_analysis.node.decode import decode_page
 from tests.columns import ARROW_SCHEMA
 from tests.damage import damaged
 from tests.loopback import Fault, LoopbackNode
@@ -199,13 +199,6 @@ def test_the_page_info_comes_back():
 def test_another_shape_is_a_decode_error_that_says_so(value):
     with pytest.raises(DecodeError, match="not a page of balance changes"):
         decode_page(json.dumps(value).encode())
-
-
-def test_the_first_bad_row_is_raised_with_the_row():
-    bad_rows = decode_page(page_of(row(balance="x"), row(balance="y"))).bad_rows
-    with pytest.raises(DecodeError, match="'x' is not an integer") as caught:
-        raise_bad_row(bad_rows)
-    assert json.loads(caught.value.row) == row(balance="x")
 
 
 LIMITS = {
