@@ -343,14 +343,15 @@ class _Load:
 
     def _openings(self, since: int, start: int) -> Iterator[Step]:
         """Yield the steps of [since, start) without rows, and one with each account's last row."""
+        if since == start:
+            return
         last, waiting = ARROW_SCHEMA.empty_table(), list[pa.RecordBatch]()
         for step in self.source.rows(since, start):
             waiting += step.batches
             if sum(batch.num_rows for batch in waiting) >= max(_WAITING, last.num_rows):
                 last, waiting = _last_rows(last, waiting), []
             yield replace(step, batches=())
-        if since < start:
-            yield Step(start, start, tuple(_last_rows(last, waiting).to_batches()))
+        yield Step(start, start, tuple(_last_rows(last, waiting).to_batches()))
 
     @property
     def head(self) -> int | None:
