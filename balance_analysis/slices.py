@@ -24,8 +24,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.door import frames_of, numbers_of_ids, stacked, without_names
+from balance_analysis.analysis.door import frames_of, stacked
 from balance_analysis.analysis.grid import Grid
+from balance_analysis.analysis.groups import numbers_of_ids
 from balance_analysis.analysis.history import History, Sliced, open_history
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, merge_last_rows
@@ -118,17 +119,8 @@ class Slices:
         history = open_history(table)
         return replace(history, attrs=self._noted(history.attrs))
 
-    def small(self, grid: Grid | None = None, points: int = 1) -> History | None:
-        """Return the history of all accounts if one slice has them, else `None`: see `map`."""
-        scan = self._around(grid)
-        if len(self._cut(scan, points)) > 1:
-            return None
-        history = _opened(scan, self.outline, ALL)
-        self.show(1.0, len(history.rows))
-        return history
-
     def map(
-        self, function: Callable[[History], T], grid: Grid | None = None, points: int = 1
+        self, function: Callable[[History], T], grid: Grid | None = None, *, per_point: bool = False
     ) -> Iterator[T]:
         """Yield a function's results for all slices, in the order of the files.
 
@@ -139,11 +131,16 @@ class Slices:
         grid
             What it looks at; by default all rows. The history then has every row in the interval of
             the grid, and of each account the last row before it and one behind it, if there are.
-        points
-            The number of cells that each account has in the result.
+        per_point
+            Whether each account has a cell of the result at each of its points.
         """
         scan, done = self._around(grid), 0
-        parts = self._cut(scan, points)
+        parts = self._cut(scan, len(grid.points) if per_point and grid is not None else 1)
+        if len(parts) == 1:
+            history = _opened(scan, self.outline, ALL)
+            self.show(1.0, len(history.rows))
+            yield function(history)
+            return
         work = partial(_work, function, scan, self.outline)
         for number, (rows, result) in enumerate(mapped(work, parts), start=1):
             done += rows
@@ -160,7 +157,7 @@ class Slices:
         return self.snapshot.around(self.scan, int(grid.edges[0]), stop)
 
     def _cut(self, scan: Scan, points: int) -> list[KeyRange]:
-        accounts = _CELLS * self.rows / points
+        accounts = _CELLS * self.rows / max(points, 1)
         if scan.most_rows <= min(self.rows, accounts):
             return [ALL]
         owners, sizes = self.owners
@@ -351,7 +348,7 @@ def over_accounts(
 def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
     """Write frames of the same columns to a folder, a file each; one without rows is left out."""
     with making_folder(path) as folder:
-        for number, frame in enumerate(map(without_names, frames)):
+        for number, frame in enumerate(frames):
             if "asset_id" in frame.columns.names:
                 raise ValueError("files take the long layout: layout='long'")
             rows = to_plain_arrow(frame)

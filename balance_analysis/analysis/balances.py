@@ -6,7 +6,7 @@ A balance is a right-open step: it holds from its row's timestamp until the acco
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -16,25 +16,16 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import (
-    Options,
-    Units,
-    at_moments,
-    door,
-    grid_of,
-    in_units,
-    is_by_party,
-)
+from balance_analysis.analysis.door import Units, door
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
     Zone,
     check_cells,
-    grid_at,
     to_instants,
     to_times,
 )
-from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
+from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
     ALWAYS,
     NEVER,
@@ -45,7 +36,7 @@ from balance_analysis.analysis.steps import (
     repeat_ids,
     take_ids,
 )
-from balance_analysis.analysis.totals import each_holder, merged
+from balance_analysis.analysis.totals import each_holder
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.spans import clipped
 from balance_analysis.text import moment_text, spans_text
@@ -61,13 +52,13 @@ STATES: Final = pd.CategoricalDtype(
 _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
-@door(at_moments)
+@door
 def balance_at(
-    source: Source,
+    source: AccountSlices,
     at: Instant | Iterable[Instant],
     *,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return the balance of every account at one instant, or at each of many.
 
     Parameters
@@ -119,29 +110,22 @@ def balance_at(
     2       b2 2023-04-02 00:00:00+00:00     <NA>
     3       b2 2023-04-10 00:00:00+00:00        1
     """
-    history = open_history(source)
-    return in_units(held_at(history, at, warns=True), units, history.attrs)
+    instants, is_one = to_instants(at)
+    history = source.held(instants)
+    result = held_at(history, instants)
+    warn_outside(history, instants, result["balance"].notna().to_numpy())
+    yield result.drop(columns="timestamp") if is_one else result
 
 
-def held_at(
-    source: Source,
-    when: Instant | Iterable[Instant],
-    *,
-    warns: bool = False,
-) -> pd.DataFrame:
-    """Return what `balance_at` does, without its warning unless it is wanted."""
-    instants, is_one = to_instants(when)
+def held_at(history: History, instants: NDArray[np.int64]) -> pd.DataFrame:
+    """Return what `balance_at` does for several instants, microseconds."""
     points, order = np.unique(instants, return_inverse=True)
-    history = open_history(source).at(points)
-    steps = history.steps
+    steps = history.at(points)
     check_cells(len(steps), len(points))
-    held = as_of(steps, points)
-    rows = held.rows.reshape(len(steps), len(points))[:, order].ravel()
-    known_at = held.is_known.reshape(len(steps), len(points))
-    if warns:
-        warn_outside(history, points, known_at)
-    is_known = known_at[:, order].ravel()
-    result = pd.DataFrame(
+    (rows, is_known), shape = as_of(steps, points), (len(steps), len(points))
+    rows = rows.reshape(shape)[:, order].ravel()
+    is_known = is_known.reshape(shape)[:, order].ravel()
+    return pd.DataFrame(
         {
             **repeat_ids(steps.accounts, len(order)),
             "timestamp": to_times(np.tile(instants, len(steps))),
@@ -149,18 +133,20 @@ def held_at(
             "since": to_times(np.where(is_known, steps.times[rows], ALWAYS)),
         }
     )
-    return result.drop(columns="timestamp") if is_one else result
 
 
-def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[np.bool_]) -> None:
-    """Warn of the moments without any known balance that lie outside the known intervals.
+def warn_outside(
+    history: History, instants: NDArray[np.int64], is_known: NDArray[np.bool_]
+) -> None:
+    """Warn of the first moment without any known balance outside of the known intervals.
 
-    `known_at` says for each account and point whether the balance is known.
+    `is_known` says whether a balance is known for each account and instant.
     """
     known = [*clipped(history.known or (), history.start, NEVER)]
-    if not known or not len(known_at):
+    if not known or not len(is_known):
         return
-    for at in points[~known_at.any(axis=0)].tolist():
+    lacking = instants[~is_known.reshape(-1, len(instants)).any(axis=0)]
+    for at in np.sort(lacking).tolist():
         if not any(start <= at <= end for start, end in known):
             logger.warning(
                 "no balance is known at %s: the table has every change only in %s",
@@ -170,27 +156,9 @@ def warn_outside(history: History, points: NDArray[np.int64], known_at: NDArray[
             return
 
 
-def _each_series(
-    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
-) -> Iterator[pd.DataFrame]:
-    """Yield series; in the wide layout at every change all of them have all of its moments."""
-    if options["layout"] == "wide" and options["freq"] is None and is_by_party(options):
-        grid = grid_of(slices, options)
-        parts = [*slices.map(partial(_moments, grid, options["start"]), grid)]
-        points = np.sort(pd.unique(np.concatenate([times for _, times in parts])))
-        check_cells(sum(accounts for accounts, _ in parts), len(points))
-        options = {**options, "freq": grid_at(points, grid.zone)}
-    yield from each_holder(slices, function, options)
-
-
-def _moments(grid: Grid, start: Instant | None, history: History) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of accounts, and the moments of a series at every change."""
-    return len(history.accounts), _change_points(history.steps, grid, start)
-
-
-@door(_each_series)
+@door
 def balance_series(
-    source: Source,
+    source: AccountSlices,
     *,
     freq: Frequency | None = None,
     start: Instant | None = None,
@@ -199,7 +167,7 @@ def balance_series(
     layout: Layout = "wide",
     tz: Zone | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return the balances of every account over time, at the points of a grid or at every change.
 
     Parameters
@@ -274,23 +242,18 @@ def balance_series(
     3       b2 2023-04-03 00:00:00+00:00        1   carried
     """
     check_layout(layout)
-    history = open_history(source)
-    grid = history.grid(freq, start=start, end=end, tz=tz)
-    steps = merged(history.at_points(grid), by).known_steps()
+    grid = source.outline.grid(freq, start=start, end=end, tz=tz)
+    has_start, points = start is not None, grid.points
+    if freq is None and layout == "wide":
+        moments = partial(_change_points, grid, has_start)
+        parts = [*each_holder(source, by, moments, grid, at_points=True)]
+        points = np.sort(pd.unique(np.concatenate([times for _, times in parts])))
+        check_cells(sum(holders for holders, _ in parts), len(points))
     if freq is None and layout == "long":
-        changes = _changes(steps, grid, from_start=start is not None)
-        return in_units(changes, units, history.attrs)
-    points = _change_points(steps, grid, start) if freq is None else grid.points
-    check_cells(len(steps), len(points))
-    words, states = _cells(steps, points)
-    if layout == "wide":
-        index = to_times(points, grid.zone).rename("timestamp")
-        balances = int128.to_balances(words, states != _UNKNOWN)
-        changes = wide_frame(balances, index, steps.accounts)
+        series = partial(_changes, grid, has_start)
     else:
-        times = to_times(np.tile(points, len(steps)), grid.zone)
-        changes = _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
-    return in_units(changes, units, history.attrs)
+        series = partial(_series, grid, points, layout)
+    yield from each_holder(source, by, series, grid, at_points=True)
 
 
 def check_layout(layout: Layout) -> None:
@@ -299,13 +262,26 @@ def check_layout(layout: Layout) -> None:
         raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
 
 
-def _change_points(steps: Steps, grid: Grid, start: Instant | None) -> NDArray[np.int64]:
-    """Return the times of all rows in the interval, and its start if that was asked for."""
+def _change_points(grid: Grid, has_start: bool, history: History) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of holders, and the times of rows in a grid, maybe with its start."""
+    steps = history.at_points(grid)
     times, edges = steps.row_times, grid.edges
-    if not len(grid):
-        return np.empty(0, np.int64)
-    within = times[(times >= edges[0]) & (times < edges[-1])]
-    return np.sort(pd.unique(within if start is None else np.append(within, edges[0])))
+    within = times[(times >= edges[0]) & (times < edges[-1])] if len(grid) else times
+    return len(steps), np.append(within, edges[:1]) if has_start else within
+
+
+def _series(
+    grid: Grid, points: NDArray[np.int64], layout: Layout, history: History
+) -> pd.DataFrame:
+    """Return the balance of each holder at each point."""
+    steps = history.at_points(grid)
+    check_cells(len(steps), len(points))
+    words, states = _cells(steps, points)
+    if layout == "wide":
+        balances = int128.to_balances(words, states != _UNKNOWN)
+        return wide_frame(balances, to_times(points, grid.zone).rename("timestamp"), steps.accounts)
+    times = to_times(np.tile(points, len(steps)), grid.zone)
+    return _frame(repeat_ids(steps.accounts, len(points)), words, states, times)
 
 
 def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:
@@ -326,30 +302,28 @@ def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
     states = np.full(len(words), _CARRIED, np.int8)
 
     def fill(first: int, block: Steps) -> None:
-        held = as_of(block, points)
+        rows, is_known = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
-        words[cells], own = int128.take(block.words, held.rows), states[cells]
-        is_hit = held.reached < height
-        is_hit[is_hit] = points[held.reached[is_hit]] == block.times[is_hit]
-        hits = np.flatnonzero(is_hit)
-        own[block.numbers[hits] * height + held.reached[hits]] = _OBSERVED
+        words[cells], own = int128.take(block.words, rows), states[cells]
+        own[block.times[rows] == np.tile(points, len(block))] = _OBSERVED
         if not block.is_row.all():
-            own[np.repeat(~block.is_row, held.counts)] = _OPENING
-        own[~held.is_known] = _UNKNOWN
+            own[~block.is_row[rows]] = _OPENING
+        own[~is_known] = _UNKNOWN
 
     map_blocks(fill, steps, points=height)
     return words, states
 
 
-def _changes(steps: Steps, grid: Grid, *, from_start: bool) -> pd.DataFrame:
-    """Return each account's rows in the interval, in a long layout."""
+def _changes(grid: Grid, has_start: bool, history: History) -> pd.DataFrame:
+    """Return the rows of each holder in a grid, maybe with its start, in the long layout."""
+    steps = history.at_points(grid)
     pieces = cut(steps, grid.edges)
     is_hit = steps.times[pieces.rows] == pieces.times
     is_row = steps.is_row[pieces.rows]
     states = np.where(is_row, np.where(is_hit, _OBSERVED, _CARRIED), _OPENING).astype(np.int8)
     states[pieces.starts[~pieces.is_known]] = _UNKNOWN
     is_wanted = states == _OBSERVED
-    if from_start:
+    if has_start:
         is_wanted[pieces.starts] = True
     keys = take_ids(steps.accounts, steps.numbers[pieces.rows[is_wanted]])
     times = to_times(pieces.times[is_wanted], grid.zone)

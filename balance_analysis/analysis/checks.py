@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -138,7 +138,7 @@ def to_table(
 
 
 def sort_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of any frame typed and sorted, those of one account and time as found."""
+    """Return the rows of any frame typed and sorted; equal accounts and times keep their order."""
     if not is_typed(table) or table[list(COLUMNS)].isna().to_numpy().any():
         return to_frame(to_arrow(table))
     ids = {name: sorted_ids(table[name].array) for name in ACCOUNT_KEY}
@@ -236,17 +236,11 @@ def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool
     """
     backwards = np.zeros(max(len(table) - 1, 0), dtype=bool)
     tied = ~backwards
-    for values in (*(_ranks(table[name]) for name in ACCOUNT_KEY), microseconds(table)):
+    codes = (sorted_ids(table[name].array).codes for name in ACCOUNT_KEY)
+    for values in (*codes, microseconds(table)):
         backwards |= tied & (values[1:] < values[:-1])
         tied &= values[1:] == values[:-1]
     return backwards, tied
-
-
-def _ranks(ids: pd.Series[Any]) -> NDArray[np.int64]:
-    """Return ids as numbers that sort as the ids do, whatever order their categories have."""
-    ranks = np.empty(len(ids.cat.categories), dtype=np.int64)
-    ranks[ids.cat.categories.argsort()] = np.arange(len(ranks))
-    return ranks[ids.cat.codes.to_numpy()]
 
 
 def _both(pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:

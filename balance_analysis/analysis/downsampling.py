@@ -112,8 +112,8 @@ def levels_in(
         When each step is, microseconds, but none before `since`; the words from then on; whether
         they are known; and how many steps there are before the first one.
     """
-    _, times, words, has_balance = events(steps)
-    is_known = np.ones(len(times), bool) if has_balance is None else has_balance.astype(bool)
+    moves = events(steps)
+    times, words, is_known = moves["times"], moves["words"], moves["known"] > 0
     low = max(int(np.searchsorted(times, start, side="right")) - 1, 0)
     part = slice(low, int(np.searchsorted(times, end)))
     return np.maximum(times[part], since), words[part], is_known[part], low

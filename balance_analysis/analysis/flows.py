@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -15,17 +14,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.checks import microseconds, sort_rows
-from balance_analysis.analysis.door import (
-    Options,
-    Units,
-    door,
-    each_account,
-    grid_of,
-    in_units,
-    is_by_party,
-    join_ids,
-    make_groups,
-)
+from balance_analysis.analysis.door import Units, door
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -34,13 +23,8 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import (
-    AccountSlices,
-    History,
-    Source,
-    are_known,
-    open_history,
-)
+from balance_analysis.analysis.groups import Cells, each_group, make_groups
+from balance_analysis.analysis.history import AccountSlices, History, are_known
 from balance_analysis.analysis.steps import (
     Columns,
     Steps,
@@ -52,14 +36,7 @@ from balance_analysis.analysis.steps import (
     step_deltas,
     take_ids,
 )
-from balance_analysis.analysis.totals import (
-    Changes,
-    Sums,
-    add_up,
-    changes_of,
-    join_changes,
-    runs_of,
-)
+from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
@@ -71,12 +48,8 @@ COUNTS: Final = ("changes", "active", "unknown")
 Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unknown"]
 
 
-@door(each_account)
-def deltas(
-    source: Source,
-    *,
-    units: Units | None = None,
-) -> pd.DataFrame:
+@door
+def deltas(source: AccountSlices, *, units: Units | None = None) -> Iterator[pd.DataFrame]:
     """Return a table with the difference of each balance to the account's row before it.
 
     Parameters
@@ -116,42 +89,23 @@ def deltas(
     1       a1 2023-04-03 00:00:00+00:00        7      2
     2       b2 2023-04-02 00:00:00+00:00        1   <NA>
     """
-    history = open_history(source)
-    rows = row_deltas(history)
-    rows.attrs = dict(history.attrs)
-    return in_units(rows, units, history.attrs)
+    for rows in source.map(row_deltas):
+        rows.attrs = dict(source.outline.attrs)
+        yield rows
 
 
 def row_deltas(history: History) -> pd.DataFrame:
     """Return `deltas` of a table that is open."""
     steps, _ = history.over()
-    words = np.empty_like(steps.words)
-
-    def differ(first: int, block: Steps) -> None:
-        begin = steps.bounds[first]
-        step_deltas(block, out=words[begin : begin + len(block.times)])
-
-    map_blocks(differ, steps)
+    words = np.concatenate(map_blocks(lambda _, block: step_deltas(block), steps))
     kept = slice(None) if steps.is_row.all() else steps.is_row
     delta = int128.to_balances(words[kept], ~steps.starts_known[kept])
     return history.rows.assign(delta=delta)
 
 
-def _added_up(
-    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
-) -> Iterator[pd.DataFrame]:
-    """Yield `flows` of an archive: what the slices have of a group adds up."""
-    if is_by_party(options) and options["layout"] == "long":
-        yield from each_account(slices, function, options)
-        return
-    grid, by, internal = grid_of(slices, options), options["by"], options["internal"]
-    parts = [*slices.map(partial(flows_of, grid, by, internal), grid)]
-    yield _result(slices.outline, grid, join_flows(parts), **options)
-
-
-@door(_added_up)
+@door
 def flows(
-    source: Source,
+    source: AccountSlices,
     *,
     freq: Frequency | Grid | None = "1D",
     by: str | Sequence[str] = ACCOUNT_KEY,
@@ -162,7 +116,7 @@ def flows(
     internal: bool = False,
     tz: Zone | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return what flowed into and out of accounts, or groups of them, in each period.
 
     Parameters
@@ -250,34 +204,19 @@ def flows(
     2023-04-02 00:00:00+00:00     0
     2023-04-03 00:00:00+00:00    -6
     """
-    history = open_history(source)
-    grid = history.grid(freq, start=start, end=end, tz=tz)
-    sums = flows_of(grid, by, internal, history)
-    return _result(history, grid, sums, layout=layout, value=value, units=units)
-
-
-def _result(
-    history: History,
-    grid: Grid,
-    sums: GroupFlows,
-    *,
-    layout: Layout,
-    value: Flow,
-    units: Units | None,
-    **_: object,
-) -> pd.DataFrame:
-    """Return flows in the layout and the unit that are asked for."""
     check_layout(layout)
-    values = [*AMOUNTS, *[INTERNAL] * (sums.changes is not None), *COUNTS]
+    values = [*AMOUNTS, *[INTERNAL] * internal, *COUNTS]
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
-    if layout == "long":
-        return in_units(sums.frame(history, grid), units, history.attrs)
-    index = to_times(grid.edges[:-1], grid.zone).rename("start")
-    cells = sums.frame(history, grid, full=True)[value].array
-    # Counts are no amounts, whatever the unit.
-    units = None if value in COUNTS else units
-    return in_units(wide_frame(cells, index, sums.ids), units, history.attrs)
+    grid = source.outline.grid(freq, start=start, end=end, tz=tz)
+    result = partial(flow_frame, source.outline, grid, full=layout == "wide")
+    for frame in each_group(source, by, grid, partial(flows_of, grid, by, internal), result):
+        if layout == "wide":
+            index = to_times(grid.edges[:-1], grid.zone).rename("start")
+            ids = frame.loc[:, :"start"].iloc[:: max(len(grid), 1), :-1]
+            yield wide_frame(frame[value].array, index, ids)
+        else:
+            yield frame
 
 
 def sum_flows(
@@ -288,115 +227,109 @@ def sum_flows(
     full: bool = False,
     internal: bool = False,
 ) -> pd.DataFrame:
-    """Return `flows` of a history over a grid, in the long layout: see `GroupFlows.frame`."""
-    return flows_of(grid, by, internal, history).frame(history, grid, full=full)
+    """Return `flows` of a history over a grid, in the long layout: see `flow_frame`."""
+    return flow_frame(history, grid, flows_of(grid, by, internal, history), full=full)
 
 
-@dataclass(frozen=True)
-class GroupFlows:
-    """The flows of groups of accounts.
+def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: History) -> list[Cells]:
+    """Return the flows of groups of a history's accounts in the periods of a grid.
 
-    Attributes
-    ----------
-    ids
-        The ids of each group.
-    doubts
-        Of each group, whether it has an account that lost or gained rows, and for each bad row that
-        was set aside whether it has its account.
-    groups, periods
-        The group and the period of each cell, ascending; there is one where a group has a row.
-    measures
-        The columns of the cells: see `flow_runs`.
-    changes
-        What the groups' accounts changed; `None` where internal flows are not asked for.
+    Returns
+    -------
+    list
+        Cells for each group and period that has a row, with the columns of `_flow_runs`. Of each
+        group `doubts` are how many accounts it has that lost or gained rows, and for each bad row
+        that was set aside how many that may have it. If internal flows are wanted, also what
+        changes the sums of the groups.
     """
-
-    ids: pd.DataFrame
-    doubts: NDArray[np.bool_]
-    groups: NDArray[np.int64]
-    periods: NDArray[np.int64]
-    measures: Columns
-    changes: Changes | None
-
-    def name(self, cell: int) -> str:
-        """Return how a cell is called in a message."""
-        return f"a flow of {name_of(self.ids, int(self.groups[cell]))}"
-
-    def columns(self, grid: Grid) -> Columns:
-        """Return the columns of the cells, with internal flows where they are asked for."""
-        if self.changes is None:
-            return self.measures
-        parts = self.changes.parts(partial(gained, grid), gained=True)
-        return self.with_internal(grid, parts)
-
-    def with_internal(self, grid: Grid, parts: list[Columns]) -> Columns:
-        """Return the columns of the cells, given what groups gained: see `gained`."""
-        gains = join(parts)
-        cells = self.groups * len(grid) + self.periods
-        there = np.searchsorted(cells, gains["groups"] * len(grid) + gains["periods"])
-        inflow = spread(gains["inflow"], there, len(cells))
-        # It is at most what the accounts gained one by one, which fits.
-        internal, _ = int128.subtract(self.measures["inflow"], inflow)
-        outflow, _ = int128.subtract(self.measures["outflow"], internal)
-        return {**self.measures, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
-
-    def known(
-        self, history: History, grid: Grid, groups: NDArray[np.int64], periods: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
-        """Return whether every change of groups is known in periods, cell by cell."""
-        begins, stops = grid.edges[:-1], grid.edges[1:]
-        is_known = are_known(history.known, begins, stops) & (begins >= history.start)
-        is_told: NDArray[np.bool_] = is_known[periods] & ~self.doubts[groups, 0]
-        for place, bad in enumerate(history.set_aside, 1):
-            is_hit = (begins < bad.span[1]) & (stops > bad.span[0])
-            is_told &= ~(self.doubts[groups, place] & is_hit[periods])
-        return is_told
-
-    def frame(self, history: History, grid: Grid, *, full: bool = False) -> pd.DataFrame:
-        """Return `flows` in the long layout.
-
-        If it is `full`, there is a row for each group and period: where the table has no row,
-        amounts and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all
-        that happened is unknown, amounts are NA.
-        """
-        measures, groups, periods = self.columns(grid), self.groups, self.periods
-        counts: dict[str, Any] = {what: measures[what] for what in COUNTS}
-        if full:
-            cells = groups * len(grid) + periods
-            check_cells(len(self.ids), len(grid))
-            groups, periods = np.divmod(np.arange(len(self.ids) * len(grid)), max(len(grid), 1))
-            measures = {
-                what: spread(column, cells, len(groups)) for what, column in measures.items()
-            }
-        is_known = self.known(history, grid, groups, periods)
-        if full:
-            lacks = ~is_known
-            lacks[cells] = False
-            counts = {what: pd.arrays.IntegerArray(measures[what], lacks) for what in COUNTS}
-            is_known &= (measures["unknown"] == 0) | (measures["changes"] != 0)
-        names = (name for name in (*AMOUNTS, INTERNAL) if name in measures)
-        amounts: dict[str, Any] = {x: int128.to_balances(measures[x], is_known) for x in names}
-        columns = {**take_ids(self.ids, groups), **grid.bounds(periods), **amounts, **counts}
-        return pd.DataFrame(columns, copy=False)
-
-
-def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: History) -> GroupFlows:
-    """Return the flows of groups of a history's accounts in the periods of a grid."""
     groups, (steps, _) = make_groups(history, by), history.over(grid)
     lost = np.zeros(len(steps), bool) if history.is_changed is None else history.is_changed
-    doubts = [lost, *(history.is_of(bad) for bad in history.set_aside)]
-    has = [np.bincount(groups.numbers, each, len(groups)) > 0 for each in doubts]
-    measures = join(map_blocks(lambda first, x: _numbered(flow_runs(x, grid.edges), first), steps))
-    owners, periods = groups.numbers[measures.pop("number")], measures.pop("period")
-    changes = changes_of(steps, groups) if internal else None
-    own = GroupFlows(groups.ids, np.stack(has, 1), owners, periods, measures, changes)
-    return _together(own)
+    places = [lost, *(history.is_of(bad) for bad in history.set_aside)]
+    doubts = np.stack([np.bincount(groups.numbers, each, len(groups)) for each in places], 1)
+    runs = join(map_blocks(partial(_flow_runs, grid.edges), steps))
+    runs["groups"] = groups.numbers[runs["groups"]]
+    flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs)
+    return [flows, changes_of(steps, groups)] if internal else [flows]
 
 
-def _numbered(runs: Columns, first: int) -> Columns:
-    """Return the runs of a block whose first account has a number."""
-    runs["number"] += first
-    return runs
+def flow_frame(
+    history: History, grid: Grid, cells: Sequence[Cells], *, full: bool = False
+) -> pd.DataFrame:
+    """Return `flows` in the long layout, of cells as `flows_of` returns them.
+
+    If it is `full`, there is a row for each group and period: where the table has no row, amounts
+    and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all that happened
+    is unknown, amounts are NA.
+    """
+    flows, *changes = cells
+    gains = [join(map_sums(partial(gained, grid), each, gained=True)) for each in changes]
+    measures = flow_measures(history, grid, flows, *gains, full=full)
+    is_known, is_quiet = measures["is_known"], measures["rows"] == 0
+    counts: dict[str, Any] = {what: measures[what] for what in COUNTS}
+    if full:
+        lacks = is_quiet & ~is_known
+        counts = {what: pd.arrays.IntegerArray(measures[what], lacks) for what in COUNTS}
+        is_known = is_known & ((measures["unknown"] == 0) | (measures["changes"] != 0))
+    names = (name for name in (*AMOUNTS, INTERNAL) if name in measures)
+    amounts: dict[str, Any] = {x: int128.to_balances(measures[x], is_known) for x in names}
+    ids, bounds = take_ids(flows.ids, measures["groups"]), grid.bounds(measures["periods"])
+    return pd.DataFrame({**ids, **bounds, **amounts, **counts}, copy=False)
+
+
+def flow_measures(
+    history: History, grid: Grid, flows: Cells, gains: Columns | None = None, *, full: bool
+) -> Columns:
+    """Return flows with one cell for each group and period, ascending.
+
+    Parameters
+    ----------
+    history, grid
+        What is known, and the periods.
+    flows
+        The first cells of `flows_of`.
+    gains
+        What groups gained; what moved inside of them is then in `internal`, else in both sums.
+    full
+        Whether each group and period has a cell, of 0 where the table has no row.
+
+    Returns
+    -------
+    dict
+        Columns as of `flows_of`, and `is_known`, whether every change is known.
+    """
+    measures = _added_up(flows)
+    if gains is not None:
+        cells, own = (each["groups"] * len(grid) + each["periods"] for each in (measures, gains))
+        inflow = spread(gains["inflow"], np.searchsorted(cells, own), len(cells))
+        # It is at most what the accounts gained one by one, which fits.
+        internal, _ = int128.subtract(measures["inflow"], inflow)
+        outflow, _ = int128.subtract(measures["outflow"], internal)
+        measures |= {"inflow": inflow, "outflow": outflow, INTERNAL: internal}
+    if full:
+        check_cells(len(flows.ids), len(grid))
+        cells, count = measures["groups"] * len(grid) + measures["periods"], len(flows.ids)
+        every = np.arange(count * len(grid))
+        measures = {name: spread(column, cells, len(every)) for name, column in measures.items()}
+        measures["groups"], measures["periods"] = np.divmod(every, max(len(grid), 1))
+    where = measures["groups"], measures["periods"]
+    return {**measures, "is_known": are_flows_known(history, grid, flows, *where)}
+
+
+def are_flows_known(
+    history: History,
+    grid: Grid,
+    flows: Cells,
+    groups: NDArray[np.int64],
+    periods: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Return whether every change of groups is known in periods, cell by cell."""
+    begins, stops, doubts = grid.edges[:-1], grid.edges[1:], flows.by_group["doubts"] > 0
+    is_complete = are_known(history.known, begins, stops) & (begins >= history.start)
+    is_known: NDArray[np.bool_] = is_complete[periods] & ~doubts[groups, 0]
+    for place, bad in enumerate(history.set_aside, 1):
+        is_hit = (begins < bad.span[1]) & (stops > bad.span[0])
+        is_known &= ~(doubts[groups, place] & is_hit[periods])
+    return is_known
 
 
 def gained(grid: Grid, first: int, sums: Sums) -> Columns:
@@ -411,47 +344,47 @@ def gained(grid: Grid, first: int, sums: Sums) -> Columns:
     return {"groups": groups[starts], "periods": periods[starts], "inflow": inflow}
 
 
-def _together(parts: GroupFlows) -> GroupFlows:
-    """Return flows with one cell for each group and period."""
-    if not np.any(
-        np.diff(parts.groups * (int(parts.periods.max(initial=0)) + 1) + parts.periods) <= 0
-    ):
-        return parts
-    order, starts = runs_of(parts.groups, parts.periods)
-    first = order[starts]
-    cells = replace(parts, groups=parts.groups[first], periods=parts.periods[first])
-    return replace(cells, measures=add_up(parts.measures, order, starts, cells.name))
+def _added_up(flows: Cells) -> Columns:
+    """Return the columns of flows with one cell for each group and period that has one."""
+    columns = flows.columns
+    groups, periods = columns["groups"], columns["periods"]
+    if np.all(np.diff(groups * (int(periods.max(initial=0)) + 1) + periods) > 0):
+        return columns
+    order, starts = runs_of(groups, periods)
+    added: Columns = {}
+    for name, column in columns.items():
+        rows = int128.take(column, order) if column.ndim > 1 else column.take(order)
+        if column.ndim > 1:
+            added[name], too_large = int128.sum_words(rows, starts)
+            check_fits(too_large, lambda cell: _name(flows.ids, groups[order[starts[cell]]]))
+        elif name in _REDUCED:
+            added[name] = _REDUCED[name].reduceat(rows, starts) if len(starts) else rows
+        else:
+            added[name] = int128.sum_runs(rows, starts)
+    return added
 
 
-def join_flows(parts: Sequence[GroupFlows]) -> GroupFlows:
-    """Return the flows over the accounts of all slices."""
-    ids, numbers = join_ids([part.ids for part in parts])
-    doubts = np.zeros((len(ids), parts[0].doubts.shape[1]), bool)
-    for part, own in zip(parts, numbers, strict=True):
-        np.logical_or.at(doubts, own, part.doubts)
-    changes = [part.changes for part in parts if part.changes is not None]
-    return _together(
-        GroupFlows(
-            ids,
-            doubts,
-            np.concatenate([own[x.groups] for x, own in zip(parts, numbers, strict=True)]),
-            np.concatenate([part.periods for part in parts]),
-            join([part.measures for part in parts]),
-            join_changes(changes) if changes else None,
-        )
-    )
+_REDUCED: Final = {
+    **dict.fromkeys(("groups", "periods", "first_seen"), np.minimum),
+    "last_seen": np.maximum,
+}
+"""How columns are reduced that don't add up."""
 
 
-def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
+def _name(ids: pd.DataFrame, number: np.int64) -> str:
+    return f"a flow of {name_of(ids, int(number))}"
+
+
+def _flow_runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
     """Return what each account's rows in each period between edges add up to.
 
     Returns
     -------
     dict
-        Of each account and period that has a row, sorted: `number` of the account, `period`,
-        `first_seen` and `last_seen` (microseconds), `rows`, `changes`, `active` (1 where there
-        is a change, else 0), `unknown` (of how many rows the delta is unknown) and the words of
-        `inflow`, `outflow` and `net`.
+        Of each account and period that has a row, sorted: `groups`, the number of the account,
+        where `first` is that of the first, `periods`, `first_seen` and `last_seen` (microseconds),
+        `rows`, `changes`, `active` (1 where there is a change, else 0), `unknown` (of how many rows
+        the delta is unknown) and the words of `inflow`, `outflow` and `net`.
 
     Raises
     ------
@@ -461,9 +394,7 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     periods = count_before(edges - 1, steps.times)
     periods -= 1
     is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    is_start = steps.is_head.copy()
-    is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
-    starts = np.flatnonzero(is_start)
+    starts = np.flatnonzero(are_heads([steps.numbers, periods, is_inside.view(np.int8)]))
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas = step_deltas(steps)
     is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits of what is not negative
@@ -476,15 +407,15 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
     too_large = inflow_too_large | net_too_large | outflow_too_large
     check_fits(
         too_large & is_inside[starts],
-        lambda run: f"a flow of {steps.name(int(steps.numbers[starts[run]]))}",
+        lambda run: _name(steps.accounts, steps.numbers[starts[run]]),
     )
     unknown = steps.starts_known[starts].astype(np.int64)
     if steps.valid_until is not None:
         unknown = int128.sum_runs(steps.starts_known, starts)
     changes = int128.sum_runs(~int128.is_zero(deltas), starts)
     measures = {
-        "number": np.cumsum(steps.is_head[starts]) - 1,
-        "period": periods[starts],
+        "groups": first + np.cumsum(steps.is_head[starts]) - 1,
+        "periods": periods[starts],
         "first_seen": steps.times[starts],
         "last_seen": steps.times[stops - 1],
         "rows": stops - starts,
@@ -495,9 +426,8 @@ def flow_runs(steps: Steps, edges: NDArray[np.int64]) -> Columns:
         "outflow": outflow,
         "net": net,
     }
-    if is_inside.all():
-        return measures
-    return {name: column[is_inside[starts]] for name, column in measures.items()}
+    kept = slice(None) if is_inside.all() else is_inside[starts]
+    return {name: column[kept] for name, column in measures.items()}
 
 
 _ROW: Final = [*ACCOUNT_KEY, "timestamp"]
@@ -505,12 +435,13 @@ _REASON_OF: Final = {"both": "other amount", "left_only": "no flow", "right_only
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
 
 
+@door
 def reconcile(
-    source: Source,
+    source: AccountSlices,
     flows: pd.DataFrame,
     *,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Compare balance changes with an independent list of flows, and return what differs.
 
     Parameters
@@ -561,7 +492,7 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    history = open_history(source)
+    history = source.whole()
     rows = _without_external(row_deltas(history))
     ledger = _read_flows(flows)
     texts = dict.fromkeys(ACCOUNT_KEY, "str")
@@ -581,7 +512,7 @@ def reconcile(
     )
     result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
-    return in_units(result, units, history.attrs)
+    yield result
 
 
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:

@@ -157,10 +157,9 @@ def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
     tuple
         What a period is called, and the periods; points are their beginnings.
     """
-    names = (
-        name for name, (_, least) in _CALENDAR.items() if end - start <= least * _MINUTE * most
-    )
-    name = next(names, "year")
+    longest = most * _MINUTE
+    fits = (name for name, (_, least) in _CALENDAR.items() if end - start <= least * longest)
+    name = next(fits, "year")
     step = _to_step(_CALENDAR[name][0])
     edges = _edges(_floor(start, step, dt.UTC), end, start, step, dt.UTC)
     edges[0] = start
@@ -194,19 +193,14 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
 
     Periods of one length, but for the first and the last one, take a tenth of its time.
     """
-    lengths = np.diff(edges)
-    inner = edges if np.all(lengths == lengths[:1]) else edges[1:-1]
-    steps = np.diff(inner)
+    steps, places = np.diff(edges[1:-1]), np.zeros(len(times), np.int64)
     if np.any(steps != steps[:1]):
         return np.searchsorted(edges, times)
     if len(steps):
-        places = np.clip(times, inner[0], inner[-1] + 1)
-        places += steps[0] - 1 - inner[0]
+        places = np.clip(times, edges[1], edges[-2] + 1)
+        places += steps[0] - 1 - edges[1]
         places //= steps[0]
-        edges = edges[[0, -1]] if inner is not edges else edges[:0]
-    else:
-        places = np.zeros(len(times), np.int64)
-    for edge in edges:
+    for edge in edges[[0, -1]] if len(steps) else edges:
         places += times > edge
     return places
 

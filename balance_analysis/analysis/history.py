@@ -9,7 +9,7 @@ lost rows since the table was made, only the rows that are left are known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -28,7 +28,7 @@ from balance_analysis.analysis.checks import (
     sorted_ids,
     to_table,
 )
-from balance_analysis.analysis.grid import Frequency, Grid, Zone, make_grid
+from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.evidence import SetAside
 from balance_analysis.filters import make_filters
@@ -81,8 +81,6 @@ class History:
         accounts where it can't be read.
     is_changed
         Which accounts lost or gained rows since the table was made; `None` if none did.
-    until
-        The moment behind which nobody asks what is known, microseconds.
     """
 
     rows: pd.DataFrame
@@ -93,12 +91,30 @@ class History:
     extent: NDArray[np.int64]
     set_aside: tuple[SetAside, ...] = ()
     is_changed: NDArray[np.bool_] | None = None
-    until: int = NEVER
 
     @property
     def accounts(self) -> pd.DataFrame:
         """`ACCOUNT_KEY` of each account, sorted, also of those that have an opening alone."""
         return self.steps.accounts
+
+    @property
+    def outline(self) -> History:
+        """Itself, the only slice of its accounts: see `AccountSlices`."""
+        return self
+
+    def map(
+        self, function: Callable[[History], T], _: Grid | None = None, *, per_point: bool = False
+    ) -> Iterator[T]:
+        """Yield what a function makes of this history."""
+        yield function(self)
+
+    def held(self, _: NDArray[np.int64]) -> History:
+        """Return this history, which holds at any moment."""
+        return self
+
+    def whole(self, _: Grid | None = None) -> History:
+        """Return this history, which has all rows."""
+        return self
 
     @property
     def columns(self) -> list[str]:
@@ -117,17 +133,15 @@ class History:
         others = [name for name in names if name not in self.accounts]
         if not others:
             return self.accounts[[*names]]
-        values = self.given[[*ACCOUNT_KEY, *others]].drop_duplicates()
-        keys = values[ACCOUNT_KEY].astype("str")
-        if (twice := keys.duplicated().to_numpy()).any():
+        values = self.given[[*ACCOUNT_KEY, *others]].drop_duplicates().astype("str")
+        own = self.accounts.astype("str").merge(values, "left", ACCOUNT_KEY)
+        if (twice := own.duplicated(ACCOUNT_KEY).to_numpy()).any():
             raise ValueError(
-                f"by={others}: the account {name_of(keys, int(twice.argmax()))} has more than one "
-                "value; a column by which accounts are grouped has one for each of them"
+                f"by={others}: the account {name_of(own[ACCOUNT_KEY], int(twice.argmax()))} has "
+                "more than one value; a column by which accounts are grouped has one for each of "
+                "them"
             )
-        values = values[others].astype("str").set_axis(pd.MultiIndex.from_frame(keys))
-        own_values = values.reindex(pd.MultiIndex.from_frame(self.accounts.astype("str")))
-        added = {name: pd.Categorical(own_values[name]) for name in others}
-        return self.accounts.assign(**added)[[*names]]
+        return self.accounts.assign(**own[others].astype("category"))[[*names]]
 
     @property
     def names(self) -> Names:
@@ -143,39 +157,29 @@ class History:
         grid = self.grid(freq, **bounds)
         return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
 
-    def at(self, moments: NDArray[np.int64]) -> History:
-        """Return what is known at some moments, microseconds.
+    def at(self, moments: NDArray[np.int64]) -> Steps:
+        """Return the accounts, as far as they are known at some moments, microseconds.
 
         Where what is known ends, that is what was held until then: of a table up to midnight one
         may ask for midnight.
         """
-        until = int(moments.max(initial=ALWAYS)) + 1
-        steps = self.known_steps(until)
+        steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
         if steps.valid_until is None:
-            return replace(self, until=until)
+            return steps
         begun = {bad.span[0] for bad in self.set_aside}
         ends = [end for _, end in self.known or () if end not in begun]
-        is_end = np.isin(steps.valid_until, ends)
-        return replace(self, steps=replace(steps, valid_until=steps.valid_until + is_end))
+        return replace(steps, valid_until=steps.valid_until + np.isin(steps.valid_until, ends))
 
-    def at_points(self, grid: Grid) -> History:
-        """Return what is known at the points of a grid and up to its end: see `at`."""
+    def at_points(self, grid: Grid) -> Steps:
+        """Return the accounts, as far as they are known at a grid's points and its end."""
         return self.at(np.append(grid.points, grid.edges[-1:] - 1))
 
     def grid(
         self,
         freq: Frequency | Grid | None = None,
-        *,
-        start: Instant | None = None,
-        end: Instant | None = None,
-        tz: Zone | None = None,
+        **bounds: Any,  # noqa: ANN401 - start, end and tz
     ) -> Grid:
-        """Return the periods that are asked for.
-
-        Parameters
-        ----------
-        freq, start, end, tz
-            See `make_grid`; a grid that was made before is returned as it is.
+        """Return the periods that are asked for: see `make_grid`; a grid stays as it is.
 
         Raises
         ------
@@ -189,7 +193,7 @@ class History:
         if self.has_openings and len(times):
             times = np.array([min(self.start, times[0]), times[-1]])
             known = [(self.start, self.start)] if known is None else known
-        return make_grid(times, freq=freq, start=start, end=end, tz=tz, known=known)
+        return make_grid(times, freq=freq, known=known, **bounds)
 
     @property
     def start(self) -> int:
@@ -239,12 +243,15 @@ class History:
 
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
-        steps, until = self.steps, min(until, self.until)
-        is_told = self.known is None and self.is_changed is None
-        if is_told or not len(steps.times) or steps.valid_until is not None:
+        steps = self.steps
+        is_all = self.known is None and self.is_changed is None
+        if is_all or not len(steps.times) or steps.valid_until is not None:
             return steps
-        gaps = [] if self.known is None else gaps_between(self.known_since_ever, ALWAYS, NEVER)
-        gaps = [gap for gap in gaps if gap[0] < until]
+        gaps = []
+        if self.known is not None:
+            is_begun = self.known and says_nothing_before(self.attrs.get(ATTRS_KEY))
+            since = self.known[0][0] if is_begun else ALWAYS
+            gaps = [gap for gap in gaps_between(self.known, since, NEVER) if gap[0] < until]
         is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
         if is_later and not of_accounts and self.is_changed is None:
@@ -254,56 +261,39 @@ class History:
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
         for bad in of_accounts:
-            places = self._places_before(bad)
-            valid_until[places] = np.minimum(
-                valid_until[places], np.maximum(after[places], bad.span[0])
-            )
+            start, end = bad.span
+            is_its = np.repeat(self.is_of(bad), np.diff(steps.bounds))
+            places = np.flatnonzero(is_its & (steps.times < end) & (steps.nexts > start))
+            valid_until[places] = np.minimum(valid_until[places], np.maximum(after[places], start))
         if self.is_changed is not None:
             places = np.repeat(self.is_changed, np.diff(steps.bounds))
             valid_until[places] = after[places]
         valid_until[valid_until >= steps.nexts] = NEVER
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
 
-    @property
-    def known_since_ever(self) -> Known:
-        """The known intervals, the first one from ever where nothing was held before it."""
-        known = self.known or ()
-        if known and says_nothing_before(self.attrs.get(ATTRS_KEY)):
-            return (ALWAYS, known[0][1]), *known[1:]
-        return known
-
-    def _places_before(self, bad: SetAside) -> NDArray[np.int64]:
-        """Return the balances of a bad row's account that the row may follow."""
-        steps, (start, end) = self.steps, bad.span
-        rows = np.repeat(self.is_of(bad), np.diff(steps.bounds))
-        return np.flatnonzero(rows & (steps.times < end) & (steps.nexts > start))
-
     def is_of(self, bad: SetAside) -> NDArray[np.bool_]:
         """Return which account, or which holder of it, a bad row is of."""
-        is_its = np.full(len(self.steps), bad.account is not None)
-        for name, wanted in zip(ACCOUNT_KEY, bad.account or (), strict=bad.account is not None):
-            if name in self.accounts:
-                is_its &= (self.accounts[name] == wanted).to_numpy()
-        return is_its
+        if bad.account is None:
+            return np.zeros(len(self.steps), bool)
+        ids = zip(ACCOUNT_KEY, bad.account, strict=True)
+        is_its = [self.accounts[name] == wanted for name, wanted in ids if name in self.accounts]
+        return np.logical_and.reduce(is_its)
 
 
 class AccountSlices(Protocol):
-    """An archive's accounts, cut where the party or the asset changes."""
+    """Accounts in slices, cut where the party or the asset changes; a history is one slice."""
 
     @property
     def outline(self) -> History:
-        """A history without accounts that has the interval, the names and what is known."""
-
-    def small(self, grid: Grid | None = None, points: int = 1) -> History | None:
-        """Return the history of all accounts if one slice has them, else `None`: see `map`."""
+        """A history that has the interval, the names and what is known, maybe without accounts."""
 
     def map(
-        self, function: Callable[[History], T], grid: Grid | None = None, points: int = 1
+        self, function: Callable[[History], T], grid: Grid | None = None, *, per_point: bool = False
     ) -> Iterator[T]:
         """Yield a function's results for all slices.
 
-        `grid` says which rows are needed, by default all. `points` is the number of cells that each
-        account has in the result.
+        `grid` says which rows are needed, by default all; `per_point` that each account has a cell
+        of the result at each of its points.
         """
 
     def held(self, moments: NDArray[np.int64]) -> History:
@@ -354,8 +344,6 @@ def open_history(
     if isinstance(source, History):
         return source
     if isinstance(source, Sliced):
-        if start is None and end is None:
-            return source.by_slices(lambda slices: slices.whole())
         return source.by_slices(
             lambda slices: slices.whole(slices.outline.grid(start=start, end=end))
         )
@@ -406,15 +394,11 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # which pandas copies with each column that is taken
-    heads_and_accounts = _find_accounts(table)
-    if heads_and_accounts is None:
-        table = sort_rows(table)
-        heads_and_accounts = _find_accounts(table)
-    if heads_and_accounts is None:
-        table = merge_duplicates(table)
-        heads = np.flatnonzero(~table.duplicated(ACCOUNT_KEY))
-        heads_and_accounts = heads, _accounts(table, heads)
-    heads, accounts = heads_and_accounts
+    heads = _find_heads(table)
+    if heads is None:
+        table = merge_duplicates(sort_rows(table))
+        heads = np.flatnonzero(are_heads([table[name].array.codes for name in ACCOUNT_KEY]))
+    accounts = _accounts(table, heads)
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
@@ -428,8 +412,8 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     )
 
 
-def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
-    """Return the position of each account's first row, and the accounts.
+def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
+    """Return the position of each account's first row.
 
     `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
     """
@@ -437,15 +421,13 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
         return None
     codes, times = [table[name].array.codes for name in ACCOUNT_KEY], microseconds(table)
     is_head = are_heads(codes)
-    if not np.all(is_head[1:] | (times[1:] > times[:-1])):
-        return None
     heads = np.flatnonzero(is_head)
-    if np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes):
+    lacks = np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes)
+    if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
-    accounts = _accounts(table, heads)
-    ids = [accounts[name].array for name in ACCOUNT_KEY]
+    ids = [_accounts(table, heads)[name].array for name in ACCOUNT_KEY]
     numbers = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
-    return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
+    return heads if np.all(numbers[1:] > numbers[:-1]) else None
 
 
 def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:
@@ -457,34 +439,17 @@ def are_known(
     known: Known | None, begins: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return in which periods [begin, stop) every change is known."""
-    if known is None:
-        return np.ones(len(begins), bool)
-    if not known:
-        return np.zeros(len(begins), bool)
-    starts, ends = np.array(known).T
-    place = np.searchsorted(starts, begins, side="right") - 1
-    covered: NDArray[np.bool_] = (place >= 0) & (stops <= ends[place])
+    spans = [EVER] if known is None else known
+    starts = np.array([start for start, _ in spans], np.int64)
+    ends = np.array([*(end for _, end in spans), ALWAYS])  # the last one is of none that begins
+    covered: NDArray[np.bool_] = stops <= ends[np.searchsorted(starts, begins, side="right") - 1]
     return covered
 
 
-def select(
-    table: pd.DataFrame,
-    *,
-    asset_id: str | None = None,
-    party_ids: str | Iterable[str] = (),
-    market_ids: str | Iterable[str] = (),
-    account_types: str | Iterable[str] = (),
-) -> pd.DataFrame:
+def select(table: pd.DataFrame, **how: Any) -> pd.DataFrame:  # noqa: ANN401 - filters
     """Return the rows of some accounts: see `table.balances.select`."""
     held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
-    filters = make_filters(
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        names=lambda: names_of(table),
-        held=held,
-    )
+    filters = make_filters(**how, names=lambda: names_of(table), held=held)
     for name, values in filters.allowed().items():
         if missing := [value for value in values if value not in held[name]]:
             raise ValueError(f"no row of the table has the {name} {list_text(missing)}")

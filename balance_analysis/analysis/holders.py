@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from numbers import Integral
 from typing import Any, Final
@@ -14,25 +14,26 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import warn_outside
-from balance_analysis.analysis.door import Units, at_moments, door, in_units, make_groups
+from balance_analysis.analysis.door import Units, door
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
-from balance_analysis.analysis.history import Source, open_history
+from balance_analysis.analysis.groups import make_groups
+from balance_analysis.analysis.history import AccountSlices
 from balance_analysis.analysis.steps import as_of, check_fits, name_of, take_ids
 from balance_analysis.analysis.totals import sum_at
 from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 
 
-@door(at_moments)
+@door
 def holders(
-    source: Source,
+    source: AccountSlices,
     at: Instant | None = None,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     n: int | None = None,
     tz: Zone | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return who holds how much of each asset at an instant, the largest holder first.
 
     Parameters
@@ -93,39 +94,34 @@ def holders(
     0       b2        6   0.75              0.75         2        1
     1       a1        2   0.25              1.00         2        0
     """
-    history = open_history(source)
-    history.warn_of_quiet()
+    source.outline.warn_of_quiet()
     if at is None:
-        points = history.grid(tz=tz).edges[-1:] - 1
+        points = source.outline.grid(tz=tz).edges[-1:] - 1
     else:
         points, _ = to_instants(at, to_zone(tz))
-    history = history.at(points)
-    steps, groups = history.known_steps(), make_groups(history, by)
-    sums = sum_at(steps, groups, points)
-    warn_outside(history, points, sums.columns["known"].reshape(len(groups), len(points)) > 0)
-    result = pd.DataFrame(
-        {
-            **take_ids(groups.ids, sums.columns["groups"]),
-            "balance": sums.total,
-            "accounts": groups.sizes[sums.columns["groups"]],
-            "unknown": sums.unknown,
-        }
-    )
-    result = largest(result, result["balance"], None)
-    is_known = result["balance"].notna().to_numpy()
-    words = np.where(is_known[:, None], int128.words_of(pa.array(result["balance"].array)), 0)
-    held = int128.integers_of(words)
-    heads = np.flatnonzero(are_heads([result["asset_id"].cat.codes.to_numpy()]))
+    history = source.held(points)
+    groups = make_groups(history, by)
+    sums = sum_at(history.at(points), groups, points)
+    warn_outside(history, points, sums.columns["known"] > 0)
+    numbers = sums.columns["groups"]
+    ids = pd.DataFrame(take_ids(groups.ids, numbers))
+    order = by_size(ids["asset_id"], pd.Series(sums.total))
+    ids, is_known = ids.iloc[order], (sums.columns["known"] > 0)[order]
+    held = int128.integers_of(sums.columns["words"][order])
+    heads = np.flatnonzero(are_heads([ids["asset_id"].cat.codes.to_numpy()]))
     reached: list[int] = []
     wholes: list[int] = []
     for begin, stop in pairwise([*heads.tolist(), len(held)]):
         reached += accumulate(held[begin:stop])
-        wholes += [reached[-1] if is_told else 0 for is_told in is_known[begin:stop]]
-    result.insert(len(groups.ids.columns) + 1, "share", int128.quotients(held, wholes))
-    result.insert(
-        len(groups.ids.columns) + 2, "cumulative_share", int128.quotients(reached, wholes)
+        wholes += [reached[-1] if each else 0 for each in is_known[begin:stop]]
+    result = ids.assign(
+        balance=sums.total[order],
+        share=int128.quotients(held, wholes),
+        cumulative_share=int128.quotients(reached, wholes),
+        accounts=groups.sizes[numbers[order]],
+        unknown=sums.unknown[order],
     )
-    return in_units(largest(result, result["balance"], n), units, history.attrs)
+    yield largest(result, result["balance"], n)
 
 
 def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
@@ -133,24 +129,19 @@ def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.
 
     Raises
     ------
-    ValueError
-        If `n` is below 1.
+    TypeError, ValueError
+        If `n` is no whole number, or below 1.
     """
     ranked = ranked.iloc[by_size(ranked["asset_id"], amounts)]
     if n is not None:
-        check_count(n)
+        if not isinstance(n, Integral):
+            raise TypeError(f"n must be a whole number, not {n!r}")
+        if n < 1:
+            raise ValueError(f"n must be at least 1, not {n}")
         ranked = ranked.groupby("asset_id", observed=True).head(n)
     ids = ranked.select_dtypes("category")
     used = {str(name): ids[name].cat.remove_unused_categories() for name in ids}
     return ranked.assign(**used).reset_index(drop=True)
-
-
-def check_count(n: int) -> None:
-    """Raise TypeError or ValueError unless it is a number of things, at least one."""
-    if not isinstance(n, Integral):
-        raise TypeError(f"n must be a whole number, not {n!r}")
-    if n < 1:
-        raise ValueError(f"n must be at least 1, not {n}")
 
 
 def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]:
@@ -169,14 +160,14 @@ STATES: Final = pd.CategoricalDtype(
 _NEW, _GONE, _CHANGED, _SAME, _UNKNOWN = range(5)
 
 
-@door(at_moments)
+@door
 def compare(
-    source: Source,
+    source: AccountSlices,
     at: tuple[Instant, Instant],
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return what came, went and changed between two moments, the largest changes first.
 
     Parameters
@@ -230,14 +221,14 @@ def compare(
     0       b2       9      0      -9          -100.0     gone
     1       a1       4      5       1            25.0  changed
     """
-    history = open_history(source)
     points = _to_points(at)
-    history.warn_of_quiet()
-    steps, groups = history.at(points).known_steps(), make_groups(history, by)
+    source.outline.warn_of_quiet()
+    history = source.held(points)
+    steps, groups = history.at(points), make_groups(history, by)
     sums = sum_at(steps, groups, points)
-    first, last = int128.words_of(pa.array(sums.total)).reshape(-1, 2, 2).swapaxes(0, 1)
+    first, last = sums.columns["words"].reshape(-1, 2, 2).swapaxes(0, 1)
     is_first, is_last = sums.unknown.reshape(-1, 2).T == 0
-    is_lacking = ~as_of(steps, points).is_known.reshape(-1, 2).all(axis=1)
+    is_lacking = ~as_of(steps, points)[1].reshape(-1, 2).all(axis=1)
     is_known = is_first & is_last
     change, too_large = int128.subtract(last, first)
     check_fits(is_known & too_large, lambda place: f"the change of {name_of(groups.ids, place)}")
@@ -247,7 +238,7 @@ def compare(
         _CHANGED,
     )
     moves = zip(int128.integers_of(change), is_known, strict=True)
-    percents = (100 * move if is_told else None for move, is_told in moves)
+    percents = (100 * move if each else None for move, each in moves)
     result = groups.ids.assign(
         before=int128.to_balances(first, is_first),
         after=int128.to_balances(last, is_last),
@@ -259,7 +250,7 @@ def compare(
     )
     result = largest(result, result["change"].abs(), None)
     result["state"] = result["state"].astype(STATES)
-    return in_units(result, units, history.attrs)
+    yield result
 
 
 def _to_points(at: tuple[Instant, Instant]) -> NDArray[np.int64]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -12,21 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import (
-    Options,
-    Units,
-    door,
-    each_account,
-    grid_of,
-    group_names,
-    in_units,
-    is_by_party,
-    join_ids,
-    make_groups,
-)
-from balance_analysis.analysis.flows import GroupFlows, flows_of, gained, join_flows
+from balance_analysis.analysis.door import Units, door
+from balance_analysis.analysis.flows import flow_measures, flows_of, gained
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
-from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
+from balance_analysis.analysis.groups import Cells, each_group, group_names, make_groups
+from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
     ALWAYS,
     Columns,
@@ -40,25 +29,16 @@ from balance_analysis.analysis.steps import (
     map_blocks,
     name_of,
     repeat_ids,
-    spread,
 )
-from balance_analysis.analysis.totals import (
-    Changes,
-    Sums,
-    changes_of,
-    each_holder,
-    holding,
-    join_changes,
-    merged,
-)
+from balance_analysis.analysis.totals import Sums, changes_of, each_holder, holding, map_sums
 from balance_analysis.errors import logger
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text
 
 
-@door(each_holder)
+@door
 def ohlc(
-    source: Source,
+    source: AccountSlices,
     freq: Frequency,
     *,
     start: Instant | None = None,
@@ -66,7 +46,7 @@ def ohlc(
     by: str | Sequence[str] = ACCOUNT_KEY,
     tz: Zone | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return the first, highest, lowest and last balance of each account in each period.
 
     Parameters
@@ -118,19 +98,22 @@ def ohlc(
     0 2023-04-01 00:00:00+00:00  <NA>     5    5      5
     1 2023-04-02 00:00:00+00:00     5     7    1      1
     """
-    history = merged(open_history(source), by)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    measures = _measure(steps, grid, {"open", "minimum", "maximum"})
-    # Where what is known ends, that is what was held until then.
-    at = history.at(grid.edges[:-1]).known_steps()
-    is_open = measures["is_open"] if at is steps else as_of(at, grid.edges[:-1]).is_known
-    columns = {
-        "open": int128.to_balances(measures["open"], is_open),
-        "high": int128.to_balances(measures["maximum"], measures["has_known"]),
-        "low": int128.to_balances(measures["minimum"], measures["has_known"]),
-        "close": int128.to_balances(measures["closing"], measures["is_closed"]),
-    }
-    return in_units(_frame(steps, grid, columns), units, history.attrs)
+    grid = source.outline.grid(freq, start=start, end=end, tz=tz)
+
+    def candles(history: History) -> pd.DataFrame:
+        steps, _ = history.over(grid)
+        measures = _measure(steps, grid, {"open", "minimum", "maximum"})
+        # Where what is known ends, that is what was held until then.
+        _, is_open = as_of(history.at(grid.edges[:-1]), grid.edges[:-1])
+        columns = {
+            "open": int128.to_balances(measures["open"], is_open),
+            "high": int128.to_balances(measures["maximum"], measures["has_known"]),
+            "low": int128.to_balances(measures["minimum"], measures["has_known"]),
+            "close": int128.to_balances(measures["closing"], measures["is_closed"]),
+        }
+        return _frame(steps, grid, columns)
+
+    yield from each_holder(source, by, candles, grid)
 
 
 def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
@@ -140,13 +123,13 @@ def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame({**ids, **bounds, **columns}, copy=False)
 
 
-@door(each_holder)
+@door
 def drawdown(
-    source: Source,
+    source: AccountSlices,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return how far each balance lies below the highest one of its account so far.
 
     Parameters
@@ -191,36 +174,35 @@ def drawdown(
     1        7     7 2023-04-03 00:00:00+00:00      0
     2        1     7 2023-04-03 00:00:00+00:00      6
     """
-    history = merged(open_history(source), by)
-    measures = join(map_blocks(lambda _, block: _fall(block), history.over()[0]))
-    is_known = measures["is_known"]
-    result = history.rows.assign(
-        peak=int128.to_balances(measures["peak"], is_known),
-        peak_at=to_times(np.where(is_known, measures["peak_at"], ALWAYS)),
-        depth=int128.to_balances(measures["depth"], is_known),
-    )
-    return in_units(result, units, history.attrs)
+
+    def falls(history: History) -> pd.DataFrame:
+        measures = join(map_blocks(_fall, history.over()[0]))
+        is_known = measures["is_known"]
+        return history.rows.assign(
+            peak=int128.to_balances(measures["peak"], is_known),
+            peak_at=to_times(np.where(is_known, measures["peak_at"], ALWAYS)),
+            depth=int128.to_balances(measures["depth"], is_known),
+        )
+
+    yield from each_holder(source, by, falls)
 
 
-def _fall(steps: Steps) -> Columns:
+def _fall(_: int, steps: Steps) -> Columns:
     """Return the columns of `drawdown` for the rows of a block."""
     peaks = int128.running_maxima(steps.words, steps.heads)
     highest = int128.take(steps.words, peaks)
     depths, too_large = int128.subtract(highest, steps.words)
     check_fits(too_large, lambda row: f"the depth of {steps.name_row(row)}")
     gaps = np.cumsum(steps.starts_known & ~steps.is_head)
-    kept = slice(None) if steps.is_row.all() else steps.is_row
-    return {
-        "peak": highest[kept],
-        "peak_at": steps.times[peaks][kept],
-        "depth": depths[kept],
-        "is_known": (gaps == gaps[steps.heads][steps.numbers])[kept],
-    }
+    is_known = gaps == gaps[steps.heads][steps.numbers]
+    columns = {"peak": highest, "peak_at": steps.times[peaks], "depth": depths}
+    columns["is_known"] = is_known
+    return {name: column[steps.is_row] for name, column in columns.items()}
 
 
-@door(each_holder)
+@door
 def time_weighted_average(
-    source: Source,
+    source: AccountSlices,
     start: Instant | None = None,
     end: Instant | None = None,
     *,
@@ -229,7 +211,7 @@ def time_weighted_average(
     partial: bool = False,
     tz: Zone | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return each account's time-weighted average balance, over an interval or each of its periods.
 
     It is the sum of each balance times how long it was held, divided by the length of the period:
@@ -292,25 +274,31 @@ def time_weighted_average(
     0       a1        6        1.000
     1       b2        1        0.875
     """
-    history = merged(open_history(source), by)
-    steps, grid = history.over(freq, start=start, end=end, tz=tz)
-    measures = _measure(steps, grid, {"average"})
-    known_for, spans = measures["known_for"], np.tile(np.diff(grid.edges), len(steps))
-    is_known = known_for > 0 if partial else known_for == spans
-    columns = {
-        "average": int128.to_balances(measures["average"], is_known),
-        **({"known_share": known_for / spans} if partial else {}),
-    }
-    lacking = len(is_known) - np.count_nonzero(is_known)
-    if not partial and 2 * lacking > len(is_known):
+    grid = source.outline.grid(freq, start=start, end=end, tz=tz)
+    lacking = count = 0
+
+    def averages(history: History) -> pd.DataFrame:
+        steps, _ = history.over(grid)
+        measures = _measure(steps, grid, {"average"})
+        known_for, spans = measures["known_for"], np.tile(np.diff(grid.edges), len(steps))
+        is_known = known_for > 0 if partial else known_for == spans
+        columns = {
+            "average": int128.to_balances(measures["average"], is_known),
+            **({"known_share": known_for / spans} if partial else {}),
+        }
+        return _frame(steps, grid, columns)
+
+    for result in each_holder(source, by, averages, grid):
+        lacking, count = lacking + int(result["average"].isna().sum()), count + len(result)
+        yield result
+    if not partial and 2 * lacking > count:
         logger.warning(
             "%s of %s are unknown, because the balance is unknown in a part of the period: before "
             "the account's first row, or where changes may be missing. partial=True averages the "
             "known part",
             f"{lacking:,}",
-            count_text(len(is_known), "average"),
+            count_text(count, "average"),
         )
-    return in_units(_frame(steps, grid, columns), units, history.attrs)
 
 
 _COLUMNS: Final = (
@@ -323,15 +311,15 @@ _FLOWS: Final = ("first_seen", "last_seen", "rows", "changes", "inflow", "outflo
 _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 
 
-@door(each_account)
+@door
 def summarize_accounts(
-    source: Source,
+    source: AccountSlices,
     *,
     start: Instant | None = None,
     end: Instant | None = None,
     columns: Sequence[str] | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Summarise what the balance of each account did in [start, end).
 
     Parameters
@@ -399,33 +387,19 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    history = open_history(source)
-    return in_units(summarize(history, ACCOUNT_KEY, start, end, columns), units, history.attrs)
+    return _summaries(source, ACCOUNT_KEY, start, end, columns)
 
 
-def _joined(
-    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
-) -> Iterator[pd.DataFrame]:
-    """Yield `summarize_parties` of an archive: what the slices have of a party is put together."""
-    if is_by_party(options):
-        yield from each_account(slices, function, options)
-        return
-    history, grid = slices.outline, grid_of(slices, options)
-    parts = [*slices.map(partial(_holders_of, grid, options["by"], options["columns"]), grid)]
-    summary = _summary(history, _join(parts), grid, options["columns"])
-    yield in_units(summary, options["units"], history.attrs)
-
-
-@door(_joined)
+@door
 def summarize_parties(
-    source: Source,
+    source: AccountSlices,
     *,
     by: str | Sequence[str] = "party_id",
     start: Instant | None = None,
     end: Instant | None = None,
     columns: Sequence[str] | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Summarise what the accounts of each party, together, did in [start, end).
 
     Parameters
@@ -468,113 +442,98 @@ def summarize_parties(
        accounts  closing  inflow  outflow  internal
     0         2        6       1        0         3
     """
-    history = open_history(source)
-    return in_units(summarize(history, by, start, end, columns), units, history.attrs)
+    return _summaries(source, by, start, end, columns)
 
 
-@dataclass(frozen=True)
-class _Holders:
-    """What holders have: accounts as steps, others as changes of sums; and what flowed.
-
-    Of the `accounts` of each, a balance of `unknown` ones is unknown.
-    """
-
-    ids: pd.DataFrame
-    held: Steps | Changes
-    flows: GroupFlows | None
-    accounts: NDArray[np.int64]
-    unknown: NDArray[np.int64]
-
-
-def summarize(
-    history: History,
+def _summaries(
+    source: AccountSlices,
     by: str | Sequence[str],
     start: Instant | None,
     end: Instant | None,
-    columns: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Return the summary of accounts, or of other holders: see `summarize_parties`."""
-    grid = history.grid(start=start, end=end)
+    columns: Sequence[str] | None,
+) -> Iterator[pd.DataFrame]:
+    """Yield the summaries of accounts, or of parties."""
+    outline = source.outline
+    names, grid = group_names(by, outline.columns), outline.grid(start=start, end=end)
     if not len(grid):
-        grid = grid_at(np.array([max(history.start, 0)]))  # without a row any interval will do
-    return _summary(history, _holders_of(grid, by, columns, history), grid, columns)
-
-
-def _holders_of(
-    grid: Grid, by: str | Sequence[str], columns: Sequence[str] | None, history: History
-) -> _Holders:
-    """Return the holders of a history."""
-    history = replace(history, until=int(grid.edges[-1]))
-    names, steps = group_names(by, history.columns), history.known_steps()
+        grid = grid_at(np.array([max(outline.start, 0)]))  # without a row any interval will do
     is_party = {*names} != {*ACCOUNT_KEY}
+    chosen = _to_columns(columns, is_party=is_party)
+    has_flows = not {*_FLOWS, "internal"}.isdisjoint(chosen)
     if is_party:
-        history.warn_of_quiet()
+        outline.warn_of_quiet()
+        part = partial(_of_parties, grid, names, has_flows)
+        finish = partial(_party_summary, outline, grid, chosen)
+        yield from each_group(source, names, grid, part, finish)
     else:
-        names = [*ACCOUNT_KEY]
-    groups = make_groups(history, names)
-    flows = None
-    if {*_FLOWS, "internal"} & {*_to_columns(columns, is_party=is_party)}:
-        flows = flows_of(grid, names, False, history)
-    is_lacking = ~as_of(steps, grid.edges - 1).is_known.reshape(len(steps), 2).all(axis=1)
+        summary = partial(_account_summary, grid, chosen, has_flows)
+        yield from source.map(summary, grid, per_point=True)
+
+
+def _account_summary(
+    grid: Grid, chosen: Sequence[str], has_flows: bool, history: History
+) -> pd.DataFrame:
+    """Return the summary of accounts."""
+    steps, _ = history.over(grid)
+    measures = _measure(steps, grid, chosen)
+    for flows in flows_of(grid, ACCOUNT_KEY, False, history) if has_flows else []:
+        measures |= flow_measures(history, grid, flows, full=True)
+    return _summary(steps.accounts, grid, chosen, measures)
+
+
+def _of_parties(grid: Grid, by: Sequence[str], has_flows: bool, history: History) -> list[Cells]:
+    """Return what changes the sums of parties, and maybe what flowed.
+
+    Of the accounts of each party, the opening or the closing balance is unknown of `unknown` ones.
+    """
+    (steps, _), groups = history.over(grid), make_groups(history, by)
+    changes = changes_of(steps, groups)
+    is_lacking = ~as_of(steps, grid.edges - 1)[1].reshape(-1, 2).all(axis=1)
     lacking = np.bincount(groups.numbers[is_lacking], minlength=len(groups))
-    held = changes_of(steps, groups) if is_party else steps
-    return _Holders(groups.ids, held, flows, groups.sizes, lacking)
+    changes.by_group["unknown"] = lacking
+    return [changes, *(flows_of(grid, by, False, history) if has_flows else [])]
 
 
-def _join(parts: Sequence[_Holders]) -> _Holders:
-    """Return the holders of all slices."""
-    ids, numbers = join_ids([part.ids for part in parts])
-    accounts, unknown = np.zeros((2, len(ids)), np.int64)
-    for own, part in zip(numbers, parts, strict=True):
-        accounts[own] += part.accounts
-        unknown[own] += part.unknown
-    flows = [part.flows for part in parts if part.flows is not None]
-    changes = join_changes([part.held for part in parts if isinstance(part.held, Changes)])
-    return _Holders(ids, changes, join_flows(flows) if flows else None, accounts, unknown)
+def _party_summary(
+    history: History, grid: Grid, chosen: Sequence[str], cells: Sequence[Cells]
+) -> pd.DataFrame:
+    """Return the summary of parties, made of what `_of_parties` returns."""
+    changes, *flows = cells
+
+    def measured(first: int, sums: Sums) -> tuple[Columns, Columns]:
+        with in_one_thread():
+            return _measure(holding(sums), grid, chosen), gained(grid, first, sums)
+
+    parts = zip(*map_sums(measured, changes, gained=True), strict=True)
+    measures, gains = (join([*each]) for each in parts)
+    for each in flows:
+        measures |= flow_measures(history, grid, each, gains, full=True)
+    measures |= {"accounts": changes.by_group["sizes"], "unknown": changes.by_group["unknown"]}
+    return _summary(changes.ids, grid, chosen, measures)
 
 
 def _summary(
-    history: History, holders: _Holders, grid: Grid, columns: Sequence[str] | None
+    ids: pd.DataFrame, grid: Grid, chosen: Sequence[str], measures: Columns
 ) -> pd.DataFrame:
-    """Return the summary of holders."""
-    held, is_party = holders.held, isinstance(holders.held, Changes)
-    chosen = _to_columns(columns, is_party=is_party)
-    wanted, gains = frozenset(chosen), list[Columns]()
-    if isinstance(held, Steps):
-        measures = _measure(held, grid, wanted)
-    else:
-
-        def measured(first: int, sums: Sums) -> tuple[Columns, Columns]:
-            with in_one_thread():
-                return _measure(holding(sums), grid, wanted), gained(grid, first, sums)
-
-        parts, gains = map(list, zip(*held.parts(measured, gained=True), strict=True))
-        measures = join(parts)
-    measures |= {"accounts": holders.accounts, "unknown": holders.unknown}
-    is_told = measures["is_opened"] & measures["is_closed"]
-    has_flows = is_told
-    if (flows := holders.flows) is not None:
+    """Return a summary of what was held, and maybe of what flowed."""
+    is_net = measures["is_opened"] & measures["is_closed"]
+    if "rows" in measures:
         net, too_large = int128.subtract(measures["closing"], measures["opening"])
-        check_fits(is_told & too_large, lambda number: f"the net of {name_of(holders.ids, number)}")
-        flowed = flows.with_internal(grid, gains) if is_party else flows.measures
-        for name, column in flowed.items():
-            if name != "unknown":
-                measures[name] = spread(column, flows.groups, len(holders.ids))
+        check_fits(is_net & too_large, lambda number: f"the net of {name_of(ids, number)}")
         for name in ("first_seen", "last_seen"):
             measures[name] = np.where(measures["rows"], measures[name], ALWAYS)
-        measures["net"] = np.where(is_told[:, None], net, measures["net"])
-        every = np.arange(len(holders.ids))
-        has_flows = flows.known(history, grid, every, 0 * every)
+        measures["net"] = np.where(is_net[:, None], net, measures["net"])
+    has_flows = measures.get("is_known", is_net)
     is_known: Columns = {"opening": measures["is_opened"], "closing": measures["is_closed"]}
     is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
-    is_known["net"] = has_flows | is_told
+    is_known["net"] = has_flows | is_net
     if "has_known" in measures:
         is_known |= dict.fromkeys(("minimum", "maximum", "drawdown"), measures["has_known"])
         is_known["average"] = measures["known_for"] == np.diff(grid.edges)
     result: dict[str, Any] = {name: measures[name] for name in chosen}
     result |= {n: int128.to_balances(measures[n], is_known[n]) for n in chosen if n in is_known}
     result |= {name: to_times(measures[name]) for name in chosen if name in _TIMES}
-    return pd.DataFrame({**repeat_ids(holders.ids, 1), **result})
+    return pd.DataFrame({**repeat_ids(ids, 1), **result})
 
 
 def _to_columns(columns: Sequence[str] | None, *, is_party: bool) -> list[str]:
@@ -587,48 +546,54 @@ def _to_columns(columns: Sequence[str] | None, *, is_party: bool) -> list[str]:
     return [*columns]
 
 
-def _measure(steps: Steps, grid: Grid, wanted: Collection[str]) -> Columns:
+def _measure(steps: Steps, grid: Grid, columns: Iterable[str]) -> Columns:
     """Return what each account held in each period of a grid: amounts as words, and what is known.
 
     `opening` and `closing` are what was held just before a period begins and ends, `open` is what
     is held when it begins.
     """
     check_cells(len(steps), len(grid))
-    edges, wanted = grid.edges, frozenset(wanted)
+    edges, wanted = grid.edges, frozenset(columns)
     return join(map_blocks(lambda _, block: _levels(block, edges, wanted), steps, points=len(grid)))
 
 
 def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> Columns:
     """Return what a block of accounts held."""
-    held = as_of(steps, edges - 1)
-    levels = int128.take(steps.words, held.rows).reshape(len(steps), len(edges), 2)
-    is_told = held.is_known.reshape(len(steps), len(edges))
+    (rows, is_known), shape = as_of(steps, edges - 1), (len(steps), len(edges))
+    rows, is_known = rows.reshape(shape), is_known.reshape(shape)
     measures: Columns = {
-        "opening": levels[:, :-1].reshape(-1, 2),
-        "closing": levels[:, 1:].reshape(-1, 2),
-        "is_opened": is_told[:, :-1].ravel(),
-        "is_closed": is_told[:, 1:].ravel(),
+        "opening": int128.take(steps.words, rows[:, :-1].ravel()),
+        "closing": int128.take(steps.words, rows[:, 1:].ravel()),
+        "is_opened": is_known[:, :-1].ravel(),
+        "is_closed": is_known[:, 1:].ravel(),
     }
     if wanted <= {*_OF_PARTIES, *_FLOWS, "opening", "closing"}:
         return measures
     pieces = cut(steps, edges)
-    measures |= {"has_known": pieces.has_known, "known_for": pieces.known_lengths}
+    known_for = pieces.known_lengths
+    has_known = known_for > 0
+    measures |= {"has_known": has_known, "known_for": known_for}
     if "open" in wanted:
-        measures |= {"open": int128.take(pieces.words, pieces.starts), "is_open": pieces.is_known}
+        measures["open"] = int128.take(pieces.words, pieces.starts)
     for name, largest in (("minimum", False), ("maximum", True)):
         if wanted & {name, f"{name}_at"}:
             # An unknown piece has the balance of the one after it, so it changes no extreme.
             place = int128.first_extremes(pieces.words, pieces.starts, largest=largest)
             measures[name] = int128.take(pieces.words, place)
-            measures[f"{name}_at"] = _moments(pieces, place, pieces.has_known)
+            measures[f"{name}_at"] = _moments(pieces, place, has_known)
     if "average" in wanted:
-        measures["average"] = _averages(pieces)
+        measures["average"] = _averages(pieces, np.maximum(known_for, 1))
     if wanted & {"drawdown", "drawdown_at"}:
-        measures |= _drawdowns(pieces)
+        peaks = int128.running_maxima(pieces.words, pieces.starts)
+        depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
+        check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(pieces.rows[piece])}")
+        lowest = int128.first_extremes(depths, pieces.starts, largest=True)
+        measures["drawdown"] = deepest = int128.take(depths, lowest)
+        measures["drawdown_at"] = _moments(pieces, lowest, has_known & ~int128.is_zero(deepest))
     if "zero_share" in wanted:
         at_zero = int128.sum_runs(pieces.known_for * int128.is_zero(pieces.words), pieces.starts)
         with np.errstate(invalid="ignore"):
-            measures["zero_share"] = at_zero / pieces.known_lengths
+            measures["zero_share"] = at_zero / known_for
     return measures
 
 
@@ -641,28 +606,13 @@ def _moments(
     return np.where(chosen, pieces.times[indices], ALWAYS)
 
 
-def _drawdowns(pieces: Pieces) -> Columns:
-    """Return each account's largest drawdown, and when it was first that deep."""
-    peaks = int128.running_maxima(pieces.words, pieces.starts)
-    depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
-    steps, rows = pieces.steps, pieces.rows
-    check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(int(rows[piece]))}")
-    lowest = int128.first_extremes(depths, pieces.starts, largest=True)
-    deepest = int128.take(depths, lowest)
-    fell = pieces.has_known & ~int128.is_zero(deepest)
-    return {"drawdown": deepest, "drawdown_at": _moments(pieces, lowest, fell)}
-
-
-def _averages(pieces: Pieces) -> NDArray[np.int64]:
-    """Return the words of the average of the known part of each account and period.
-
-    Where nothing is known, they have no meaning.
-    """
-    # A sum of digits times lengths is less than a digit times the period.
-    width = int128.ROOM - int(np.diff(pieces.edges).max(initial=0)).bit_length()
+def _averages(pieces: Pieces, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the words of the average of the known part, given its length, of each period."""
+    # A sum of digits times lengths is less than a digit times the known part.
+    width = int128.ROOM - int(lengths.max(initial=0)).bit_length()
     sums = [
         int128.sum_runs(digit * pieces.known_for, pieces.starts)
         for digit in int128.digits_of(pieces.words, width)
     ]
-    digits = int128.divide(sums, width, np.maximum(pieces.known_lengths, 1))
+    digits = int128.divide(sums, width, lengths)
     return int128.compose(digits, width)[0]

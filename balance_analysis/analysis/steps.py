@@ -23,11 +23,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import (
-    subtract,
-    sum_runs,
-    take,
-)
+from balance_analysis.analysis.int128 import subtract, sum_runs, take
+from balance_analysis.rows import are_heads
 from balance_analysis.schema import BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -85,9 +82,7 @@ class Steps:
     @cached_property
     def is_head(self) -> NDArray[np.bool_]:
         """Which rows are an account's first."""
-        mask = np.zeros(len(self.times), bool)
-        mask[self.heads] = True
-        return mask
+        return are_heads([self.numbers])
 
     @cached_property
     def starts_known(self) -> NDArray[np.bool_]:
@@ -118,11 +113,8 @@ class Steps:
     @property
     def extent(self) -> NDArray[np.int64]:
         """When the table's first and its last row are; nothing where it has none."""
-        firsts, lasts = self.heads + ~self.is_row[self.heads], self.bounds[1:] - 1
-        has_row = self.is_row[lasts]
-        if not has_row.any():
-            return np.empty(0, np.int64)
-        return np.array([self.times[firsts[has_row]].min(), self.times[lasts[has_row]].max()])
+        times = self.row_times
+        return times[[times.argmin(), times.argmax()]] if len(times) else times
 
     def name(self, number: int) -> str:
         """Return how an account is called in a message."""
@@ -228,15 +220,15 @@ def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> N
     return whole
 
 
-def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the delta of each row, in `out` if it is given; where it is unknown 0.
+def step_deltas(steps: Steps) -> NDArray[np.int64]:
+    """Return the delta of each row; where it is unknown 0.
 
     Raises
     ------
     OverflowError
         If a delta has more than 38 digits.
     """
-    words = np.empty_like(steps.words) if out is None else out
+    words = np.empty_like(steps.words)
     too_large = subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
     fresh = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
     too_large[fresh[1:] - 1] = False
@@ -254,155 +246,114 @@ def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None
         )
 
 
-def events(
-    steps: Steps,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64] | None]:
-    """Return the account, time and words of each step, and whether its balance is known, 1 or 0.
+def events(steps: Steps, is_last: NDArray[np.bool_] | None = None) -> Columns:
+    """Return each step, and a step to 0 where a balance ceases to be known.
 
-    Where a balance ceases to be known there is a step to 0. `None` where each step is known.
+    Parameters
+    ----------
+    steps
+        The accounts.
+    is_last
+        Balances that are 0 for no time at all, when the next one comes; by default none.
+
+    Returns
+    -------
+    dict
+        Of each step the account's place in `numbers`, `times` (microseconds), `words`, `known`
+        (int8, 1, or 0 where the balance ceases to be known), and `is_row`.
     """
-    if steps.valid_until is None:
-        return steps.numbers, steps.times, steps.words, None
-    ends = np.flatnonzero(steps.valid_until < NEVER)
-    is_known = np.insert(np.ones(len(steps.times), np.int64), ends + 1, 0)
-    numbers = np.insert(steps.numbers, ends + 1, steps.numbers[ends])
-    times = np.insert(steps.times, ends + 1, steps.valid_until[ends])
-    return numbers, times, np.insert(steps.words, ends + 1, 0, axis=0), is_known
+    ends, at = np.empty(0, np.int64), np.empty(0, np.int64)
+    if steps.valid_until is not None:
+        ends = np.flatnonzero(steps.valid_until < steps.nexts)
+        at = steps.valid_until[ends]
+    if is_last is not None and is_last.any():
+        more = np.flatnonzero(is_last)
+        ends, at = np.append(ends, more), np.append(at, steps.times[more + 1])
+    columns: Columns = {
+        "numbers": steps.numbers,
+        "times": steps.times,
+        "words": steps.words,
+        "known": np.ones(len(steps.times), np.int8),
+        "is_row": steps.is_row,
+    }
+    if len(ends):
+        new = {"numbers": steps.numbers[ends], "times": at}
+        for name, column in columns.items():
+            columns[name] = np.insert(column, ends + 1, new.get(name, 0), axis=0)
+    return columns
+
+
+def as_of(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return which row holds for each account as of each of some points, account by account.
+
+    Also returned is whether the balance is known; where it is not, the row is the account's first
+    one, or one that held before. Points are microseconds, ascending.
+    """
+    begins = count_before(points, steps.times)
+    ends, firsts = np.append(begins[1:], len(points))[: len(begins)], begins[steps.heads]
+    begins[steps.heads], ends[steps.bounds[1:] - 1] = 0, len(points)
+    rows = np.repeat(np.arange(len(begins)), ends - begins)
+    is_known: NDArray[np.bool_] = (np.arange(len(points)) >= firsts[:, None]).ravel()
+    if steps.valid_until is not None:
+        is_known &= np.tile(points, len(steps)) < steps.valid_until[rows]
+    return rows, is_known
 
 
 @dataclass(frozen=True, slots=True)
-class AsOf:
-    """Which row holds for each account as of each of some points, account by account.
-
-    A row holds at the points from the first one that is not before it to the first one that is not
-    before the account's next row.
-
-    Attributes
-    ----------
-    steps, points
-        The rows, and the points, ascending.
-    reached
-        The first point that is not before each row.
-    counts
-        At how many points each row holds. An account's first row also counts where it doesn't hold
-        yet, so that every account has all points.
-    """
-
-    steps: Steps
-    points: NDArray[np.int64]
-    reached: NDArray[np.int64]
-    counts: NDArray[np.int64]
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        """The row of each account and point; where it is not known, the account's first."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
-
-    @property
-    def is_known(self) -> NDArray[np.bool_]:
-        """Where the balance is known, for each account and point."""
-        firsts = self.reached[self.steps.heads]
-        known = (np.arange(len(self.points)) >= firsts[:, None]).ravel()
-        if self.steps.valid_until is not None:
-            known &= np.tile(self.points, len(self.steps)) < self.steps.valid_until[self.rows]
-        return known
-
-
-def as_of(steps: Steps, points: NDArray[np.int64]) -> AsOf:
-    """Return which rows hold as of some points, microseconds, ascending."""
-    reached = count_before(points, steps.times)
-    begins, ends = reached.copy(), np.append(reached[1:], len(points))[: len(reached)]
-    begins[steps.heads], ends[steps.bounds[1:] - 1] = 0, len(points)
-    return AsOf(steps, points, reached, ends - begins)
-
-
-@dataclass(frozen=True)
 class Pieces:
     """Step functions cut at the edges of periods: for each account and period one piece or more.
 
     Attributes
     ----------
-    held, edges
-        What was held when the periods begin, and their edges.
+    steps
+        What was cut.
     starts
         Where the pieces of each account and period begin, account by account.
-    rows
-        The row of the steps that holds in each piece; in an unknown one that of the next piece, or
-        any where there is no next one.
-    times
-        When each piece begins.
+    rows, words
+        The row of the steps that holds in each piece, and its balance; in an unknown piece those of
+        the next one, or any where there is no next one.
+    times, ends
+        When each piece begins and ends.
+    known_for
+        For how long of its length each piece is known, in microseconds.
     is_known
         Whether the balance is known when the first piece begins, for each account and period. When
         the others begin, it always is.
     """
 
-    held: AsOf
-    edges: NDArray[np.int64]
+    steps: Steps
     starts: NDArray[np.int64]
     rows: NDArray[np.int64]
+    words: NDArray[np.int64]
     times: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    known_for: NDArray[np.int64]
     is_known: NDArray[np.bool_]
 
     @property
-    def steps(self) -> Steps:
-        """What was cut."""
-        return self.held.steps
-
-    @cached_property
-    def words(self) -> NDArray[np.int64]:
-        """The balance of each piece."""
-        return take(self.steps.words, self.rows)
-
-    @property
-    def lasts(self) -> NDArray[np.int64]:
-        """Where the last piece of each account and period is."""
-        return np.append(self.starts[1:], len(self.rows))[: len(self.starts)] - 1
-
-    @cached_property
-    def ends(self) -> NDArray[np.int64]:
-        """When each piece ends."""
-        ends = np.empty_like(self.times)
-        ends[:-1] = self.times[1:]
-        ends[self.lasts] = np.tile(self.edges[1:], len(self.steps))
-        return ends
-
-    @cached_property
-    def known_for(self) -> NDArray[np.int64]:
-        """For how long of its length each piece is known, in microseconds."""
-        ends = self.ends
-        if self.steps.valid_until is not None:
-            ends = np.clip(self.steps.valid_until[self.rows], self.times, ends)
-        known_for: NDArray[np.int64] = ends - self.times
-        known_for[self.starts[~self.is_known]] = 0
-        return known_for
-
-    @cached_property
     def known_lengths(self) -> NDArray[np.int64]:
         """For how long the balance is known, for each account and period, in microseconds."""
         return sum_runs(self.known_for, self.starts)
 
-    @property
-    def has_known(self) -> NDArray[np.bool_]:
-        """Whether the balance is known at any time, for each account and period."""
-        return self.is_known | (self.lasts > self.starts)
-
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     """Return steps cut into the periods between edges, microseconds, ascending."""
-    periods, accounts = max(len(edges) - 1, 0), len(steps)
-    held = as_of(steps, edges[:-1])
-    if not periods or not accounts:
-        nothing = np.empty(0, np.int64)
-        return Pieces(held, edges, nothing, nothing, nothing, np.empty(0, bool))
-    is_known = held.is_known
-    inner = np.flatnonzero((held.reached > 0) & (steps.times < edges[held.reached]))
-    cells = steps.numbers[inner] * periods + held.reached[inner] - 1
-    within = np.bincount(cells, minlength=accounts * periods)
-    starts = np.arange(accounts * periods) + np.cumsum(within) - within
-    rows = np.empty(accounts * periods + len(inner), np.int64)
-    rows[starts], rows[np.arange(1, len(inner) + 1) + cells] = held.rows, inner
+    begins, stops, accounts = edges[:-1], edges[1:], len(steps)
+    held, is_known = as_of(steps, begins)
+    reached = count_before(begins, steps.times)
+    inner = np.flatnonzero((reached > 0) & (steps.times < np.append(edges, NEVER)[reached]))
+    cells = steps.numbers[inner] * len(begins) + reached[inner] - 1
+    within = np.bincount(cells, minlength=len(held))
+    starts = np.arange(len(held)) + np.cumsum(within) - within
+    rows = np.empty(len(held) + len(inner), np.int64)
+    rows[starts], rows[np.arange(1, len(inner) + 1) + cells] = held, inner
     stale = starts[~is_known & (within > 0)]
     rows[stale] = rows[stale + 1]
     times = steps.times[rows]
-    times[starts] = np.tile(edges[:-1], accounts)
-    return Pieces(held, edges, starts, rows, times, is_known)
+    times[starts] = np.tile(begins, accounts)
+    ends = np.append(times[1:], NEVER)[: len(times)]
+    ends[starts + within] = np.tile(stops, accounts)
+    valid_until = ends if steps.valid_until is None else steps.valid_until[rows]
+    known_for = np.clip(valid_until, times, ends) - times
+    known_for[starts[~is_known]] = 0
+    return Pieces(steps, starts, rows, take(steps.words, rows), times, ends, known_for, is_known)

@@ -19,19 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import (
-    Groups,
-    Options,
-    Units,
-    door,
-    each_account,
-    grid_of,
-    group_names,
-    in_units,
-    is_by_party,
-    join_ids,
-    make_groups,
-)
+from balance_analysis.analysis.door import Units, door
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -40,13 +28,20 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.history import AccountSlices, History, Source, open_history
+from balance_analysis.analysis.groups import (
+    Cells,
+    Groups,
+    each_group,
+    group_names,
+    make_groups,
+)
+from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
-    ALWAYS,
     NEVER,
     Columns,
     Steps,
     check_fits,
+    events,
     join,
     map_blocks,
     map_parallel,
@@ -54,7 +49,7 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.rows import are_heads, by_account_and_time
-from balance_analysis.schema import ACCOUNT_KEY, Instant
+from balance_analysis.schema import Instant
 from balance_analysis.text import moment_text
 
 _DIGITS: Final = 4
@@ -120,6 +115,14 @@ class Sums:
 
 def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
     """Return the sums of all groups at some points, ascending."""
+    return _sums_at(points, _cells_at(steps, groups, points))
+
+
+def _cells_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Cells:
+    """Return by how much the sums of groups change up to each point since the one before.
+
+    `levels` has the digits of amounts, and of how many accounts more the balance is known.
+    """
     check_cells(len(groups), len(points))
     height = len(points) + 1  # what comes later changes one more cell, which nobody sees
     cells, lock = np.zeros((_DIGITS + 1, len(groups) * height), np.int64), Lock()
@@ -134,109 +137,89 @@ def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
             np.add.at(cells[-1], places, changes["known"].astype(np.int64))
 
     map_blocks(add, steps)
-    levels = cells.reshape(len(cells), len(groups), height).cumsum(axis=2)[:, :, :-1]
-    *digits, known = levels.reshape(len(cells), len(groups) * len(points))
-    return _of_points(groups.ids, groups.sizes, points, digits, known)
+    levels = cells.reshape(len(cells), len(groups), height).swapaxes(0, 1)
+    return Cells(groups.ids, {"sizes": groups.sizes, "levels": levels}, {})
 
 
-def _of_points(
-    ids: pd.DataFrame,
-    sizes: NDArray[np.int64],
-    points: NDArray[np.int64],
-    digits: Sequence[NDArray[np.int64]],
-    known: NDArray[np.int64],
-) -> Sums:
-    """Return sums of all groups at some points, whose words are given as digits."""
+def _sums_at(points: NDArray[np.int64], cells: Cells) -> Sums:
+    """Return the sums of all groups at some points, given by how much they change up to each."""
+    levels = cells.by_group["levels"].swapaxes(0, 1).cumsum(axis=2)[:, :, :-1]
+    *digits, known = levels.reshape(len(levels), -1)
     words, too_large = int128.compose(digits, int128.CELL_DIGIT)
-    groups, times = np.repeat(np.arange(len(ids)), len(points)), np.tile(points, len(ids))
+    groups = np.repeat(np.arange(len(cells.ids)), len(points))
+    times = np.tile(points, len(cells.ids))
     columns = {"groups": groups, "times": times, "words": words, "known": known}
-    return Sums(ids, sizes, columns).check_fit(too_large)
+    return Sums(cells.ids, cells.by_group["sizes"], columns).check_fit(too_large)
 
 
-def join_at(parts: Sequence[Sums], points: NDArray[np.int64]) -> Sums:
-    """Return the sums at some points over the accounts of all parts."""
-    if len(parts) == 1:
-        return parts[0]
-    ids, numbers = join_ids([part.ids for part in parts])
-    sizes = np.zeros(len(ids), np.int64)
-    digits = np.zeros((_DIGITS, len(ids) * len(points)), np.int64)
-    known = np.zeros(len(ids) * len(points), np.int64)
-    for part, own in zip(parts, numbers, strict=True):
-        sizes[own] += part.sizes
-        cells = np.add.outer(own * len(points), np.arange(len(points))).ravel()
-        int128.add_to_cells(digits, cells, part.columns["words"])
-        known[cells] += part.columns["known"]
-    return _of_points(ids, sizes, points, [*digits], known)
+def changes_of(steps: Steps, groups: Groups) -> Cells:
+    """Return what changes the sums of groups, in no order.
 
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What changes the sums of groups of accounts, in no order.
-
-    Attributes
-    ----------
-    ids, sizes
-        The ids of each group, and how many accounts it has.
-    columns
-        Of each change: `groups`, `times`, by which `words` the sum of the known balances changes,
-        by how many accounts more are `known`, and `is_row`, whether it is a row of the table.
+    Returns
+    -------
+    Cells
+        Of each change: `times`, by which `words` the sum of the known balances changes, by how many
+        accounts more are `known`, and `is_row`, whether it is a row of the table. Of each group
+        `sizes`, the number of its accounts.
     """
-
-    ids: pd.DataFrame
-    sizes: NDArray[np.int64]
-    columns: Columns
-
-    def sums(self, wanted: Callable[[Columns], NDArray[np.bool_]] | None = None) -> Sums:
-        """Return the sums of all groups behind their changes, maybe only those that are wanted.
-
-        The changes are gone then, so that they don't stay in memory beside the sums.
-        """
-
-        def part(first: int, sums: Sums) -> Columns:
-            columns = sums.columns
-            columns["groups"] += np.int32(first)
-            chosen = slice(None) if wanted is None else wanted(columns)
-            return {name: column[chosen] for name, column in columns.items()}
-
-        parts = self.parts(part)
-        self.columns.clear()
-        return Sums(self.ids, self.sizes, join(parts))
-
-    def parts(self, function: Callable[[int, Sums], T], *, gained: bool = False) -> list[T]:
-        """Return what a function makes of the sums of some groups after the other.
-
-        It gets the number of the first of these groups, and their sums.
-
-        Raises
-        ------
-        OverflowError
-            If a sum has more than 38 digits.
-        """
-        groups = self.columns["groups"]
-        counts = np.bincount(groups, minlength=len(self.ids))
-        cuts = np.flatnonzero(np.diff(np.cumsum(counts) // AT_ONCE)) + 1
-        is_sorted = bool(np.all(groups[1:] >= groups[:-1]))
-
-        def part(bounds: tuple[int, int]) -> T:
-            low, high = bounds
-            if is_sorted:
-                chosen: Any = slice(*np.searchsorted(groups, bounds).tolist())
-            else:
-                chosen = np.flatnonzero((groups >= low) & (groups < high))
-            columns = {name: column[chosen] for name, column in self.columns.items()}
-            columns["groups"] = columns["groups"].astype(np.int64) - low
-            ids, sizes = self.ids.iloc[low:high], self.sizes[low:high]
-            return function(low, _sum_up(Changes(ids, sizes, columns), gained=gained))
-
-        return map_parallel(part, [*pairwise([0, *cuts.tolist(), len(self.ids)])])
+    # A delta that leaves 38 digits is two changes, one balance less and another one more.
+    _, too_large = int128.subtract(steps.words[1:], steps.words[:-1])
+    is_torn = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
+    moves = events(steps, is_torn)
+    is_head, words, known = are_heads([moves["numbers"]]), moves["words"], moves["known"]
+    change, more = words.copy(), known.copy()
+    int128.subtract(words[1:], words[:-1], out=change[1:])
+    more[1:] -= known[:-1]
+    change[is_head], more[is_head] = words[is_head], 1
+    columns: Columns = {
+        "groups": groups.numbers.astype(np.int32)[moves["numbers"]],
+        "times": moves["times"],
+        "words": change,
+        "known": more,
+        "is_row": moves["is_row"],
+    }
+    return Cells(groups.ids, {"sizes": groups.sizes}, columns)
 
 
-_CHANGE: Final = ("groups", "times", "words", "known", "is_row")
+def map_sums(
+    function: Callable[[int, Sums], T], changes: Cells, *, gained: bool = False
+) -> list[T]:
+    """Return what a function makes of the sums of some groups after the other, at all changes.
+
+    It gets the number of the first of these groups, and their sums. With `gained`, these have the
+    words of what the accounts whose balance is known before and after gained together. The changes
+    are gone then, so that they don't stay in memory beside the results.
+
+    Raises
+    ------
+    OverflowError
+        If a sum has more than 38 digits.
+    """
+    groups, ids = changes.columns["groups"], changes.ids
+    counts = np.bincount(groups, minlength=len(ids))
+    cuts = np.flatnonzero(np.diff(np.cumsum(counts) // AT_ONCE)) + 1
+    is_sorted = bool(np.all(groups[1:] >= groups[:-1]))
+
+    def part(bounds: tuple[int, int]) -> T:
+        low, high = bounds
+        if is_sorted:
+            chosen: Any = slice(*np.searchsorted(groups, bounds).tolist())
+        else:
+            chosen = np.flatnonzero((groups >= low) & (groups < high))
+        columns = {name: column[chosen] for name, column in changes.columns.items()}
+        columns["groups"] = columns["groups"].astype(np.int64) - low
+        own = Cells(ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns)
+        return function(low, _sum_up(own, gained=gained))
+
+    results = map_parallel(part, [*pairwise([0, *cuts.tolist(), len(ids)])])
+    changes.columns.clear()
+    return results
 
 
-def _sum_up(changes: Changes, *, gained: bool) -> Sums:
-    """Return the sums behind changes, whose groups are int64, taking the changes along."""
-    groups, times, words, known, is_row = (changes.columns.pop(name) for name in _CHANGE)
+def _sum_up(changes: Cells, *, gained: bool) -> Sums:
+    """Return the sums behind changes, taking the changes along."""
+    names = ("groups", "times", "words", "known", "is_row")
+    groups, times, words, known, is_row = (changes.columns.pop(name) for name in names)
     order, starts = runs_of(groups, times)
     groups, times = groups.take(order[starts]), times.take(order[starts])
     ends = np.append(starts[1:], len(order))[: len(starts)]
@@ -244,7 +227,7 @@ def _sum_up(changes: Changes, *, gained: bool) -> Sums:
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
     words, known = int128.take(words, order), known.take(order)
     # Whatever the order of the changes, in the end each account has added one balance.
-    levels, too_large = int128.difference(int128.running_sums(words), begins, ends)
+    levels, too_large = int128.sum_between(words, begins, ends)
     counts = np.append(0, np.cumsum(known, dtype=np.int64))
     columns: Columns = {
         "groups": groups.astype(np.int32),
@@ -256,70 +239,18 @@ def _sum_up(changes: Changes, *, gained: bool) -> Sums:
     if gained:
         words[known != 0] = 0
         columns["gained"], _ = int128.sum_words(words, starts)
-    return Sums(changes.ids, changes.sizes, columns).check_fit(too_large)
+    return Sums(changes.ids, changes.by_group["sizes"], columns).check_fit(too_large)
 
 
-def changes_of(
-    steps: Steps,
-    groups: Groups,
-    begin: int = ALWAYS,
-    stop: int = NEVER,
-    *,
-    also: int | None = None,
-) -> Changes:
-    """Return what changes the sums of groups in [begin, stop), and a change of nothing at `also`.
+def _all_sums(changes: Cells, *, rows_alone: bool = False) -> Sums:
+    """Return the sums at all changes, or at rows alone."""
 
-    What changed before `begin` has changed there.
-    """
-    owners, fresh, words = groups.numbers.astype(np.int32), steps.starts_known, steps.words.copy()
-    _, too_large = int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])
-    # A delta that leaves 38 digits is two changes, one balance less and another one more.
-    torn = np.flatnonzero(too_large & ~fresh[1:])
-    fresh = fresh.copy() if len(torn) else fresh
-    fresh[torn + 1] = True
-    words[fresh] = steps.words[fresh]
-    rows = (owners[steps.numbers], steps.times, words, fresh.astype(np.int8), steps.is_row)
-    columns: Columns = dict(zip(_CHANGE, rows, strict=True))
-    gone, at = torn, steps.times[torn + 1]
-    if steps.valid_until is not None:
-        ends = np.flatnonzero(steps.valid_until < steps.nexts)
-        gone, at = np.append(gone, ends), np.append(at, steps.valid_until[ends])
-    if len(gone):
-        less, _ = int128.subtract(np.zeros((len(gone), 2), np.int64), steps.words[gone])
-        columns = join([columns, _no_rows(owners[steps.numbers[gone]], at, less, -1)])
-    if begin != ALWAYS:
-        columns["is_row"] = columns["is_row"] & (columns["times"] >= begin)
-        columns["times"] = np.maximum(columns["times"], begin)
-    if stop != NEVER and not np.all(is_inside := columns["times"] < stop):
-        columns = {name: column[is_inside] for name, column in columns.items()}
-    if also is not None:
-        every = np.arange(len(groups), dtype=np.int32)
-        columns = join([columns, _no_rows(every, also, np.zeros((len(every), 2), np.int64), 0)])
-    return Changes(groups.ids, groups.sizes, columns)
+    def part(first: int, sums: Sums) -> Columns:
+        sums.columns["groups"] += np.int32(first)
+        chosen = sums.columns["is_row"] if rows_alone else slice(None)
+        return {name: column[chosen] for name, column in sums.columns.items()}
 
-
-def _no_rows(
-    groups: NDArray[np.int32],
-    times: NDArray[np.int64] | int,
-    words: NDArray[np.int64],
-    known: int,
-) -> Columns:
-    """Return the columns of changes that are no rows."""
-    same = (np.broadcast_to(x, len(groups)) for x in (np.int64(times), np.int8(known), False))
-    at, more, is_row = same
-    return {"groups": groups, "times": at, "words": words, "known": more, "is_row": is_row}
-
-
-def join_changes(parts: Sequence[Changes]) -> Changes:
-    """Return the changes of the groups of all parts, from which they are taken."""
-    if len(parts) == 1:
-        return parts[0]
-    ids, numbers = join_ids([part.ids for part in parts])
-    sizes = np.zeros(len(ids), np.int64)
-    for part, own in zip(parts, numbers, strict=True):
-        sizes[own] += part.sizes
-        part.columns["groups"] = own.astype(np.int32)[part.columns["groups"]]
-    return Changes(ids, sizes, join([part.columns for part in parts]))
+    return Sums(changes.ids, changes.by_group["sizes"], join(map_sums(part, changes)))
 
 
 def runs_of(
@@ -331,52 +262,9 @@ def runs_of(
     return order, np.flatnonzero(are_heads([first, second]))
 
 
-def add_up(
-    columns: Columns,
-    order: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    name: Callable[[int], str],
-) -> Columns:
-    """Return what columns of rows add up to from each start to the next; times are the extremes.
-
-    Parameters
-    ----------
-    columns
-        Amounts as words, counts, and the times `first_seen` and `last_seen`.
-    order, starts
-        See `runs_of`.
-    name
-        Returns how a sum that is too large is called in a message.
-    """
-    into: Columns = {}
-    for what, column in columns.items():
-        rows = int128.take(column, order) if column.ndim > 1 else column.take(order)
-        if column.ndim > 1:
-            into[what], too_large = int128.sum_words(rows, starts)
-            check_fits(too_large, name)
-        elif what in _EXTREMES:
-            into[what] = _EXTREMES[what].reduceat(rows, starts) if len(starts) else rows
-        else:
-            into[what] = int128.sum_runs(rows, starts)
-    return into
-
-
-_EXTREMES: Final = {"first_seen": np.minimum, "last_seen": np.maximum}
-
-
-def _added_up(
-    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
-) -> Iterator[pd.DataFrame]:
-    """Yield `totals` of an archive: what the slices have of a group adds up."""
-    if is_by_party(options) and not options["share"]:
-        yield from each_account(slices, function, options)
-        return
-    yield _totals(slices.outline, lambda *how: [*slices.map(partial(_part, *how))], **options)
-
-
-@door(_added_up)
+@door
 def totals(
-    source: Source,
+    source: AccountSlices,
     *,
     by: str | Sequence[str] = ("asset_id", "account_type"),
     freq: Frequency | Grid | None = None,
@@ -385,7 +273,7 @@ def totals(
     share: bool = False,
     tz: Zone | None = None,
     units: Units | None = None,
-) -> pd.DataFrame:
+) -> Iterator[pd.DataFrame]:
     """Return the sum of the balances of groups of accounts, on a grid or at every change.
 
     It is over the accounts that have a row: of one that was quiet since the start of a table
@@ -451,59 +339,58 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    history = open_history(source)
-    history.warn_of_quiet()
-    how: Any = {"by": by, "freq": freq, "start": start, "end": end, "share": share, "tz": tz}
-    return _totals(
-        history,
-        lambda grid, names, is_changing: [_part(grid, names, is_changing, history)],
-        units=units,
-        **how,
-    )
+    source.outline.warn_of_quiet()
+    grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
-
-def _totals(
-    history: History,
-    parts_of: Callable[[Grid, str | Sequence[str], bool], Sequence[Any]],
-    *,
-    by: str | Sequence[str],
-    freq: Frequency | Grid | None,
-    start: Instant | None,
-    share: bool,
-    units: Units | None,
-    **bounds: Any,  # noqa: ANN401 - end and tz
-) -> pd.DataFrame:
-    """Return `totals` of what `parts_of` returns for slices of accounts: see `_part`."""
-    grid = history.grid(freq, start=start, **bounds)
-
-    def is_wanted(columns: Columns) -> NDArray[np.bool_]:
-        is_row: NDArray[np.bool_] = columns["is_row"]
-        return is_row if start is None else is_row | (columns["times"] == grid.edges[0])
-
-    def added(names: str | Sequence[str]) -> pd.DataFrame:
-        parts = parts_of(grid, names, freq is None)
+    def added(names: str | Sequence[str]) -> Iterator[pd.DataFrame]:
         if freq is None:
-            return join_changes(parts).sums(is_wanted).frame(grid.zone)
-        return join_at(parts, grid.points).frame(grid.zone)
+            part = partial(_changes_in, grid, names, start is not None)
+            finish = partial(_all_sums, rows_alone=True)
+        else:
+            part, finish = partial(_on_grid, grid, names), partial(_sums_at, grid.points)
+        return each_group(source, names, grid, part, lambda cells: finish(*cells).frame(grid.zone))
 
-    result = added(by)
-    if share:
-        keys = ["asset_id", "timestamp"]
-        wholes = added("asset_id")[[*keys, "total"]]
-        whole = result[keys].merge(wholes, "left", keys)["total"]
-        result["share"] = int128.quotients(
-            _integers(result["total"]), (each or 0 for each in _integers(whole))
-        )
-    return in_units(result, units, history.attrs)
+    keys = ["asset_id", "timestamp"]
+    wholes = next(added("asset_id"))[[*keys, "total"]] if share else None
+    for result in added(by):
+        if wholes is not None:
+            whole = result[keys].merge(wholes, "left", keys)["total"]
+            result["share"] = int128.quotients(
+                _integers(result["total"]), (each or 0 for each in _integers(whole))
+            )
+        yield result
 
 
-def _part(grid: Grid, by: str | Sequence[str], is_changing: bool, history: History) -> Any:  # noqa: ANN401
-    """Return the sums of a history's groups at a grid's points, or their changes in it."""
-    steps, groups = history.at_points(grid).known_steps(), make_groups(history, by)
-    if not is_changing:
-        return sum_at(steps, groups, grid.points)
+def _on_grid(grid: Grid, by: str | Sequence[str], history: History) -> list[Cells]:
+    """Return by how much the sums of a history's groups change up to each point of a grid."""
+    return [_cells_at(history.at_points(grid), make_groups(history, by), grid.points)]
+
+
+def _changes_in(
+    grid: Grid, by: str | Sequence[str], has_start: bool, history: History
+) -> list[Cells]:
+    """Return what changes the sums of a history's groups in a grid.
+
+    What changed before it begins has changed then. With `has_start`, each group has a row there.
+    """
+    groups = make_groups(history, by)
+    changes = changes_of(history.at_points(grid), groups)
     begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
-    return changes_of(steps, groups, begin, stop, also=begin)
+    columns = changes.columns
+    columns["is_row"] = columns["is_row"] & (columns["times"] >= begin)
+    columns["times"] = np.maximum(columns["times"], begin)
+    is_inside = columns["times"] < stop
+    columns = {name: column[is_inside] for name, column in columns.items()}
+    if has_start:
+        every = {
+            name: np.zeros((len(groups), *column.shape[1:]), column.dtype)
+            for name, column in columns.items()
+        }
+        every["groups"] += np.arange(len(groups), dtype=np.int32)
+        every["times"] += begin
+        every["is_row"] = ~every["is_row"]
+        columns = join([columns, every])
+    return [replace(changes, columns=columns)]
 
 
 def _integers(amounts: pd.Series[Any]) -> list[int | None]:
@@ -511,24 +398,38 @@ def _integers(amounts: pd.Series[Any]) -> list[int | None]:
 
 
 def each_holder(
-    slices: AccountSlices, function: Callable[..., pd.DataFrame], options: Options
-) -> Iterator[pd.DataFrame]:
-    """Yield results that belong to one holder each, as its accounts in all slices make it."""
-    if is_by_party(options):
-        yield from each_account(slices, function, options)
+    source: AccountSlices,
+    by: str | Sequence[str],
+    function: Callable[[History], T],
+    grid: Grid | None = None,
+    *,
+    at_points: bool = False,
+) -> Iterator[T]:
+    """Yield what a function makes of a history of holders: see `merged`.
+
+    A holder's accounts are all in one history. With `at_points`, it also has what is held where
+    what is known ends, at the points of the grid.
+    """
+    outline = source.outline
+    names = group_names(by, outline.columns)
+    if {*names} == {*outline.accounts}:
+        yield from source.map(function, grid, per_point=True)
         return
-    names = group_names(options["by"])
-    grid = grid_of(slices, options) if "start" in options else None
-    # A series also has what is held where what is known ends.
-    at = grid if "layout" in options else None
-    parts = [*slices.map(partial(_changes_at, at, names), grid)]
-    yield function(holders_in(slices.outline, join_changes(parts).sums()), **options)
+    outline.warn_of_quiet()
+    part = partial(_changes_of_holders, names, grid if at_points else None)
+    yield from each_group(
+        source, names, grid, part, lambda cells: function(_holders_in(outline, cells[0]))
+    )
 
 
-def _changes_at(grid: Grid | None, by: Sequence[str], history: History) -> Changes:
+def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) -> list[Cells]:
     """Return what changes holders, maybe as far as it is known at the points of a grid."""
-    history = history if grid is None else history.at_points(grid)
-    return changes_of(history.known_steps(), make_groups(history, by))
+    groups = make_groups(history, by)
+    changes = changes_of(history.known_steps() if grid is None else history.at_points(grid), groups)
+    if history.is_changed is not None:
+        changed = np.bincount(groups.numbers, history.is_changed, len(groups))
+        changes.by_group["changed"] = changed
+    return [changes]
 
 
 def merged(history: History, by: str | Sequence[str]) -> History:
@@ -554,22 +455,13 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     TypeError, ValueError
         See `make_groups`.
     """
-    if by in (ACCOUNT_KEY, tuple(ACCOUNT_KEY)):
-        return history
-    names = group_names(by, history.columns)
-    if {*names} == {*history.accounts}:
-        return history
-    history.warn_of_quiet()
-    groups = make_groups(history, names)
-    held = holders_in(history, changes_of(history.known_steps(), groups).sums())
-    lost = history.is_changed
-    changed = None if lost is None else np.bincount(groups.numbers, lost, len(groups)) > 0
-    return replace(held, is_changed=changed)
+    return next(each_holder(history, by, lambda holders: holders))
 
 
-def holders_in(history: History, sums: Sums) -> History:
-    """Return a history of holders that have what the sums of their accounts at all changes say."""
-    steps = holding(sums)
+def _holders_in(history: History, changes: Cells) -> History:
+    """Return a history of holders that have what their accounts have together."""
+    changed = changes.by_group.get("changed")
+    steps = holding(_all_sums(changes))
     if steps.valid_until is None:  # what the history knows was looked at before
         steps = replace(steps, valid_until=np.full(len(steps.times), NEVER))
     rows = pd.DataFrame(
@@ -579,7 +471,8 @@ def holders_in(history: History, sums: Sums) -> History:
             "balance": int128.to_balances(steps.words[steps.is_row]),
         }
     )
-    return replace(history, rows=rows, steps=steps, given=rows)
+    is_changed = None if changed is None else changed > 0
+    return replace(history, rows=rows, steps=steps, given=rows, is_changed=is_changed)
 
 
 def holding(sums: Sums) -> Steps:

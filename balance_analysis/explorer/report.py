@@ -236,7 +236,7 @@ def _each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequest) -> 
 def _ranked(state: TableState, asset: str) -> list[Key]:
     """Return the accounts of an asset, those that hold most at the end first."""
     request = ViewRequest(state, Query(asset))
-    held = held_at(request.at(request.moment), from_microseconds(request.moment))
+    held = held_at(request.at(request.moment), np.array([request.moment]))
     return keys_of(held.iloc[by_size(held["asset_id"], held["balance"])])
 
 

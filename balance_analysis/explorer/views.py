@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.downsampling import downsample_steps
-from balance_analysis.analysis.flows import AMOUNTS, flows_of, row_deltas, sum_flows
+from balance_analysis.analysis.flows import (
+    AMOUNTS,
+    are_flows_known,
+    flow_frame,
+    flows_of,
+    row_deltas,
+    sum_flows,
+)
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.holders import by_size, compare, holders, largest
@@ -250,7 +257,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
     labels, names = state.names.shown("asset_id", ids), state.names
     named = {one: assets.get(one) or Asset(one, 0) for one in ids}
     before = max(state.start - 1, 0)
-    held = held_at(replace(request, query=Query()).at(before), from_microseconds(before))
+    held = held_at(replace(request, query=Query()).at(before), np.array([before]))
     return {
         "name": state.name,
         "version": state.version,
@@ -301,7 +308,7 @@ def _level(history: History, at: int, held: pd.DataFrame, *, of_parties: bool) -
 
 def _accounts(request: ViewRequest) -> dict[str, Any]:
     last = max(request.state.end - 1, 0)
-    held = held_at(request.at(last), from_microseconds(last))
+    held = held_at(request.at(last), np.array([last]))
     rows = held[_has_words(held, request.query.text, request.state.names.labels)]
     listed = largest(rows, rows["balance"], None).head(MOST_FOUND)
     return {"count": len(rows), "accounts": _with_keys(listed, ["balance"])}
@@ -346,7 +353,7 @@ def _holders(request: ViewRequest) -> dict[str, Any]:
         names = ("party_id", "balance", "share", "accounts", "unknown")
         listed = to_records(ranked.head(MOST_LISTED), names)
     else:
-        held = held_at(history, moment)
+        held = held_at(history, np.array([at]))
         since = held["since"].array[by_size(held["asset_id"], held["balance"])]
         shown = ranked.assign(since=since).head(MOST_LISTED)
         listed = _with_keys(shown, ("balance", "share", "since"))
@@ -389,9 +396,9 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
         part, whole = (Grid(each, each[:-1], grid.zone) for each in (edges, edges[[0, -1]]))
         own = flows_of(part, "asset_id", False, history)
-        periods.append(own.frame(history, part, full=True))
-        cells = np.zeros((2, len(own.ids)), np.int64)
-        is_known &= bool(len(own.ids) and own.known(history, whole, *cells).all())
+        periods.append(flow_frame(history, part, own, full=True))
+        cells = np.zeros((2, len(own[0].ids)), np.int64)
+        is_known &= cells.size > 0 and bool(are_flows_known(history, whole, own[0], *cells).all())
     sums = pd.concat(periods) if periods[1:] else periods[0]
     return {
         "freq": name,

@@ -129,9 +129,9 @@ def plot_balances(
 def _choose(pieces: Pieces) -> tuple[NDArray[np.int64], list[str]]:
     """Return which accounts have a line, by their maxima, and what to say of the others."""
     maxima = np.maximum.reduceat(sort_keys(pieces.words), pieces.starts)
-    ranked = np.argsort(-maxima, kind="stable")
-    ranked = ranked[pieces.has_known[ranked]]
-    others, unknown = max(len(ranked) - MOST_LINES, 0), int((~pieces.has_known).sum())
+    ranked, is_known = np.argsort(-maxima, kind="stable"), pieces.known_lengths > 0
+    ranked = ranked[is_known[ranked]]
+    others, unknown = max(len(ranked) - MOST_LINES, 0), int((~is_known).sum())
     says = [f"not drawn: {count_text(others, 'other')} with smaller maxima"] * (others > 0)
     says += [f"{unknown:,} unknown throughout"] * (unknown > 0)
     return ranked[:MOST_LINES], says
