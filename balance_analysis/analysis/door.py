@@ -58,7 +58,7 @@ def door(
 
     @wraps(function)
     def opened(
-        source: Any = None,  # noqa: ANN401 - open_history refuses what is none
+        source: Any = None,  # noqa: ANN401 - open_history checks it
         *args: P.args,
         **options: P.kwargs,
     ) -> pd.DataFrame:

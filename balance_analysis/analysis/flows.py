@@ -23,7 +23,7 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.groups import Cells, each_group, make_groups
+from balance_analysis.analysis.groups import Cells, each_group, group_names, make_groups
 from balance_analysis.analysis.history import AccountSlices, History, are_known
 from balance_analysis.analysis.steps import (
     Columns,
@@ -213,7 +213,7 @@ def flows(
     for frame in each_group(source, by, grid, partial(flows_of, grid, by, internal), result):
         if layout == "wide":
             index = to_times(grid.edges[:-1], grid.zone).rename("start")
-            ids = frame.loc[:, :"start"].iloc[:: max(len(grid), 1), :-1]
+            ids = frame[group_names(by, source.outline.columns)].iloc[:: max(len(grid), 1)]
             yield wide_frame(frame[value].array, index, ids)
         else:
             yield frame
@@ -304,7 +304,7 @@ def flow_measures(
         # It is at most what the accounts gained one by one, which fits.
         internal, _ = int128.subtract(measures["inflow"], inflow)
         outflow, _ = int128.subtract(measures["outflow"], internal)
-        measures |= {"inflow": inflow, "outflow": outflow, INTERNAL: internal}
+        measures = {**measures, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
     if full:
         check_cells(len(flows.ids), len(grid))
         cells, count = measures["groups"] * len(grid) + measures["periods"], len(flows.ids)

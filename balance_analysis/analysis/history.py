@@ -276,8 +276,9 @@ class History:
         if bad.account is None:
             return np.zeros(len(self.steps), bool)
         ids = zip(ACCOUNT_KEY, bad.account, strict=True)
-        is_its = [self.accounts[name] == wanted for name, wanted in ids if name in self.accounts]
-        return np.logical_and.reduce(is_its)
+        matches = [self.accounts[name] == wanted for name, wanted in ids if name in self.accounts]
+        is_its: NDArray[np.bool_] = np.logical_and.reduce(matches)
+        return is_its
 
 
 class AccountSlices(Protocol):

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -144,33 +145,25 @@ class Steps:
         times, words, is_row = self.times[rows], self.words[rows], self.is_row[rows]
         return Steps(accounts, bounds, times, words, is_row, until)
 
-    def blocks(self, points: int = 0) -> Iterator[tuple[int, Steps]]:
-        """Yield some accounts after the other, each time with the number of the first.
-
-        `points` is how many cells each account has beside its rows.
-        """
-        if not len(self):
-            yield 0, self
-        sizes = self.bounds + points * np.arange(len(self.bounds))
-        first = 0
-        while first < len(self):
-            stop = int(np.searchsorted(sizes, sizes[first] + BLOCK, side="right")) - 1
-            stop = max(stop, first + 1)
-            yield first, self.part(first, stop)
-            first = stop
-
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
 def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int = 0) -> list[T]:
-    """Return what a function makes of each block of accounts, in their order: see `Steps.blocks`.
+    """Return what a function makes of each block of accounts, in their order.
 
-    It gets the number of the block's first account, and the block. Of no accounts there is one
-    block of none.
+    It gets the number of the block's first account, and the block. `points` is how many cells each
+    account has beside its rows. Of no accounts there is one block of none.
     """
-    return map_parallel(lambda block: function(*block), list(steps.blocks(points)))
+    ends = steps.bounds[1:] + points * np.arange(1, len(steps) + 1)
+    return map_parallel(lambda block: function(block[0], steps.part(*block)), even(ends, BLOCK))
+
+
+def even(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
+    """Return where parts of about equal size begin and stop, given where each item ends."""
+    cuts = np.flatnonzero(np.diff(ends // size)) + 1
+    return [*pairwise([0, *cuts.tolist(), len(ends)])]
 
 
 def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:

@@ -9,7 +9,6 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -41,6 +40,7 @@ from balance_analysis.analysis.steps import (
     Columns,
     Steps,
     check_fits,
+    even,
     events,
     join,
     map_blocks,
@@ -197,7 +197,6 @@ def map_sums(
     """
     groups, ids = changes.columns["groups"], changes.ids
     counts = np.bincount(groups, minlength=len(ids))
-    cuts = np.flatnonzero(np.diff(np.cumsum(counts) // AT_ONCE)) + 1
     is_sorted = bool(np.all(groups[1:] >= groups[:-1]))
 
     def part(bounds: tuple[int, int]) -> T:
@@ -211,7 +210,7 @@ def map_sums(
         own = Cells(ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns)
         return function(low, _sum_up(own, gained=gained))
 
-    results = map_parallel(part, [*pairwise([0, *cuts.tolist(), len(ids)])])
+    results = map_parallel(part, even(np.cumsum(counts), AT_ONCE))
     changes.columns.clear()
     return results
 
