@@ -24,9 +24,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.door import frames_of, stacked
+from balance_analysis.analysis.door import frames_of, numbers_of_ids, stacked
 from balance_analysis.analysis.grid import Grid
-from balance_analysis.analysis.groups import numbers_of_ids
 from balance_analysis.analysis.history import History, Sliced, open_history
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, merge_last_rows

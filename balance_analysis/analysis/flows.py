@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.checks import microseconds, sort_rows
-from balance_analysis.analysis.door import Units, door
+from balance_analysis.analysis.door import Cells, Units, door, each_group, group_names, make_groups
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -23,7 +23,6 @@ from balance_analysis.analysis.grid import (
     count_before,
     to_times,
 )
-from balance_analysis.analysis.groups import Cells, each_group, group_names, make_groups
 from balance_analysis.analysis.history import AccountSlices, History, are_known
 from balance_analysis.analysis.steps import (
     Columns,
@@ -288,7 +287,8 @@ def flow_measures(
     flows
         The first cells of `flows_of`.
     gains
-        What groups gained; what moved inside of them is then in `internal`, else in both sums.
+        What groups gained: see `gained`. What moved inside of them is then in `internal`, else in
+        both sums.
     full
         Whether each group and period has a cell, of 0 where the table has no row.
 
@@ -299,6 +299,7 @@ def flow_measures(
     """
     measures = _added_up(flows)
     if gains is not None:
+        gains = _added_up(Cells(flows.ids, {}, gains))
         cells, own = (each["groups"] * len(grid) + each["periods"] for each in (measures, gains))
         inflow = spread(gains["inflow"], np.searchsorted(cells, own), len(cells))
         # It is at most what the accounts gained one by one, which fits.
@@ -333,15 +334,12 @@ def are_flows_known(
 
 
 def gained(grid: Grid, first: int, sums: Sums) -> Columns:
-    """Return what groups gained in the blocks of each period of a grid, in which they gained."""
+    """Return what groups gained in the blocks of a grid, and in which of its periods."""
     words, edges = sums.columns["gained"], grid.edges
     periods = count_before(edges - 1, sums.columns["times"]) - 1
-    rows = np.flatnonzero((words[:, 1] >= 0) & (periods >= 0) & (periods < len(grid)))
-    rows = rows[~int128.is_zero(words[rows])]
-    groups, periods = first + sums.columns["groups"][rows].astype(np.int64), periods[rows]
-    starts = np.flatnonzero(are_heads([groups, periods]))
-    inflow, _ = int128.sum_words(int128.take(words, rows), starts)
-    return {"groups": groups[starts], "periods": periods[starts], "inflow": inflow}
+    is_gain = (words[:, 1] >= 0) & ~int128.is_zero(words) & (periods >= 0) & (periods < len(grid))
+    groups = first + sums.columns["groups"][is_gain].astype(np.int64)
+    return {"groups": groups, "periods": periods[is_gain], "inflow": words[is_gain]}
 
 
 def _added_up(flows: Cells) -> Columns:

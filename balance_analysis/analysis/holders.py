@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import warn_outside
-from balance_analysis.analysis.door import Units, door
+from balance_analysis.analysis.door import Units, door, make_groups
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
-from balance_analysis.analysis.groups import make_groups
 from balance_analysis.analysis.history import AccountSlices
 from balance_analysis.analysis.steps import as_of, check_fits, name_of, take_ids
 from balance_analysis.analysis.totals import sum_at

@@ -11,10 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Units, door
+from balance_analysis.analysis.door import Cells, Units, door, each_group, group_names, make_groups
 from balance_analysis.analysis.flows import flow_measures, flows_of, gained
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
-from balance_analysis.analysis.groups import Cells, each_group, group_names, make_groups
 from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (
     ALWAYS,

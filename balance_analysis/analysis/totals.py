@@ -18,7 +18,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Units, door
+from balance_analysis.analysis.door import (
+    Cells,
+    Groups,
+    Units,
+    door,
+    each_group,
+    group_names,
+    make_groups,
+)
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -26,13 +34,6 @@ from balance_analysis.analysis.grid import (
     check_cells,
     count_before,
     to_times,
-)
-from balance_analysis.analysis.groups import (
-    Cells,
-    Groups,
-    each_group,
-    group_names,
-    make_groups,
 )
 from balance_analysis.analysis.history import AccountSlices, History
 from balance_analysis.analysis.steps import (

@@ -15,8 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
-from balance_analysis.analysis import groups as by_id
-from balance_analysis.analysis import totals
+from balance_analysis.analysis import door, totals
 from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import Source
@@ -115,7 +114,7 @@ def plot_totals(
     ['general 5', 'margin 7']
     """
     chart = axes.Chart(source, ax, start, end, assets, labels, title, limits)
-    names = by_id.group_names(by, chart.history.columns)
+    names = door.group_names(by, chart.history.columns)
     chart.label("total")
     if chart.interval.start == chart.interval.before:
         return chart.explain("no balance changes")
@@ -168,7 +167,7 @@ class _Stack:
         """Return the exact sum of each area at each point, and where any balance is known."""
         count, steps = len(self.labels), self.chart.over[0]
         ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
-        sums = totals.sum_at(steps, by_id.Groups(ids, self.numbers), points)
+        sums = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
         amounts = self.chart.unit.scale(sums.total).reshape(count + 1, -1)[:count]
         is_known = sums.columns["known"].reshape(count + 1, -1).sum(axis=0) > 0
         return self.parts(amounts), is_known
@@ -187,7 +186,7 @@ def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _St
     Of groups that never hold anything none is drawn, or one where there is no other.
     """
     (steps, _), interval = chart.over, chart.interval
-    groups, changes = by_id.make_groups(chart.history, by), _changes(steps, interval)
+    groups, changes = door.make_groups(chart.history, by), _changes(steps, interval)
     owners = groups.numbers[changes["number"]]
     changes = changes.assign(group=owners).sort_values(["group", "time"], kind="stable")
     by_group = changes.groupby("group")
