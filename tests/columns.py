@@ -1,10 +1,12 @@
-"""What a table is, told a second time: as the design has it, whatever the package says.
+"""What a table is, written a second time: as the design has it, whatever the package says.
 
 Other programs read these columns, types and notes from files, and whoever loads a table from its
 frame; a change here is one that they notice.
 """
 
 from __future__ import annotations
+
+import json
 
 import pandas as pd
 import pyarrow as pa
@@ -47,28 +49,34 @@ def empty_table():
 
 
 def known_of(table):
-    """Return the intervals that a table's attrs tell to be known, in microseconds."""
-    told = table.attrs.get(ATTRS_KEY, {}).get("known")
-    if told is None:
+    """Return the intervals that a table's attrs state to be known, in microseconds."""
+    noted = table.attrs.get(ATTRS_KEY, {}).get("known")
+    if noted is None:
         return None
-    return tuple(tuple(map(to_microseconds, interval)) for interval in told)
+    return tuple(tuple(map(to_microseconds, interval)) for interval in noted)
 
 
 def note_known(table, known, *, nothing_before=False):
-    """Tell in a table's attrs which intervals are known, as a load does."""
-    told = {
+    """Note in a table's attrs which intervals are known, as a load does."""
+    noted = {
         **table.attrs.get(ATTRS_KEY, {}),
         "known": [[from_microseconds(bound).isoformat() for bound in span] for span in known],
     }
-    told.pop("nothing_before", None)
-    table.attrs[ATTRS_KEY] = {**told, **({"nothing_before": True} if nothing_before else {})}
+    noted.pop("nothing_before", None)
+    table.attrs[ATTRS_KEY] = {**noted, **({"nothing_before": True} if nothing_before else {})}
 
 
-def lacking(told):
-    """Return what of its interval a load doesn't know, by what its attrs tell."""
-    found, since = [], to_microseconds(told["start"])
-    for start, end in (map(to_microseconds, interval) for interval in told["known"]):
-        found += [(since, start)] if since < start else []
+def note_evidence(table, known, evidence, **how):
+    """Note in a table's attrs the evidence of its rows, in the JSON that files keep."""
+    note_known(table, known, **how)
+    table.attrs[ATTRS_KEY]["evidence"] = json.dumps(evidence, default=sorted)
+
+
+def lacking(noted):
+    """Return what of its interval a load doesn't know, by its attrs."""
+    gaps, since = [], to_microseconds(noted["start"])
+    for start, end in (map(to_microseconds, interval) for interval in noted["known"]):
+        gaps += [(since, start)] if since < start else []
         since = end
-    end = to_microseconds(told["end"])
-    return [*found, *([(since, end)] if since < end else [])]
+    end = to_microseconds(noted["end"])
+    return [*gaps, *([(since, end)] if since < end else [])]

@@ -74,13 +74,13 @@ def _without_waits():
 @pytest.fixture(scope="module")
 def chromium():
     """A browser; of a module only, since it keeps an event loop running in the tests' thread."""
-    found = shutil.which("chromium")
-    if found is None:
+    path = shutil.which("chromium")
+    if path is None:
         pytest.skip("no chromium on the path: install Debian's package")
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
         browser.close()
 

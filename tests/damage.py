@@ -31,12 +31,12 @@ def damaged(content: bytes) -> st.SearchStrategy[bytes]:
     edit = st.tuples(places, st.integers(0, 40), st.sampled_from(ODD) | st.binary(max_size=4))
 
     def apply(edits: list[tuple[int, int, bytes]], copies: list[tuple[int, int, int]]) -> bytes:
-        found = content
+        edited = content
         for at, length, new in edits:
-            found = found[:at] + new + found[at + length :]
+            edited = edited[:at] + new + edited[at + length :]
         for at, length, to in copies:
-            found = found[:to] + found[at : at + length] + found[to:]
-        return found
+            edited = edited[:to] + edited[at : at + length] + edited[to:]
+        return edited
 
     copies = st.tuples(places, st.integers(0, 80), places)
     return st.builds(apply, st.lists(edit, max_size=3), st.lists(copies, max_size=2))

@@ -20,10 +20,10 @@ def to_microseconds(moment):
 
 
 def moment_text(count):
-    """Return microseconds as messages tell them: seconds only where there are some."""
+    """Return microseconds as messages write them: seconds only where there are some."""
     return from_microseconds(count).replace(tzinfo=None).isoformat().removesuffix(":00") + "Z"
 
 
 def range_text(start, end):
-    """Return [start, end), in microseconds, as messages tell it."""
+    """Return [start, end), in microseconds, as messages write it."""
     return f"{moment_text(start)} to {moment_text(end)}"

@@ -40,14 +40,14 @@ LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
 def faults(tree):
     """Return of each small fault of a module its line, what it changes, and the module with it."""
     places = [(number, node) for number, node in enumerate(ast.walk(tree)) if _has_fault(node)]
-    found = []
+    made = []
     for number, node in places:
         broken = copy.deepcopy(tree)
         target = next(each for place, each in enumerate(ast.walk(broken)) if place == number)
         before = ast.unparse(target)
         _break(target)
-        found.append((node.lineno, f"{before} -> {ast.unparse(target)}", ast.unparse(broken)))
-    return found
+        made.append((node.lineno, f"{before} -> {ast.unparse(target)}", ast.unparse(broken)))
+    return made
 
 
 def _has_fault(node):
@@ -86,8 +86,8 @@ def survivors(module, *, count, seed, tests):
         text = path.read_text()
         if _run(copied, tests):
             sys.exit(f"{' '.join(tests)} fail without a fault")
-        found = faults(ast.parse(text))
-        for line, change, broken in random.Random(seed).sample(found, min(count, len(found))):
+        possible = faults(ast.parse(text))
+        for line, change, broken in random.Random(seed).sample(possible, min(count, len(possible))):
             path.write_text(broken)
             yield _run(copied, tests), line, change
 

@@ -143,17 +143,17 @@ def circles(modules):
     """Return the sets of modules that reach each other by imports."""
     imports = {module.name: module.imports for module in modules}
     reached = {name: _reached(name, imports) for name in imports}
-    found = {frozenset(o for o in reached[name] if name in reached[o]) for name in imports}
-    return sorted(sorted(circle) for circle in found if circle)
+    sets = {frozenset(o for o in reached[name] if name in reached[o]) for name in imports}
+    return sorted(sorted(circle) for circle in sets if circle)
 
 
 def _reached(name, imports):
-    found, left = set(), [name]
+    names, left = set(), [name]
     while left:
-        new = imports[left.pop()] - found
-        found |= new
+        new = imports[left.pop()] - names
+        names |= new
         left += new
-    return found
+    return names
 
 
 def table(modules):

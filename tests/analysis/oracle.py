@@ -1,19 +1,17 @@
 """The analysis again, as loops over Python integers: slow, plain, and sharing no code with it.
 
-Rows are tuples of (asset, type, party, market, microseconds, balance), openings are
-{account: (balance, microseconds since then)}, where (0, None) stands for an account that held
-nothing before its rows, known intervals are pairs of microseconds, None where nothing is stated,
-and a result is a list of tuples in the order of its columns, with None for what is unknown.
+Rows are tuples of (asset, type, party, market, microseconds, balance). A result is a list of tuples
+in the order of its columns, with None for what is unknown.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from itertools import count, pairwise, takewhile
+from itertools import accumulate, count, pairwise
 from zoneinfo import ZoneInfo
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -41,19 +39,26 @@ def half_even(exact):
 
 @dataclass(frozen=True)
 class Account:
-    """What is known of one account: its rows, ascending, and what it held before them."""
+    """What is known of one account: its rows, ascending, and what it held before them.
+
+    It held `held` since the moment `since`, `None` where that is the moment `first`, from which on
+    anything is known. `intervals` are those in which every change is seen, `None` where that is
+    always, and `ends` are where knowledge ends. Older rows than `begin` are left out but the last.
+    """
 
     changes: tuple[tuple[int, int], ...]
     held: int | None = None
     since: int | None = None
     intervals: tuple[tuple[int, int], ...] | None = None
+    ends: frozenset[int] = frozenset()
+    first: int = 0
+    begin: int = 0
 
     def level(self, when):
         for time, balance in reversed(self.changes):
             if time <= when:
                 return balance if self.sees_all(time + 1, when) else None
-        first = min(self.intervals or (), default=(0,))[0]
-        begin = first if self.since is None else self.since + 1
+        begin = self.first if self.since is None else self.since + 1
         is_held = self.since is None or self.since <= when
         return self.held if is_held and self.sees_all(begin, when) else None
 
@@ -63,37 +68,70 @@ class Account:
             return True
         return any(begin <= start and stop < end for begin, end in self.intervals)
 
-    def rests_on(self, when):
-        """Return the time that set the level, None where it is unknown or has no time."""
-        if self.level(when) is None:
-            return None
-        return max((time for time, _ in self.changes if time <= when), default=self.since)
+    def has_all(self, start, stop):
+        """Whether it has all rows from one moment to another."""
+        return self.intervals is None or (self.begin <= start and self.sees_all(start, stop))
 
-    def told(self, when):
-        """Return level and time that are told of a moment: at the end of what is known the last."""
-        is_end = any(end == when for _, end in self.intervals or ())
-        at = when - 1 if is_end and self.level(when) is None else when
-        return self.level(at), self.rests_on(at)
+    def shown_at(self, when):
+        """Return the moment that stands for another: where knowledge ends, the one before it."""
+        return when - 1 if when in self.ends and self.level(when) is None else when
+
+    def shown(self, when):
+        return self.level(self.shown_at(when))
+
+    def since_when(self, when):
+        """Return the time that set the level shown, None where it is unknown or has no time."""
+        at = self.shown_at(when)
+        if self.level(at) is None:
+            return None
+        return max((time for time, _ in self.changes if time <= at), default=self.since)
 
     def state(self, when):
-        if self.told(when)[0] is None:
+        if self.shown(when) is None:
             return "unknown"
         if any(time == when for time, _ in self.changes):
             return "observed"
-        if any(time < when for time, _ in self.changes):
-            return "carried"
-        return "opening"
+        return "carried" if any(time < when for time, _ in self.changes) else "opening"
 
     def deltas(self):
         """Return (time, balance, delta) of each row."""
         return _deltas(self)
 
+    def deltas_in(self, start, end):
+        return [delta for time, _, delta in self.deltas() if start <= time < end]
+
+
+@cache
+def _deltas(account):
+    result = []
+    for time, balance in account.changes:
+        before = account.level(time - 1)
+        result.append((time, balance, *fit(None if before is None else balance - before)))
+    return result
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Accounts that count as one: what they hold is known only where all of them are."""
+
+    members: tuple[Account, ...]
+
+    def level(self, when):
+        levels = [member.level(when) for member in self.members]
+        return None if None in levels else sum(levels)
+
+    def shown(self, when):
+        levels = [member.shown(when) for member in self.members]
+        return None if None in levels else sum(levels)
+
     def pieces(self, start, end):
         """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
-        times = {time for time, _ in self.changes} | ({self.since} - {None})
-        if self.intervals is not None:
+        times = {time for each in self.members for time, _ in each.changes}
+        times |= {each.since for each in self.members} - {None}
+        if any(each.intervals is not None for each in self.members):
             times |= {time + 1 for time in times}
-            times |= {edge for interval in self.intervals for edge in interval}
+            spans = (span for each in self.members for span in each.intervals or ())
+            times |= {edge for span in spans for edge in span}
         bounds = sorted({start, end, *(time for time in times if start < time < end)})
         return [(left, right, self.level(left)) for left, right in pairwise(bounds)]
 
@@ -107,34 +145,130 @@ class Account:
             return None
         return Fraction(sum((right - left) * level for left, right, level in pieces), end - start)
 
+    def flow(self, start, end, *, internal):
+        """Return inflow, outflow, net and what moved inside; what is unknown counts as nothing.
 
-@cache
-def _deltas(account):
-    found = []
-    for time, balance in account.changes:
-        before = account.level(time - 1)
-        found.append((time, balance, *fit(None if before is None else balance - before)))
-    return found
+        Unless what moved inside is asked for, it is in and out as well.
+        """
+        blocks = defaultdict(list)
+        for place, member in enumerate(self.members):
+            for time, _, delta in member.deltas():
+                if start <= time < end and delta is not None:
+                    blocks[time, None if internal else place].append(delta)
+        nets = [sum(moves) for moves in blocks.values()]
+        gains = sum(move for moves in blocks.values() for move in moves if move > 0)
+        inflow = sum(net for net in nets if net > 0)
+        return inflow, inflow - sum(nets), sum(nets), gains - inflow
+
+    def has_all(self, start, stop):
+        return all(member.has_all(start, stop) for member in self.members)
+
+    def total(self, when):
+        """Return the sum of what is known, and how many of its accounts are known and unknown."""
+        levels = [member.shown(when) for member in self.members]
+        known = [level for level in levels if level is not None]
+        return *fit(sum(known) if known else None), len(known), len(levels) - len(known)
 
 
-def book(rows, opening=None, known=None):
-    """Return {key: Account}, keys ascending."""
-    histories = defaultdict(dict)
-    for *key, time, balance in rows:
-        histories[tuple(key)][time] = balance
-    opening = opening or {}
-    return {
-        key: Account(tuple(sorted(histories[key].items())), *opening.get(key, (None, None)), known)
-        for key in sorted({*histories, *opening})
-    }
+@dataclass(frozen=True)
+class World:
+    """What a table holds and knows.
 
+    Attributes
+    ----------
+    rows
+        The rows from `begin` on.
+    opening
+        What was held before `begin`: {account: (balance, time)}.
+    known
+        The known intervals; `None` where nothing is stated.
+    nothing_before
+        Whether accounts without an opening held nothing.
+    bad
+        Bad rows that were set aside: (interval, account), of any account where that is `None`.
+    begin
+        The start of a table with openings.
+    lost
+        Accounts that lost rows since the table was made: they are known at their rows alone.
+    """
 
-def groups(accounts, by):
-    """Return {group: [Account]}, groups ascending."""
-    found = defaultdict(list)
-    for key, account in accounts.items():
-        found[tuple(key[KEY.index(name)] for name in by)].append(account)
-    return dict(sorted(found.items()))
+    rows: list[tuple]
+    opening: dict[tuple, tuple[int, int]] = field(default_factory=dict)
+    known: tuple[tuple[int, int], ...] | None = None
+    nothing_before: bool = False
+    bad: tuple[tuple[tuple[int, int], tuple | None], ...] = ()
+    begin: int | None = None
+    lost: frozenset[tuple] = frozenset()
+
+    def book(self):
+        """Return {key: Account}, keys ascending."""
+        changes = defaultdict(dict)
+        for *key, time, balance in self.rows:
+            changes[tuple(key)][time] = balance
+        seen, first = self.seen() or (), self.known[0][0] if self.known else 0
+        ends = frozenset(end for _, end in seen) - {start for (start, _), _ in self.bad}
+        before = (0, None) if self.begins_with_nothing else (None, None)
+        return {
+            key: Account(
+                tuple(sorted(changes[key].items())),
+                *self.opening.get(key, before),
+                () if key in self.lost else self.seen(key),
+                ends,
+                first,
+                self.begin or 0,
+            )
+            for key in sorted({*changes, *self.opening})
+        }
+
+    @property
+    def begins_with_nothing(self):
+        """Whether accounts without an opening held nothing; a bad row may be of a first block."""
+        return self.nothing_before and not (
+            self.bad and [x for x, _ in self.seen()][:1] != [self.known[0][0]]
+        )
+
+    def seen(self, account=None):
+        """Return the known intervals of an account, or those of accounts without bad rows."""
+        seen = self.known
+        for (start, end), whose in self.bad:
+            if whose in (account, None):
+                parts = [part for a, b in seen for part in ((a, min(b, start)), (max(a, end), b))]
+                seen = tuple((a, b) for a, b in parts if a < b)
+        return seen
+
+    def holders(self, by):
+        """Return {group: Holder}, groups ascending."""
+        members = defaultdict(list)
+        for key, account in self.book().items():
+            members[tuple(key[KEY.index(name)] for name in by)].append(account)
+        return {group: Holder(tuple(members[group])) for group in sorted(members)}
+
+    def without(self, dropped):
+        """Return the world of a table that some rows, as (account, time), were taken out of."""
+        rows = [row for row in self.rows if (row[:4], row[4]) not in dropped]
+        opening = {key: x for key, x in self.opening.items() if (key, x[1]) not in dropped}
+        return replace(
+            self, rows=rows, opening=opening, lost=frozenset(account for account, _ in dropped)
+        )
+
+    def between(self, start, end):
+        """Return the world of an interval with openings."""
+        begin = start if self.begin is None else max(start, self.begin)
+        before = [(*key, time, held) for key, (held, time) in self.opening.items()]
+        before += [row for row in self.rows if row[4] < begin]
+        opening = {}
+        for *key, time, held in sorted(before, key=lambda row: row[4]):
+            opening[tuple(key)] = (held, time)
+        first = min([begin, *(row[4] for row in [*self.rows, *before])])
+        known = [(first, end)] if self.known is None else self.known
+        return World(
+            [row for row in self.rows if begin <= row[4] < end],
+            opening,
+            tuple((a, min(b, end)) for a, b in known if a < end),
+            self.nothing_before,
+            tuple(((a, min(b, end)), whose) for (a, b), whose in self.bad if a < end),
+            begin,
+        )
 
 
 @dataclass(frozen=True)
@@ -222,185 +356,169 @@ def microseconds(aware):
 
 @dataclass(frozen=True)
 class Grid:
-    """What a caller asks for: a frequency, None for one interval, and bounds, None for defaults.
-
-    `since` is when a table with openings begins, by default where its first row is.
-    """
+    """What a caller asks for: a frequency, None for one interval, and bounds, None for defaults."""
 
     freq: Fixed | Days | Calendar | None = None
     start: int | None = None
     end: int | None = None
     zone: str = "UTC"
-    since: int | None = None
 
-    def periods(self, rows):
+    def periods(self, world):
         """Return the (start, end) of each period."""
-        times = self._times(rows)
-        begin = self._begin(times)
-        if begin is None:
-            return []
-        last = max([begin, *times])
-        if self.freq is None:
-            return [(begin, last + 1 if self.end is None else self.end)]
-        edges = [begin]
-        for point in self._after(begin):
-            edges.append(point if self.end is None else min(point, self.end))
-            if edges[-1] == self.end or (self.end is None and point > last):
-                if self.start is None and self.since is not None and edges[1] > self.since:
-                    edges[0] = max(edges[0], self.since)
-                return list(pairwise(edges))
-        raise AssertionError
+        return list(pairwise(self._edges(world)[0]))
 
-    def points(self, rows):
+    def points(self, world):
         """Return the moments at which levels are asked for."""
-        times = self._times(rows)
-        begin = self._begin(times)
-        if begin is None:
-            return []
-        if self.end is not None:
-            return [begin, *takewhile(lambda point: point < self.end, self._after(begin))]
-        found = [begin]
-        for point in self._after(begin):
-            if found[-1] >= max([begin, *times]):
-                return found
-            found.append(point)
-        raise AssertionError
+        return self._edges(world)[1]
 
     def own(self, times):
         """Return these times where they are in the interval, and its start, if it has one."""
-        inside = {time for time in times if self.holds(time)}
+        times = {*times}
+        start = min(times, default=0) if self.start is None else self.start
+        inside = {x for x in times if start <= x and (self.end is None or x < self.end)}
         return sorted(inside | ({self.start} - {None}))
 
-    def holds(self, time):
-        return (self.start is None or self.start <= time) and (self.end is None or time < self.end)
+    def _edges(self, world):
+        """Return the edges of the periods, and the points of a series."""
+        zone, times = ZoneInfo(self.zone), sorted(row[4] for row in world.rows)
+        known, since = world.seen(), world.begin
+        if known is not None and since is not None:
+            known = [(max(a, since), b) for a, b in known if since < b]
+        if world.opening and times:
+            times, known = [since, *times], [(since, since)] if known is None else known
+        if not times and known:
+            times = [known[0][0]]
+        begin = self.start
+        if begin is None:
+            if not times:
+                return [], []
+            first = times[0] if self.end is None else min(times[0], self.end - 1)
+            begin = first if self.freq is None else self.freq.floor(first, zone)
+        last, stop = max([begin, *times]), self.end
+        if stop is None and known and known[-1][1] > last:
+            stop = known[-1][1]
+        edges = [begin, *self._inner(begin, last, stop, zone), *({stop} - {None})]
+        points = edges[:] if stop is None and edges[-2] < last else edges[:-1]
+        if self.start is None and known:
+            starts = [start for start, _ in known if start <= times[0] < edges[1]]
+            edges[0] = max([begin, *starts])
+        return edges, points
 
-    def interval(self, rows):
-        """Return the one interval of a summary, which is never empty."""
-        times = self._times(rows)
-        start = self.start
-        if start is None:
-            start = min(times) if self.end is None else min([*times, self.end - 1])
-        return start, max([*times, start]) + 1 if self.end is None else self.end
-
-    def _times(self, rows):
-        times = [row[4] for row in rows]
-        return [*times, self.since] if times and self.since is not None else times
-
-    def _begin(self, times):
-        if self.start is not None or not times:
-            return self.start
-        return min(times) if self.freq is None else self.freq.floor(min(times), self._zone())
-
-    def _after(self, begin):
-        return self.freq.after(begin, self._zone())
-
-    def _zone(self):
-        return ZoneInfo(self.zone)
+    def _inner(self, begin, last, stop, zone):
+        """Yield the points after a beginning up to a stop, or to the first one after the last."""
+        if self.freq is None:
+            yield from [last + 1] * (stop is None)
+            return
+        for point in self.freq.after(begin, zone):
+            if stop is not None and point >= stop:
+                return
+            yield point
+            if stop is None and point > last:
+                return
 
 
-def balances_at(rows, opening, instants, known=None):
+def balances_at(world, grid, _by=KEY):
     return [
-        (*key, when, *account.told(when))
-        for key, account in book(rows, opening, known).items()
-        for when in instants
+        (*key, when, account.shown(when), account.since_when(when))
+        for key, account in world.book().items()
+        for when in (grid.end, grid.start)
     ]
 
 
-def series(rows, opening, grid, known=None):
-    points = grid.points(rows)
+def series(world, grid, by=KEY):
     return [
-        (*key, point, account.told(point)[0], account.state(point))
-        for key, account in book(rows, opening, known).items()
-        for point in points
+        (*key, point, holder.shown(point))
+        for key, holder in world.holders(by).items()
+        for point in grid.points(world)
     ]
 
 
-def sparse_series(rows, opening, grid):
+def series_with_states(world, grid, _by=KEY):
     return [
-        (*key, point, account.level(point), account.state(point))
-        for key, account in book(rows, opening).items()
+        (*key, point, account.shown(point), account.state(point))
+        for key, account in world.book().items()
+        for point in grid.points(world)
+    ]
+
+
+def changes(world, grid, _by=KEY):
+    """Return a series at each account's own rows, and at the start."""
+    return [
+        (*key, point, account.shown(point), account.state(point))
+        for key, account in world.book().items()
         for point in grid.own(time for time, _ in account.changes)
     ]
 
 
-def deltas(rows, opening, _grid=None, known=None):
+def wide_changes(world, grid, _by=KEY):
+    """Return a series at each change of any account, and at the start."""
+    points = grid.own(row[4] for row in world.rows)
     return [
-        (*key, *change)
-        for key, account in book(rows, opening, known).items()
-        for change in account.deltas()
+        (*key, point, account.shown(point))
+        for key, account in world.book().items()
+        for point in points
     ]
 
 
-def flows(rows, opening, grid, by, known=None, *, full=False):
+def deltas(world, _grid=None, _by=KEY):
+    return [(*key, *change) for key, account in world.book().items() for change in account.deltas()]
+
+
+def flows(world, grid, by=KEY, *, full=False, internal=False):
     """Return flows; if they are full, also those of periods in which a group has no row."""
-    found = []
-    anyone = Account((), intervals=known)
-    for group, members in groups(book(rows, opening, known), by).items():
-        for start, end in grid.periods(rows):
-            inside = _deltas_in(members, start, end)
-            active = sum(any(_deltas_in([account], start, end)) for account in members)
-            *sums, changes = _flow_of(inside)
-            counts = [changes, active, inside.count(None)]
-            if not anyone.sees_all(start, end - 1):
-                sums = [None] * 3
-                counts = counts if inside else [None] * 3
-            if full and not changes and None in inside:
-                sums = [None] * 3
-            if inside or full:
-                found.append((*group, start, end, *sums, *counts))
-    return found
+    result = []
+    for group, holder in world.holders(by).items():
+        for start, end in grid.periods(world):
+            inside = [each.deltas_in(start, end) for each in holder.members]
+            *sums, moved = fit(*holder.flow(start, end, internal=internal))
+            sums += [moved] * internal
+            moves = [delta for deltas in inside for delta in deltas]
+            counts = [len([*filter(None, moves)]), sum(map(any, inside)), moves.count(None)]
+            if not holder.has_all(start, end - 1):
+                sums = [None] * len(sums)
+                counts = counts if moves else [None] * 3
+            if full and None in moves and not any(moves):
+                sums = [None] * len(sums)
+            if moves or full:
+                result.append((*group, start, end, *sums, *counts))
+    return result
 
 
-def _deltas_in(members, start, end):
+def averages(world, grid, by=KEY):
     return [
-        delta for account in members for time, _, delta in account.deltas() if start <= time < end
+        (*key, start, end, None if exact is None else half_even(exact))
+        for key, holder in world.holders(by).items()
+        for start, end in grid.periods(world)
+        for exact in [holder.average(start, end)]
     ]
 
 
-def _flow_of(deltas):
-    """Return inflow, outflow, net and changes."""
-    known = [delta for delta in deltas if delta is not None]
-    inflow = sum(delta for delta in known if delta > 0)
-    outflow = -sum(delta for delta in known if delta < 0)
-    return *fit(inflow, outflow, sum(known)), sum(delta != 0 for delta in known)
-
-
-def averages(rows, opening, grid, known=None):
-    found = []
-    for key, account in book(rows, opening, known).items():
-        for start, end in grid.periods(rows):
-            exact = account.average(start, end)
-            found.append((*key, start, end, None if exact is None else half_even(exact)))
-    return found
-
-
-def parts_of_averages(rows, opening, grid, known=None):
+def parts_of_averages(world, grid, by=KEY):
     """Return the averages of what is known, and which part of the period that is."""
-    found = []
-    for key, account in book(rows, opening, known).items():
-        for start, end in grid.periods(rows):
-            pieces = account.known(start, end)
+    result = []
+    for key, holder in world.holders(by).items():
+        for start, end in grid.periods(world):
+            pieces = holder.known(start, end)
             length = sum(right - left for left, right, _ in pieces)
             held = sum((right - left) * level for left, right, level in pieces)
             part = half_even(Fraction(held, length)) if pieces else None
-            found.append((*key, start, end, part, length / (end - start)))
-    return found
+            result.append((*key, start, end, part, length / (end - start)))
+    return result
 
 
-def ohlc(rows, opening, grid, known=None):
-    found = []
-    for key, account in book(rows, opening, known).items():
-        for start, end in grid.periods(rows):
-            levels = [level for _, _, level in account.known(start, end)]
+def ohlc(world, grid, by=KEY):
+    result = []
+    for key, holder in world.holders(by).items():
+        for start, end in grid.periods(world):
+            levels = [level for _, _, level in holder.known(start, end)]
             low, high = min(levels, default=None), max(levels, default=None)
-            first = account.told(start)[0]
-            found.append((*key, start, end, first, high, low, account.level(end - 1)))
-    return found
+            result.append((*key, start, end, holder.shown(start), high, low, holder.level(end - 1)))
+    return result
 
 
-def drawdowns(rows, opening, _grid=None, known=None):
-    found = []
-    for key, account in book(rows, opening, known).items():
+def drawdowns(world, _grid=None, _by=KEY):
+    result = []
+    for key, account in world.book().items():
         peak, peak_at = account.held, account.since
         is_behind = False
         for n, (time, balance) in enumerate(account.changes):
@@ -409,57 +527,76 @@ def drawdowns(rows, opening, _grid=None, known=None):
             if peak is None or balance > peak:
                 peak, peak_at = balance, time
             fall = (None,) * 3 if is_behind else (peak, peak_at, *fit(peak - balance))
-            found.append((*key, time, balance, *fall))
-    return found
+            result.append((*key, time, balance, *fall))
+    return result
 
 
-def totals(rows, opening, grid, by, known=None):
-    found = []
-    for group, members in groups(book(rows, opening, known), by).items():
-        own = {time for account in members for time, _ in account.changes}
-        points = grid.own(own) if grid.freq is None else grid.points(rows)
-        found += [(*group, point, *total_at(members, point)) for point in points]
-    return found
+def totals(world, grid, by):
+    result = []
+    for group, holder in world.holders(by).items():
+        own = {time for account in holder.members for time, _ in account.changes}
+        points = grid.own(own) if grid.freq is None else grid.points(world)
+        result += [(*group, point, *holder.total(point)) for point in points]
+    return result
 
 
-def total_at(members, when):
-    """Return total, known and unknown."""
-    known = _known_at(members, when)
-    return *fit(sum(known) if known else None), len(known), len(members) - len(known)
+def shares(world, grid, by):
+    """Return totals, with the part that they are of the asset's."""
+    assets, place = world.holders(["asset_id"]), list(by).index("asset_id")
+    result = []
+    for *group, time, total, known, unknown in totals(world, grid, by):
+        whole = assets[group[place],].total(time)[0]
+        share = None if total is None or not whole else total / whole
+        result.append((*group, time, total, known, unknown, share))
+    return result
 
 
-def _known_at(members, when):
-    levels = [account.told(when)[0] for account in members]
-    return [level for level in levels if level is not None]
+def summaries(world, grid, _by=KEY):
+    """Return the summaries of accounts: those of parties, without what these have besides."""
+    own = ("accounts", "unknown", "internal")
+    rows = _summaries(world, grid, KEY)
+    return [(*key, *(x for name, x in row.items() if name not in own)) for key, row in rows]
 
 
-def summaries(rows, opening, grid, known=None):
-    """Return {account: {column: value}}."""
-    start, end = grid.interval(rows)
-    return {
-        key: _summary(account, start, end) for key, account in book(rows, opening, known).items()
-    }
+def party_summaries(world, grid, by):
+    return [(*key, *row.values()) for key, row in _summaries(world, grid, by)]
 
 
-def _summary(account, start, end):
-    inside = [time for time, _ in account.changes if start <= time < end]
-    known = account.known(start, end)
+def _summaries(world, grid, by):
+    if not world.book():
+        return []
+    whole = replace(grid, freq=None).periods(world)
+    [(start, end)] = whole or [(world.begin, world.begin + 1)]
+    return [(key, _summary(holder, start, end)) for key, holder in world.holders(by).items()]
+
+
+def _summary(holder, start, end):
+    seen = [t for each in holder.members for t, _ in each.changes if start <= t < end]
+    moves = [delta for each in holder.members for delta in each.deltas_in(start, end)]
+    known = holder.known(start, end)
     levels = [level for _, _, level in known]
-    inflow, outflow, net, changes = _flow_of(_deltas_in([account], start, end))
-    exact = account.average(start, end)
+    inflow, outflow, net, internal = fit(*holder.flow(start, end, internal=True))
+    exact = holder.average(start, end)
     low, high = min(levels, default=None), max(levels, default=None)
-    deepest, deepest_at = _deepest(known)
     at_zero = sum(right - left for left, right, level in known if level == 0)
     time_known = sum(right - left for left, right, _ in known)
-    before, after = account.level(start - 1), account.level(end - 1)
-    if not Account((), intervals=account.intervals).sees_all(start, end - 1):
-        inflow = outflow = None
-        net = None if before is None or after is None else after - before
+    before, after = holder.level(start - 1), holder.level(end - 1)
+    if not holder.has_all(start, end - 1):
+        inflow = outflow = net = internal = None
+    if None not in (before, after):
+        net = after - before
+    tops = [*accumulate(levels, max)]
+    falls = [top - level for top, level in zip(tops, levels, strict=True)]
+    deepest = max(falls, default=None)
     return {
-        "first_seen": min(inside, default=None),
-        "last_seen": max(inside, default=None),
-        "rows": len(inside),
-        "changes": changes,
+        "accounts": len(holder.members),
+        "unknown": sum(
+            None in (each.level(start - 1), each.level(end - 1)) for each in holder.members
+        ),
+        "first_seen": min(seen, default=None),
+        "last_seen": max(seen, default=None),
+        "rows": len(seen),
+        "changes": sum(map(bool, moves)),
         "opening": before,
         "closing": after,
         "minimum": low,
@@ -469,44 +606,67 @@ def _summary(account, start, end):
         "inflow": inflow,
         "outflow": outflow,
         "net": net,
+        "internal": internal,
         "average": None if exact is None else half_even(exact),
-        "drawdown": deepest,
-        "drawdown_at": deepest_at,
+        "drawdown": fit(deepest)[0],
+        "drawdown_at": known[falls.index(deepest)][0] if deepest else None,
         "zero_share": at_zero / time_known if known else None,
     }
 
 
-def _deepest(known):
-    """Return the largest fall from the highest level before, and when, if any, it was reached."""
-    falls = [
-        (max(level for _, _, level in known[: position + 1]) - level, left)
-        for position, (left, _, level) in enumerate(known)
-    ]
-    deepest = max((depth for depth, _ in falls), default=None)
-    return *fit(deepest), next((at for depth, at in falls if depth == deepest and depth), None)
+def ranked_holders(world, grid, by, n=None):
+    """Return who holds how much of each asset at the grid's start, the largest first."""
+    when, place, rows = grid.start, list(by).index("asset_id"), []
+    for key, holder in world.holders(by).items():
+        total, known, unknown = holder.total(when)
+        rows.append((key, total, known + unknown, unknown))
+    result = []
+    for (asset,), all_of_it in world.holders(["asset_id"]).items():
+        own = [row for row in rows if row[0][place] == asset]
+        own.sort(key=lambda row: (row[1] is None, -(row[1] or 0)))
+        whole, so_far = all_of_it.total(when)[0], 0
+        for key, total, *counts in own[:n]:
+            so_far += total or 0
+            is_part = total is not None and whole
+            shares = (total / whole, so_far / whole) if is_part else (None, None)
+            result.append((*key, total, *shares, *counts))
+    return result
 
 
-def differences(rows, opening, entries):
-    """Return what differs from a list of (account, time, net), 0 where a side has nothing."""
-    nets = defaultdict(int)
+def comparison(world, grid, by):
+    """Return how the grid's end differs from its start, the largest changes of an asset first."""
+    place, rows = list(by).index("asset_id"), []
+    for key, holder in world.holders(by).items():
+        before, after = holder.shown(grid.start), holder.shown(grid.end)
+        pairs = [(each.shown(grid.start), each.shown(grid.end)) for each in holder.members]
+        change, percent, state = None, None, "unknown"
+        if None not in (before, after):
+            (change,) = fit(after - before)
+            state = (
+                "same" if not change else "new" if not before else "changed" if after else "gone"
+            )
+            percent = 100 * change / abs(before) if before else None
+        counts = len(pairs), sum(None in pair for pair in pairs)
+        rows.append((key, change, *fit(before, after), percent, state, *counts))
+    rows.sort(key=lambda row: (row[0][place], row[1] is None, -abs(row[1] or 0)))
+    return [(*key, before, after, change, *rest) for key, change, before, after, *rest in rows]
+
+
+def differences(world, entries):
+    """Return what differs from a list of (account, time, net), and how much can't be compared."""
+    book, nets = world.book(), defaultdict(int)
     for key, time, net in entries:
-        if key[1] != EXTERNAL:
-            nets[key, time] += net
-    changes = {
-        (key, time): delta
-        for key, account in book(rows, opening).items()
-        if key[1] != EXTERNAL
-        for time, _, delta in account.deltas()
-    }
-    found = []
+        nets[key, time] += net
+    changes = {(tuple(key), time): delta for *key, time, _, delta in deltas(world)}
+    result, not_compared = [], 0
     for key, time in sorted({*nets, *changes}):
-        delta, net = changes.get((key, time), 0), nets.get((key, time), 0)
-        if delta is None or delta == net:
+        if key[1] == EXTERNAL:
             continue
-        reason = "other amount"
-        if (key, time) not in changes:
-            reason = "no row"
-        elif (key, time) not in nets:
-            reason = "no flow"
-        found.append((*key, time, *fit(delta, net, delta - net), reason))
-    return found
+        delta, net = changes.get((key, time)), nets.get((key, time))
+        account = book.get(key, Account((), intervals=world.seen()))
+        if delta is None and ((key, time) in changes or not account.sees_all(time, time)):
+            not_compared += 1
+        elif difference := (delta or 0) - (net or 0):
+            reason = "no row" if delta is None else "no flow" if net is None else "other amount"
+            result.append((*key, time, *fit(delta, net, difference), reason))
+    return result, not_compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from dataclasses import replace
+from itertools import pairwise
 
 import pandas as pd
 import pyarrow as pa
@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import ACCOUNT_KEY
-from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.spans import joined
-from tests.analysis.oracle import Calendar, Days, Fixed, Grid
-from tests.columns import BALANCE_DTYPE, COLUMNS
+from balance_analysis.frame import to_frame
+from tests.analysis.oracle import Calendar, Days, Fixed, Grid, World
+from tests.columns import ARROW_SCHEMA, ATTRS_KEY, BALANCE_DTYPE, COLUMNS, note_evidence
 from tests.moments import from_microseconds
 
 START = 1_680_000_000_000_000
@@ -51,7 +50,10 @@ def table_from(arrow):
 
 def arrow_from(table):
     """Return a table's rows in Arrow, as they stand."""
-    return to_arrow(table)
+    plain = table[list(COLUMNS)].astype(dict.fromkeys(ACCOUNT_KEY, "str"))
+    columns = {name: pa.array(plain[name]) for name in COLUMNS}
+    ids = {name: columns[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY}
+    return pa.table(columns | ids, ARROW_SCHEMA)
 
 
 def recorded_table(recorded_rows):
@@ -62,10 +64,7 @@ def recorded_table(recorded_rows):
 
 def rows_of(table):
     """Return a table's rows as the tuples that `table_of` takes."""
-    return [
-        (*(str(name) for name in row[:4]), moment(row[4]), int(row[5]))
-        for row in table[list(COLUMNS)].itertuples(index=False)
-    ]
+    return records(table[list(COLUMNS)])
 
 
 def by_account(rows):
@@ -101,36 +100,40 @@ def _plain_column(column):
     if column.dtype == "float64":
         return [None if math.isnan(value) else value for value in column.tolist()]
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return column.astype("str").tolist()
+        return [None if pd.isna(value) else value for value in column.tolist()]
     if column.dtype == "Int64":
         return [None if pd.isna(value) else int(value) for value in column]
     assert column.dtype == "int64"
     return column.tolist()
 
 
-def dtypes_of(frame):
-    """Return the names and dtypes of a frame's columns, once its categories are as they must be."""
+def cells_of(wide):
+    """Return a wide layout as records: its column's ids, the time of the row, and the value."""
+    ids = [key if isinstance(key, tuple) else (key,) for key in wide.columns]
+    columns = [zip(wide.index, _plain_column(wide[key]), strict=True) for key in wide.columns]
+    return [
+        (*key, moment(time), value)
+        for key, column in zip(ids, columns, strict=True)
+        for time, value in column
+    ]
+
+
+def dtypes_of(frame, table):
+    """Return the names and dtypes of a result's columns, once its categories are as they must be.
+
+    These are the ids that it has, or that all accounts of the table have.
+    """
     for name in frame.select_dtypes("category"):
         categories = frame[name].cat.categories
         assert categories.dtype == "str"
         if name in ACCOUNT_KEY:
-            assert list(categories) == sorted(set(frame[name].astype("str")))
+            ids = [sorted({*each[name].astype("str")}) for each in (frame, table)]
+            assert list(categories) in ids
     return {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
 
 
-def expected_dtypes(by, *, zone="UTC", times=(), amounts=(), counts=(), nullable=(), floats=()):
-    return {
-        **dict.fromkeys(by, "category"),
-        **dict.fromkeys(times, f"datetime64[us, {zone}]"),
-        **dict.fromkeys(amounts, str(BALANCE_DTYPE)),
-        **dict.fromkeys(counts, "int64"),
-        **dict.fromkeys(nullable, "Int64"),
-        **dict.fromkeys(floats, "float64"),
-    }
-
-
 def outcome(function, *args):
-    """Return what a function returns, or that it found an amount too large to be one."""
+    """Return what a function returns, or that an amount is too large to be one."""
     try:
         return function(*args)
     except OverflowError as error:
@@ -139,18 +142,27 @@ def outcome(function, *args):
         raise
 
 
-def opened(rows, opening, known=None, **how):
-    """Return a table that begins at BEGIN, if it has openings, which are rows from before it."""
-    before = [(*account, since, balance) for account, (balance, since) in opening.items()]
-    spans = None if known is None else [tuple(map(instant, span)) for span in known]
-    return ba.to_table(
-        table_of([*rows, *before]), start=instant(BEGIN) if opening else None, known=spans, **how
-    )
-
-
-def since_openings(grid, opening):
-    """Return a grid as the table of `opened` has it by default."""
-    return replace(grid, since=BEGIN if opening else None)
+def opened(world, *cuts, dropped=()):
+    """Return the table of a world: an interval of it, of that one, and so on, without some rows."""
+    before = [(*account, since, balance) for account, (balance, since) in world.opening.items()]
+    table = table_of([*world.rows, *before])
+    begin = instant(world.begin)
+    if world.bad:
+        answers = [{"span": x, "node": {"name": "node"}, "asked": (0, 0)} for x in world.known]
+        bad = [{"span": span, "account": account} for span, account in world.bad]
+        evidence = {"answers": answers, "set_aside": bad, "from_first_block": world.nothing_before}
+        table = ba.to_table(table)
+        how = {"nothing_before": world.begins_with_nothing}
+        note_evidence(table, world.seen(), evidence, **how)
+        if begin is not None:
+            table.attrs[ATTRS_KEY]["start"] = begin.isoformat()
+    else:
+        spans = world.known and [tuple(map(instant, span)) for span in world.known]
+        how = {"known": spans, "nothing_before": world.nothing_before}
+        table = ba.to_table(table, start=begin, **how)
+    for cut in cuts:
+        table = table.balances.between(*map(instant, cut))
+    return table[[(row[:4], row[4]) not in dropped for row in records(table)]] if dropped else table
 
 
 def many_rows(count=2000):
@@ -194,12 +206,6 @@ def disorder(table, rng):
     return rows
 
 
-def split(table, when):
-    """Return a table's rows up to a moment, and those after it."""
-    later = table["timestamp"] > from_microseconds(when)
-    return table[~later], table[later]
-
-
 def instant(microseconds):
     return None if microseconds is None else from_microseconds(microseconds)
 
@@ -218,15 +224,9 @@ accounts = st.tuples(
     st.sampled_from(["", "m1"]),
 )
 times = st.integers(START, START + 12)
-balances = st.one_of(
-    st.integers(0, 3),
-    st.integers(0, LARGEST // 100),
-)
-rows = st.dictionaries(st.tuples(accounts, times), balances, max_size=40).map(
-    lambda levels: [(*account, time, balance) for (account, time), balance in levels.items()]
-)
-instants = st.integers(START - 2, START + 14)
-
+rows = st.dictionaries(
+    st.tuples(accounts, times), st.integers(0, 3) | st.integers(0, LARGEST // 100), max_size=40
+).map(lambda levels: [(*account, time, balance) for (account, time), balance in levels.items()])
 
 odd = st.integers(10**34, LARGEST // 200).map(lambda half: 2 * half + 1)
 """Balances of up to 36 digits that no float holds."""
@@ -245,6 +245,10 @@ signed = st.one_of(
 moderate = st.one_of(st.integers(0, 3), st.integers(-3, 3), odd)
 """Balances of all sizes whose sums stay within 38 digits."""
 
+groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:]), max_size=2).flatmap(
+    lambda names: st.permutations(["asset_id", *sorted(names)])
+)
+
 
 @st.composite
 def books(draw, amounts=moderate, times=times, most=25, openings=True):
@@ -262,32 +266,61 @@ def books(draw, amounts=moderate, times=times, most=25, openings=True):
 
 edges = st.integers(START - 2, START + 15)
 _bounds = st.integers(BEGIN - 10, BEGIN + 2) | edges
-gaps = st.lists(st.tuples(_bounds, _bounds).filter(lambda pair: pair[0] < pair[1]), max_size=3).map(
-    lambda pairs: tuple(joined(pairs))
+gaps = st.lists(_bounds, unique=True, max_size=6).map(
+    lambda bounds: tuple([*pairwise(sorted(bounds))][::2])
 )
 """Known intervals, between which changes may be missing."""
-
-cases = st.tuples(books(), gaps).map(lambda case: (*case[0], case[1]))
-"""Rows, openings, and known intervals, maybe none."""
+spans = st.tuples(edges, edges).filter(lambda span: span[0] < span[1])
+bad_rows = st.lists(
+    st.tuples(
+        st.tuples(edges, st.integers(1, 3)).map(lambda at: (at[0], sum(at))), accounts | st.none()
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
 
 
 @st.composite
-def fixed_grids(draw, rows=(), scale=1, freqs=None):
-    """Draw a grid of microseconds around the times of `rows`, finer or coarser than they are."""
+def worlds(draw, amounts=moderate):
+    """Draw what a table has and knows."""
+    rows, opening = draw(books(amounts))
+    known = draw(st.none() | gaps)
+    bad = draw(st.just(()) | bad_rows) if known else ()
+    times = [*(row[4] for row in rows), *(since for _, since in opening.values())]
+    # Where nothing was before, no row is older than what is known.
+    is_first = not known or known[0][0] <= min(times, default=START)
+    nothing_before = is_first and draw(st.booleans())
+    return World(rows, opening, known, nothing_before, bad, BEGIN if opening else None)
+
+
+@st.composite
+def tables(draw, amounts=moderate):
+    """Draw a table, maybe an interval of one, or one that lost rows, and the world it shows."""
+    world, cuts = draw(worlds(amounts)), sorted(draw(st.lists(spans, max_size=2)))
+    shown, dropped = world, frozenset()
+    for cut in cuts:
+        shown = shown.between(*cut)
+    is_noted = cuts or (not world.bad and (world.known or world.begin or world.nothing_before))
+    if is_noted and draw(st.integers(0, 4)) == 0:
+        own = [(row[:4], row[4]) for row in shown.rows]
+        own += [(account, since) for account, (_, since) in shown.opening.items()]
+        dropped = draw(st.frozensets(st.sampled_from(own), max_size=3)) if own else dropped
+    return opened(world, *cuts, dropped=dropped), shown.without(dropped)
+
+
+@st.composite
+def fixed_grids(draw, scale=1, freqs=None):
+    """Draw a grid of microseconds around the times of rows, finer or coarser than they are."""
     freq = Fixed(draw(st.integers(scale, 30 * scale))) if freqs is None else draw(freqs)
     bound = st.none() | st.integers(START - 5 * scale, START + 20 * scale)
-    return _grid(draw(bound), draw(bound), freq, rows)
+    return _grid(draw(bound), draw(bound), freq)
 
 
-def _grid(start, end, freq, rows, zone="UTC"):
+def _grid(start, end, freq, zone="UTC"):
     """Return a grid with these bounds, put right where they leave nothing."""
-    if start is not None and end is not None and start >= end:
+    if None not in (start, end) and start >= end:
         start, end = end, start + 1
-    grid = Grid(freq, start, end, zone)
-    if start is None and end is not None and rows:
-        default = Grid(freq, zone=zone).points(rows)[0] if freq else min(row[4] for row in rows)
-        grid = Grid(freq, start, max(end, default + 1), zone)
-    return grid
+    return Grid(freq, start, end, zone)
 
 
 CLOCK_CHANGES = [
@@ -299,31 +332,29 @@ CLOCK_CHANGES = [
     ("Asia/Kolkata", "2023-04-01T00:00Z"),
     ("UTC", "2024-02-29T00:00Z"),
 ]
+PACES = [
+    (Days(1), 30 * MINUTE),
+    (Days(2), HOUR),
+    (Days(7), 5 * HOUR),
+    (Calendar("B"), 2 * HOUR),
+    (Calendar("W-MON"), 9 * HOUR),
+    (Calendar("W-SUN"), 7 * HOUR),
+    (Calendar("MS"), 43 * HOUR),
+    (Calendar("QS-FEB"), 101 * HOUR),
+    (Calendar("QS"), 101 * HOUR),
+    (Calendar("YS"), 301 * HOUR),
+]
 
 
 @st.composite
 def calendar_cases(draw):
-    """Draw rows, openings and a grid of days, weeks or months around a change of the clock."""
-    zone, change = draw(st.sampled_from(CLOCK_CHANGES))
-    about = pd.Timestamp(change).value // 1000
-    freq, pace = draw(
-        st.sampled_from(
-            [
-                (Days(1), 30 * MINUTE),
-                (Days(2), HOUR),
-                (Days(7), 5 * HOUR),
-                (Calendar("B"), 2 * HOUR),
-                (Calendar("W-MON"), 9 * HOUR),
-                (Calendar("W-SUN"), 7 * HOUR),
-                (Calendar("MS"), 43 * HOUR),
-                (Calendar("QS-FEB"), 101 * HOUR),
-                (Calendar("QS"), 101 * HOUR),
-                (Calendar("YS"), 301 * HOUR),
-            ]
-        )
+    """Draw rows and a grid of days, weeks or months around a change of the clock."""
+    (zone, change), (freq, pace) = (
+        draw(st.sampled_from(CLOCK_CHANGES)),
+        draw(st.sampled_from(PACES)),
     )
+    about = pd.Timestamp(change).value // 1000
     moments = st.integers(-100, 100).map(lambda step: about + step * pace)
-    rows, opening = draw(books(times=moments, most=10, openings=False))
+    rows, _ = draw(books(times=moments, most=10, openings=False))
     hours = st.integers(-60, 60).map(lambda step: about + step * max(pace, HOUR))
-    start, end = draw(st.none() | hours), draw(st.none() | hours)
-    return rows, opening, _grid(start, end, freq, rows, zone)
+    return rows, _grid(draw(st.none() | hours), draw(st.none() | hours), freq, zone)

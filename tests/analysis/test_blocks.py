@@ -1,16 +1,18 @@
-"""Tables so large that they are worked on account by account, in blocks side by side."""
+"""Tables so large that they are worked on in parts, side by side, give what small ones give."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.analysis import steps, totals
 from tests.analysis.tables import (
+    BEGIN,
     LARGEST,
     START,
     arrow_of,
@@ -20,10 +22,10 @@ from tests.analysis.tables import (
     table_of,
 )
 
-SIZES = {"p0": 1900, "p1": 1900, "p2": 10, "p3": 4400, "p4": 2500, "p5": 1, "p6": 3750}
-LENGTH = 4400
-BLOCK = 1 << 13
+SIZES = {"p0": 30_000, "p1": 30_000, "p2": 10, "p3": 130_000, "p4": 90_000, "p5": 1, "p6": 40_000}
+LENGTH = 130_000
 BOUNDS = {"start": instant(START), "end": instant(START + LENGTH + 5)}
+GRID = {"freq": "900us", **BOUNDS}
 
 
 def long_table(*last):
@@ -38,37 +40,17 @@ def long_table(*last):
     )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_blocks():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "BLOCK", BLOCK)
-        patch.setattr(totals, "AT_ONCE", BLOCK)
-        yield
-
-
 @pytest.fixture(scope="module")
 def table():
-    return long_table()
-
-
-@pytest.fixture(scope="module")
-def opened_table(table):
-    """Return the table with openings of some of its accounts, and of others."""
-    before = [("VOTE", "T", party, "", START - 9, 7) for party in ("p0", "p3", "p7", "p8")]
-    return ba.to_table(pd.concat([table, table_of(before)]), start=instant(START))
-
-
-def test_the_table_has_several_blocks(table):
-    assert len(table) > BLOCK
+    """Return a table with openings of some of its accounts, and of others."""
+    before = [("VOTE", "T", party, "", BEGIN, 7) for party in ("p0", "p3", "p7", "p8")]
+    return ba.to_table(pd.concat([long_table(), table_of(before)]), start=instant(START))
 
 
 def test_rows_in_any_order_are_the_same_table(table):
     mixed, deltas = table.sample(frac=1, random_state=1), ba.deltas(table)
-    backwards = ["unused", *sorted(SIZES, reverse=True)]
-
+    backwards = ["unused", *sorted([*SIZES, "p7", "p8"], reverse=True)]
     for rows in [
-        mixed,
-        mixed.sort_values("timestamp"),
         mixed.sort_values("timestamp", ascending=False),
         table.iloc[::-1],
         mixed.assign(party_id=mixed["party_id"].cat.set_categories(backwards)),
@@ -77,64 +59,43 @@ def test_rows_in_any_order_are_the_same_table(table):
         assert ba.deltas(rows).equals(deltas)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda table: ba.balance_at(table, BOUNDS["end"]),
-        lambda table: ba.balance_series(table, freq="300us", **BOUNDS, layout="long"),
-        lambda table: ba.balance_series(table, start=BOUNDS["start"], layout="long"),
-        ba.deltas,
-        lambda table: ba.flows(table, freq="300us", **BOUNDS),
-        lambda table: ba.time_weighted_average(table, freq="300us", **BOUNDS),
-        lambda table: ba.ohlc(table, "300us", **BOUNDS),
-        ba.drawdown,
-        lambda table: ba.totals(table, by=ba.ACCOUNT_KEY, freq="300us", **BOUNDS),
-        lambda table: ba.summarize_accounts(table, **BOUNDS),
-        lambda table: ba.summarize_parties(table, **BOUNDS),
-        lambda table: ba.flows(table, by="party_id", freq="300us", internal=True, **BOUNDS),
-        lambda table: ba.balance_series(table, by="party_id", layout="long", **BOUNDS),
-        lambda table: ba.totals(table, by="party_id", **BOUNDS),
-    ],
-)
-def test_an_account_is_the_same_alone_and_among_many(opened_table, function):
-    whole = function(opened_table)
-    keys = dict.fromkeys({*ba.ACCOUNT_KEY} & {*whole}, "str")
-    whole = whole.astype(keys)
-    alone = [
-        function(opened_table[opened_table["party_id"] == party]) for party in [*SIZES, "p7", "p8"]
-    ]
-    parts = [part.astype(keys) for part in alone]
-    whole = whole.reset_index(drop=True)
-    pd.testing.assert_frame_equal(whole, pd.concat(parts, ignore_index=True))
+FUNCTIONS = {
+    "balances": partial(ba.balance_at, at=BOUNDS["end"]),
+    "series": partial(ba.balance_series, layout="long", **GRID),
+    "changes": partial(ba.balance_series, layout="long", start=BOUNDS["start"]),
+    "deltas": ba.deltas,
+    "flows": partial(ba.flows, **GRID),
+    "internal flows": partial(ba.flows, by="party_id", internal=True, **GRID),
+    "averages": partial(ba.time_weighted_average, **GRID),
+    "candles": partial(ba.ohlc, **GRID),
+    "drawdowns": ba.drawdown,
+    "totals": partial(ba.totals, by="party_id", **GRID),
+    "totals at changes": partial(ba.totals, by="party_id", **BOUNDS),
+    "summaries": partial(ba.summarize_accounts, **BOUNDS),
+    "parties": partial(ba.summarize_parties, **BOUNDS),
+}
 
 
-def test_a_wide_series_has_each_account_as_it_is_alone(opened_table):
-    whole = ba.balance_series(opened_table, freq="300us", **BOUNDS)
-    for party in SIZES:
-        own = opened_table[opened_table["party_id"] == party]
-        alone = ba.balance_series(own, freq="300us", **BOUNDS)
-        pd.testing.assert_frame_equal(whole[list(alone.columns)], alone)
+def in_arrow(frame):
+    return pa.Table.from_pandas(
+        frame.astype(dict.fromkeys({*ba.ACCOUNT_KEY, "state"} & {*frame}, "str")),
+        preserve_index=False,
+    )
 
 
-def test_blocks_of_many_points_are_those_of_few(table):
-    few = table.iloc[::200]
-    whole = ba.balance_series(few, freq="2us", **BOUNDS, layout="long")
-    assert len(whole) > BLOCK
-    for party in ("p0", "p4", "p5"):
-        alone = ba.balance_series(
-            few[few["party_id"] == party], freq="2us", **BOUNDS, layout="long"
-        )
-        own = whole[whole["party_id"] == party].reset_index(drop=True)
-        columns = ["timestamp", "balance", "state"]
-        pd.testing.assert_frame_equal(own[columns], alone[columns])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_account_is_the_same_alone_and_among_many(table, name):
+    parts = [table[table["party_id"] == party] for party in [*SIZES, "p7", "p8"]]
+    alone = pa.concat_tables([in_arrow(FUNCTIONS[name](part)) for part in parts])
+    assert in_arrow(FUNCTIONS[name](table)).equals(alone)
 
 
-@pytest.mark.parametrize("freq", [None, "300us"])
-def test_a_total_is_that_of_all_blocks(opened_table, freq):
-    points = records(ba.totals(opened_table, by=["asset_id"], freq=freq, **BOUNDS))[::97]
+@pytest.mark.parametrize("freq", [None, "9ms"])
+def test_a_total_is_that_of_all_blocks(table, freq):
+    points = records(ba.totals(table, by=["asset_id"], freq=freq, **BOUNDS))[:: 1 if freq else 9973]
     when = [instant(time) for _, time, *_ in points]
     sums = defaultdict(lambda: [0, 0, 0])
-    for *_, time, balance, _ in records(ba.balance_at(opened_table, when)):
+    for *_, time, balance, _ in records(ba.balance_at(table, when)):
         known = balance is not None
         for place, part in enumerate((balance or 0, known, not known)):
             sums[time][place] += part
@@ -142,24 +103,19 @@ def test_a_total_is_that_of_all_blocks(opened_table, freq):
 
 
 @pytest.mark.parametrize("by", [["asset_id"], ["account_type", "asset_id"]])
-def test_flows_of_a_group_are_those_of_all_blocks(opened_table, by):
-    arguments = {"freq": "300us", **BOUNDS}
+def test_flows_of_a_group_are_those_of_all_blocks(table, by):
     sums = defaultdict(lambda: np.zeros(6, object))
     for *_, start, _, inflow, outflow, net, changes, active, unknown in records(
-        ba.flows(opened_table, **arguments)
+        ba.flows(table, **GRID)
     ):
         sums[start] += np.array([inflow, outflow, net, changes, active, unknown], object)
-    found = records(ba.flows(opened_table, by=by, **arguments))
-    assert {row[len(by)]: list(row[-6:]) for row in found} == {
-        start: list(parts) for start, parts in sums.items()
-    }
+    flows = records(ba.flows(table, by=by, **GRID))
+    assert {row[len(by)]: [*row[-6:]] for row in flows} == {x: [*y] for x, y in sums.items()}
 
 
-@pytest.mark.parametrize(
-    "function",
-    [ba.deltas, ba.flows, ba.drawdown, ba.summarize_accounts],
-)
-def test_an_amount_too_large_in_the_last_block_is_named(function):
+def test_an_amount_too_large_in_the_last_block_is_named():
     last = [("VOTE", "T", "p9", "", START + at, level) for at, level in ((0, LARGEST), (1, -9))]
-    with pytest.raises(OverflowError, match=r"'p9'.* 38 digits"):
-        function(long_table(*last))
+    table = long_table(*last)
+    for function in (ba.deltas, ba.flows, ba.drawdown, ba.summarize_accounts):
+        with pytest.raises(OverflowError, match=r"'p9'.* 38 digits"):
+            function(table)

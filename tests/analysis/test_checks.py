@@ -172,7 +172,7 @@ def raw(**columns):
 
 
 @pytest.mark.parametrize(("columns", "error", "message"), ODD.values(), ids=ODD)
-def test_what_no_table_can_be_made_of_is_told_with_its_column_and_row(columns, error, message):
+def test_what_no_table_can_be_made_of_is_refused_with_its_column_and_row(columns, error, message):
     with pytest.raises(error, match=message):
         to_table(raw(**columns))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,294 +15,302 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.analysis import oracle
-from tests.analysis.oracle import Fixed, Grid
+from tests.analysis.oracle import Fixed, Grid, World
 from tests.analysis.tables import (
     DAY,
     GENERAL,
     HOUR,
+    LARGEST,
     MARGIN,
     OTHER,
     START,
-    amount,
     asked,
-    books,
     calendar_cases,
+    cells_of,
     disorder,
     dtypes_of,
     edge_rows,
-    expected_dtypes,
     fixed_grids,
-    gaps,
+    groupings,
     instant,
-    instants,
     many_rows,
     moderate,
-    moment,
     opened,
     outcome,
+    recorded_table,
     records,
-    rows,
     signed,
-    since_openings,
+    spans,
     table_of,
+    tables,
+    worlds,
 )
-from tests.columns import empty_table
+from tests.columns import BALANCE_DTYPE, EXTERNAL, empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PERIOD = {"times": ["start", "end"]}
-ASSET = ["asset_id"]
-TYPES = ["asset_id", "account_type"]
+MOMENT, AMOUNT = "datetime64[us, {zone}]", str(BALANCE_DTYPE)
+DTYPES = {
+    MOMENT: ("timestamp", "start", "end"),
+    MOMENT.format(zone="UTC"): (
+        *("since", "peak_at", "first_seen", "last_seen", "minimum_at", "maximum_at"),
+        "drawdown_at",
+    ),
+    "int64": ("accounts", "active", "changes", "known", "rows", "unknown"),
+    "float64": ("change_percent", "cumulative_share", "known_share", "share", "zero_share"),
+    "category": (*ba.ACCOUNT_KEY, "state", "reason"),
+}
+SUMMARY = (
+    *("first_seen", "last_seen", "rows", "changes", "opening", "closing", "minimum", "maximum"),
+    *("minimum_at", "maximum_at", "inflow", "outflow", "net"),
+)
+FALL = ("average", "drawdown", "drawdown_at", "zero_share")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A function, the loop that it must agree with, and what its result looks like.
+    """A function, the loop that it must agree with, and the columns that it adds to ids.
 
-    `amounts` are the balances it is tried on; `grids` the frequencies it takes, none of them where
-    it takes no grid.
+    Attributes
+    ----------
+    function, expected
+        The function of a table, and that of a world, a grid and columns to group by.
+    columns
+        The columns of its result behind the ids; a number of them in a wide layout.
+    bounds
+        What it takes of a grid: its "points"; its "periods", so that it takes no frequency as well;
+        the "interval" alone; two "moments"; "nothing".
+    by
+        What it groups by: anything that is drawn, or these columns.
+    amounts
+        The balances that it is tried on.
     """
 
     function: Callable[..., Any]
     expected: Callable[..., Any]
-    dtypes: dict[str, Any]
-    amounts: Any = signed
-    grids: str = "points"
-    by: list[str] = field(default_factory=lambda: ba.ACCOUNT_KEY)
+    columns: tuple[str, ...] = ()
+    bounds: str = "points"
+    by: Any = groupings
+    amounts: Any = moderate
 
-    def call(self, table, grid=None):
-        options = {} if grid is None or self.grids == "none" else asked(grid)
-        return self.function(table, **options)
+    def of(self, table, grid, by=ba.ACCOUNT_KEY):
+        how = {} if self.bounds == "nothing" else asked(grid)
+        if self.bounds in {"interval", "moments"}:
+            del how["freq"]
+        if self.by is groupings:
+            how["by"] = by
+        return self.function(table, **how)
 
-    def found(self, rows, opening, grid, known=None):
-        return records(self.call(opened(rows, opening, known), grid))
+    def result(self, table, grid, by):
+        frame = self.of(table, grid, by)
+        if not self.columns:
+            return cells_of(frame)
+        assert dtypes_of(frame, table) == self.dtypes(by, grid.zone)
+        return records(frame)
 
-    def oracle(self, rows, opening, grid, known=None):
-        by = () if self.by == ba.ACCOUNT_KEY and self.function is not ba.flows else (self.by,)
-        return self.expected(rows, opening, grid, *by, known)
+    def dtypes(self, by=ba.ACCOUNT_KEY, zone="UTC"):
+        kinds = {name: kind for kind, names in DTYPES.items() for name in names}
+        names = [*by, *self.columns]
+        return {name: kinds.get(name, AMOUNT).format(zone=zone) for name in names}
 
-
-def long(table, **options):
-    return ba.balance_series(table, layout="long", **options)
-
-
-def key_dtypes(**columns):
-    return expected_dtypes(ba.ACCOUNT_KEY, **columns)
-
-
-FLOWS = {"amounts": ["inflow", "outflow", "net"], "counts": ["changes", "active", "unknown"]}
-TOTALS = {"times": ["timestamp"], "amounts": ["total"], "counts": ["known", "unknown"]}
-FALLS = key_dtypes(times=["timestamp"], amounts=["balance", "peak"])
-CASES = {
-    "series": Case(
-        long,
-        oracle.series,
-        key_dtypes(times=["timestamp"], amounts=["balance"]) | {"state": "category"},
-    ),
-    "flows": Case(
-        ba.flows,
-        oracle.flows,
-        key_dtypes(**PERIOD, **FLOWS),
-        grids="periods",
-    ),
-    "flows of assets": Case(
-        lambda table, **options: ba.flows(table, by="asset_id", **options),
-        oracle.flows,
-        expected_dtypes(ASSET, **PERIOD, **FLOWS),
-        grids="periods",
-        by=ASSET,
-    ),
-    "averages": Case(
-        ba.time_weighted_average,
-        oracle.averages,
-        key_dtypes(**PERIOD, amounts=["average"]),
-        grids="periods",
-    ),
-    "averages of parts": Case(
-        lambda table, **options: ba.time_weighted_average(table, partial=True, **options),
-        oracle.parts_of_averages,
-        key_dtypes(**PERIOD, amounts=["average"]) | {"known_share": "float64"},
-        grids="periods",
-    ),
-    "candles": Case(
-        ba.ohlc, oracle.ohlc, key_dtypes(**PERIOD, amounts=["open", "high", "low", "close"])
-    ),
-    "totals": Case(
-        lambda table, **options: ba.totals(table, by=["asset_id"], **options),
-        oracle.totals,
-        expected_dtypes(ASSET, **TOTALS),
-        grids="periods",
-        by=ASSET,
-    ),
-    "deltas": Case(
-        ba.deltas,
-        oracle.deltas,
-        key_dtypes(times=["timestamp"], amounts=["balance", "delta"]),
-        grids="none",
-    ),
-    "drawdowns": Case(
-        ba.drawdown,
-        oracle.drawdowns,
-        FALLS | expected_dtypes((), times=["peak_at"], amounts=["depth"]),
-        grids="none",
-    ),
-}
-GRIDDED = [name for name, case in CASES.items() if case.grids != "none"]
-OTHERS = {
-    "summary": ba.summarize_accounts,
-    "balances": lambda table, **options: ba.balance_at(table, "2024-01-01", **options),
-    "wide series": ba.balance_series,
-}
-EVERY = {name: case.call for name, case in CASES.items()} | OTHERS
-
-names = pytest.mark.parametrize("name", CASES)
-gridded = pytest.mark.parametrize("name", GRIDDED)
+    def grids(self):
+        if self.bounds in {"nothing", "moments"}:
+            return spans.map(lambda span: Grid(None, *span))
+        free = {"interval": st.none(), "periods": st.none() | st.builds(Fixed, st.integers(1, 30))}
+        return fixed_grids(freqs=free.get(self.bounds))
 
 
-def grid_for(data, case, rows):
-    """Draw a grid of those that a function takes: of a frequency, or the interval as a whole."""
-    if case.grids == "periods" and data.draw(st.booleans()):
-        return data.draw(fixed_grids(rows, freqs=st.none()))
-    return data.draw(fixed_grids(rows))
+def keyed(*args, **options):
+    """Return a case of a function that takes no columns to group by."""
+    return Case(*args, by=ba.ACCOUNT_KEY, amounts=signed, **options)
 
 
-@names
-@settings(max_examples=12)
-@given(data=st.data())
-def test_it_is_what_a_loop_over_integers_finds(name, data):
-    case = CASES[name]
-    rows, opening = data.draw(books(case.amounts))
-    grid = grid_for(data, case, rows)
-    found = outcome(case.found, rows, opening, grid)
-    assert found == outcome(case.oracle, rows, opening, since_openings(grid, opening))
+long = partial(ba.balance_series, layout="long")
+FLOWS = ("start", "end", "inflow", "outflow", "net", "changes", "active", "unknown")
+MOVED = (*FLOWS[:5], "internal", *FLOWS[5:])
+TOTALS = ("timestamp", "total", "known", "unknown")
 
 
-@names
-@settings(max_examples=12)
-@given(book=books(), known=gaps, length=st.integers(1, 7))
-def test_where_a_change_may_be_missing_it_is_what_a_loop_finds(name, book, known, length):
-    grid = Grid(Fixed(length), START - 3, START + 16)
-    case = CASES[name]
-    assert case.found(*book, grid, known) == case.oracle(*book, grid, known)
+def balances(table, start, end):
+    return ba.balance_at(table, [end, start])
 
 
-@settings(max_examples=12)
-@given(book=books(), known=gaps, length=st.integers(1, 7), by=st.sampled_from([ASSET, TYPES]))
-def test_wide_flows_tell_quiet_from_not_known(book, known, length, by):
-    grid = Grid(Fixed(length), START - 3, START + 16)
-    expected = defaultdict(list)
-    for *group, _, _, inflow, outflow, net, changes, active, unknown in oracle.flows(
-        *book, grid, by, known, full=True
-    ):
-        expected[tuple(group)].append((inflow, outflow, net, changes, active, unknown))
-    values = (*FLOWS["amounts"], *FLOWS["counts"])
-    for place, value in enumerate(values):
-        how = {"by": by, "layout": "wide", "value": value}
-        wide = ba.flows(opened(*book, known), **how, **asked(grid))
-        assert [moment(start) for start in wide.index] == [x for x, _ in grid.periods([])]
-        found = {group: [amount(cell) for cell in column] for group, column in wide.items()}
-        keys = {group if len(by) > 1 else group[0]: cells for group, cells in expected.items()}
-        assert found == {key: [cell[place] for cell in cells] for key, cells in keys.items()}
+def holder_series(table, **how):
+    return long(table, **how).drop(columns="state")
 
 
-@gridded
-@settings(max_examples=6)
-@given(made=calendar_cases())
-def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made):
-    rows, opening, grid = made
-    assert CASES[name].found(rows, opening, grid) == CASES[name].oracle(
-        rows, opening, since_openings(grid, opening)
+def holders(table, start, end, by):
+    return ba.holders(table, start, by=by)
+
+
+def comparison(table, start, end, by):
+    return ba.compare(table, (start, end), by=by)
+
+
+def wide_flows(world, grid, by, place):
+    flows = oracle.flows(world, grid, by, full=True)
+    return [(*row[: len(by) + 1], row[len(by) + 2 + place]) for row in flows]
+
+
+def wide(value):
+    return Case(
+        partial(ba.flows, layout="wide", value=value),
+        partial(wide_flows, place=FLOWS.index(value) - 2),
+        bounds="periods",
     )
 
 
-@gridded
-@pytest.mark.parametrize(("day", "hours"), [("2023-03-26", 23), ("2023-10-29", 25)])
-def test_a_day_in_berlin_has_23_or_25_hours_when_the_clock_changes(name, day, hours):
-    midnight = pd.Timestamp(day, tz="Europe/Berlin").value // 1000
-    next_midnight = midnight + hours * HOUR
-    levels = [(midnight - 1, 1), (midnight, 3), (next_midnight - 1, 8), (next_midnight, 20)]
-    rows = [(*GENERAL, time, level) for time, level in levels]
-    grid = Grid(oracle.Days(1), zone="Europe/Berlin")
-    found = CASES[name].call(table_of(rows), grid)
-    assert records(found) == CASES[name].oracle(rows, {}, grid)
-    begins = found["start" if "start" in found else "timestamp"]
-    assert str(begins.dtype) == "datetime64[us, Europe/Berlin]"
-    assert begins.tolist()[1:3] == [instant(midnight), instant(next_midnight)]
+CASES = {
+    "balances": keyed(
+        balances, oracle.balances_at, ("timestamp", "balance", "since"), bounds="moments"
+    ),
+    "series": Case(holder_series, oracle.series, ("timestamp", "balance")),
+    "series of accounts": keyed(long, oracle.series_with_states, ("timestamp", "balance", "state")),
+    "wide series": Case(ba.balance_series, oracle.series),
+    "wide series of accounts": keyed(ba.balance_series, oracle.series),
+    "changes": keyed(long, oracle.changes, ("timestamp", "balance", "state"), bounds="interval"),
+    "wide changes": keyed(ba.balance_series, oracle.wide_changes, bounds="interval"),
+    "deltas": keyed(ba.deltas, oracle.deltas, ("timestamp", "balance", "delta"), bounds="nothing"),
+    "flows": Case(ba.flows, oracle.flows, FLOWS, bounds="periods"),
+    "flows of accounts": keyed(ba.flows, oracle.flows, FLOWS, bounds="periods"),
+    "internal flows": Case(
+        partial(ba.flows, internal=True),
+        partial(oracle.flows, internal=True),
+        MOVED,
+        bounds="periods",
+    ),
+    "wide net": wide("net"),
+    "wide active": wide("active"),
+    "averages": Case(
+        ba.time_weighted_average, oracle.averages, ("start", "end", "average"), bounds="periods"
+    ),
+    "averages of accounts": keyed(
+        ba.time_weighted_average, oracle.averages, ("start", "end", "average"), bounds="periods"
+    ),
+    "averages of parts": Case(
+        partial(ba.time_weighted_average, partial=True),
+        oracle.parts_of_averages,
+        ("start", "end", "average", "known_share"),
+        bounds="periods",
+    ),
+    "candles": Case(ba.ohlc, oracle.ohlc, ("start", "end", "open", "high", "low", "close")),
+    "candles of accounts": keyed(
+        ba.ohlc, oracle.ohlc, ("start", "end", "open", "high", "low", "close")
+    ),
+    "drawdowns": keyed(
+        ba.drawdown,
+        oracle.drawdowns,
+        ("timestamp", "balance", "peak", "peak_at", "depth"),
+        bounds="nothing",
+    ),
+    "totals": Case(ba.totals, oracle.totals, TOTALS, bounds="periods"),
+    "totals of any size": Case(
+        partial(ba.totals), oracle.totals, TOTALS, bounds="periods", amounts=signed
+    ),
+    "shares": Case(
+        partial(ba.totals, share=True), oracle.shares, (*TOTALS, "share"), bounds="periods"
+    ),
+    "summaries": keyed(
+        ba.summarize_accounts, oracle.summaries, (*SUMMARY, *FALL), bounds="interval"
+    ),
+    "parties": Case(
+        ba.summarize_parties,
+        oracle.party_summaries,
+        ("accounts", "unknown", *SUMMARY, "internal", *FALL),
+        bounds="interval",
+    ),
+    "holders": Case(
+        holders,
+        oracle.ranked_holders,
+        ("balance", "share", "cumulative_share", "accounts", "unknown"),
+        bounds="moments",
+    ),
+    "first holders": Case(
+        lambda table, start, end, by: ba.holders(table, start, by=by, n=2),
+        partial(oracle.ranked_holders, n=2),
+        ("balance", "share", "cumulative_share", "accounts", "unknown"),
+        bounds="moments",
+    ),
+    "comparison": Case(
+        comparison,
+        oracle.comparison,
+        ("before", "after", "change", "change_percent", "state", "accounts", "unknown"),
+        bounds="moments",
+    ),
+}
+GRIDDED = [name for name, case in CASES.items() if case.bounds in {"points", "periods"}]
+LARGE = [name for name, case in CASES.items() if case.amounts is signed]
 
-
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].amounts is signed])
-def test_many_rows_are_exact(name):
-    rows, grid = many_rows(), Grid(Fixed(301), START - 5)
-    assert CASES[name].found(rows, {}, grid) == CASES[name].oracle(rows, {}, grid)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].amounts is signed])
-def test_amounts_at_the_edges_of_words_are_exact(name):
-    rows = edge_rows()
-    if CASES[name].by == ASSET:
-        rows += [(*MARGIN, time, level) for *_, time, level in [*rows[1:], rows[0]]]
-    for length in (2, 3):
-        grid = Grid(Fixed(length), START)
-        assert CASES[name].found(rows, {}, grid) == CASES[name].oracle(rows, {}, grid)
-
-
-@pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=4)
-@given(data=st.data(), book=books(), random=st.randoms(use_true_random=False))
-def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data, book, random):
-    table = opened(*book)
-    grid = () if name in OTHERS else (grid_for(data, CASES[name], book[0]),)
-    mixed = disorder(table, random)
-    mixed.attrs = table.attrs
-    found, expected = (EVERY[name](each, *grid) for each in (mixed, table))
-    if name in ("deltas", "drawdowns"):  # which keep the index of rows that came sorted
-        found, expected = (each.reset_index(drop=True) for each in (found, expected))
-    pd.testing.assert_frame_equal(found, expected)
-
-
-@gridded
-@settings(max_examples=6)
-@given(rows=rows, when=instants, length=st.integers(1, 9))
-def test_openings_at_a_split_open_what_comes_after_it(name, rows, when, length):
-    table = table_of(rows)
-    grid = Grid(Fixed(length), when + 1, START + 20)
-    part = table.balances.between(instant(when + 1), instant(START + 20))
-    resumed = CASES[name].call(part, grid)
-    columns = [column for column in resumed if column != "state"]
-    whole = CASES[name].call(table, grid)
-    pd.testing.assert_frame_equal(resumed[columns], whole[columns])
+names = pytest.mark.parametrize("name", CASES)
 
 
 @names
-@settings(max_examples=4)
-@given(rows=rows)
-def test_columns_and_dtypes_are_the_same_for_any_rows(name, rows):
-    found = CASES[name].call(table_of(rows), Grid(Fixed(5)))
-    assert list(dtypes_of(found).items()) == list(CASES[name].dtypes.items())
+@settings(max_examples=25)
+@given(data=st.data())
+def test_it_is_what_a_loop_over_integers_gives(name, data):
+    """Of any rows, openings, gaps, bad rows, intervals, lost rows, groups and bounds."""
+    case = CASES[name]
+    (table, world), grid = data.draw(tables(case.amounts)), data.draw(case.grids())
+    by = data.draw(groupings) if case.by is groupings else case.by
+    assert outcome(case.result, table, grid, by) == outcome(case.expected, world, grid, by)
+
+
+@pytest.mark.parametrize("name", GRIDDED)
+@settings(max_examples=6)
+@given(made=calendar_cases(), by=groupings)
+def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made, by):
+    (rows, grid), case = made, CASES[name]
+    by = by if case.by is groupings else case.by
+    assert case.result(table_of(rows), grid, by) == case.expected(World(rows), grid, by)
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("length", [2, 3, 301])
+def test_many_rows_and_amounts_at_the_edges_of_words_are_exact(name, length):
+    margin = [(*MARGIN, time, level) for *_, time, level in edge_rows()]
+    rows = many_rows() if length > 3 else [*edge_rows(), *margin[1:], margin[0]]
+    case, grid = CASES[name], Grid(Fixed(length), START - 5 * (length > 3), START + 2000)
+    by = ["asset_id"] if case.by is groupings else case.by
+    assert case.result(table_of(rows), grid, by) == case.expected(World(rows), grid, by)
+
+
+@names
+@settings(max_examples=5)
+@given(data=st.data(), world=worlds(), random=st.randoms(use_true_random=False))
+def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data, world, random):
+    table, grid = opened(world), data.draw(CASES[name].grids())
+    mixed = disorder(table, random)
+    mixed.attrs = table.attrs
+    result, expected = (CASES[name].of(each, grid) for each in (mixed, table))
+    if name in {"deltas", "drawdowns"}:  # which keep the index of rows that came sorted
+        result, expected = (each.reset_index(drop=True) for each in (result, expected))
+    pd.testing.assert_frame_equal(result, expected)
 
 
 @names
 def test_no_rows_give_no_rows_with_all_dtypes(name):
-    found = CASES[name].call(empty_table(), Grid(oracle.Days(1)))
-    assert found.empty
-    assert dtypes_of(found) == CASES[name].dtypes
+    case, grid = CASES[name], Grid(oracle.Days(1), START, START + DAY)
+    by = ["asset_id"] if case.by is groupings else case.by
+    result = case.of(empty_table(), grid, by)
+    assert result.empty
+    assert not case.columns or dtypes_of(result, empty_table()) == case.dtypes(by)
 
 
-@pytest.mark.parametrize("name", [*GRIDDED, "summary", "wide series"])
+@pytest.mark.parametrize(
+    "name", [name for name in CASES if CASES[name].bounds not in {"nothing", "moments"}]
+)
 def test_a_start_that_is_not_before_the_end_is_refused(name):
-    function = OTHERS.get(name) or CASES[name].function
-    freq = {} if name == "summary" else {"freq": "1D"}
-    with pytest.raises(ValueError, match=r"start must be before end.*2023-04-02"):
-        function(empty_table(), **freq, start="2023-04-02", end="2023-04-02")
+    with pytest.raises(ValueError, match=r"start must be before end, but start=datetime"):
+        CASES[name].of(empty_table(), Grid(Fixed(5), START, START))
 
 
-@pytest.mark.parametrize("name", EVERY)
+@names
 def test_what_contradicts_itself_is_refused(name):
-    grid = () if name in OTHERS else (Grid(Fixed(5)),)
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 5, 6)])
+    both = pd.concat([table, table_of([(*GENERAL, START, 6)])])
     with pytest.raises(ba.CheckError, match="conflicting"):
-        EVERY[name](pd.concat([table, table_of([(*GENERAL, START, 6)])]), *grid)
+        CASES[name].of(both, Grid(Fixed(5), START, START + 9))
 
 
 @pytest.mark.parametrize("column", [*ba.ACCOUNT_KEY, "timestamp", "balance"])
@@ -312,139 +322,262 @@ def test_a_row_that_lacks_a_value_is_refused(row, column):
         ba.balance_series(table)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [ba.balance_series, *(CASES[name].function for name in ("averages", "candles", "totals"))],
-)
-def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(function):
+@pytest.mark.parametrize("name", ["wide series", "averages", "candles", "totals"])
+def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(name):
     keys = [(f"a{place}", "T", "p", "") for place in range(5000)]
     table = table_of([(*key, START, 5) for key in keys] + [(*keys[0], START + 10_000_000, 5)])
     with pytest.raises(ValueError, match=r"need some 1,600 GB, but this machine has .*freq"):
-        function(table, freq="1us")
+        CASES[name].of(table, Grid(Fixed(1)))
 
 
-GROUPING = {
-    "flows": lambda table, by: ba.flows(table, freq=None, by=by),
-    "totals": lambda table, by: ba.totals(table, by=by, start=instant(START)),
-    "holders": lambda table, by: ba.holders(table, by=by),
-    "parties": lambda table, by: ba.summarize_parties(table, by=by),
-    "comparison": lambda table, by: ba.compare(table, at=(instant(START), "2024-01-01"), by=by),
-    "series": lambda table, by: ba.balance_series(table, by=by),
-    "averages": lambda table, by: ba.time_weighted_average(table, by=by),
-}
+GROUPED = [name for name, case in CASES.items() if case.by is groupings]
+grouped = pytest.mark.parametrize("name", GROUPED)
+TWO_DAYS = Grid(oracle.Days(1), START, START + 2 * DAY)
 
 
-@pytest.mark.parametrize("name", GROUPING)
+@grouped
 @pytest.mark.parametrize("by", ["party_id", (), ("account_type",), ("party_id", "market_id")])
 def test_different_assets_are_never_added_named_or_not(name, by):
     keys = [(asset, *GENERAL[1:]) for asset in ("DAI", "VOTE")]
     table = table_of([(*key, START + at, 5 + at) for key in keys for at in (0, 9)])
-    found = GROUPING[name](table, by)
+    result = CASES[name].of(table, TWO_DAYS, by)
     names = ["asset_id", *([by] if isinstance(by, str) else by)]
-    pd.testing.assert_frame_equal(found, GROUPING[name](table, names))
-    if name != "series":
-        assert found["asset_id"].tolist() == sorted(found["asset_id"])
-        assert set(found["asset_id"]) == {"DAI", "VOTE"}
+    assets = result if "asset_id" in result else result.columns.to_frame()
+    pd.testing.assert_frame_equal(result, CASES[name].of(table, TWO_DAYS, names))
+    assert {*assets["asset_id"]} == {"DAI", "VOTE"}
 
 
-@pytest.mark.parametrize("name", GROUPING)
+@grouped
+@settings(max_examples=5)
+@given(world=worlds(), grid=spans)
+def test_groups_are_made_by_a_column_that_the_table_has_besides(name, world, grid):
+    """Of a column that says as much as the party, but is NA where that is network."""
+    table, case = opened(world), CASES[name]
+    table["desk"] = table["party_id"].astype("str").replace("network", pd.NA)
+    grid = Grid(Fixed(3), *grid)
+    result, expected = (case.of(table, grid, ["asset_id", by]) for by in ("desk", "party_id"))
+    plain = records if case.columns else cells_of
+    named = [tuple(None if x == "network" else x for x in row) for row in plain(expected)]
+    assert [tuple(None if pd.isna(x) else x for x in row) for row in plain(result)] == named
+
+
+def test_an_account_with_two_values_in_a_column_belongs_to_no_group():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 1), (*OTHER, START, 9)])
+    table["desk"] = ["east", "west", "west"]
+    with pytest.raises(ValueError, match=r"by=\['desk'\].*party_id='a1'.*more than one value"):
+        ba.totals(table, by=["asset_id", "desk"])
+
+
+@grouped
 def test_a_column_that_there_is_not_is_refused_with_what_there_is(name):
     table = table_of([(*GENERAL, START, 5)]).assign(desk="east")
     with pytest.raises(ValueError, match=r"not \['party'\]; did you mean 'party_id'\?"):
-        GROUPING[name](table, "party")
-    with pytest.raises(
-        ValueError, match=r"by must name columns of .*'market_id'.*table\['desk'\] ="
-    ):
-        GROUPING[name](table, "floor")
-
-
-def test_a_number_of_holders_is_a_whole_one_of_at_least_one():
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6)])
-    for n in (2.5, "3"):
-        with pytest.raises(TypeError, match=f"n must be a whole number, not {n!r}"):
-            ba.holders(table, n=n)
-    with pytest.raises(ValueError, match="n must be at least 1, not 0"):
-        ba.holders(table, n=0)
-
-
-@pytest.mark.parametrize("function", [ba.flows, ba.totals])
-@pytest.mark.parametrize("by", [["asset_id", "balance"], ["asset_id", "asset_id"]])
-def test_groups_by_what_is_no_part_of_an_account_are_refused(function, by):
-    with pytest.raises(ValueError, match="each once"):
-        function(empty_table(), freq="1D", by=by)
-
-
-def test_groups_by_what_names_nothing_are_refused():
+        CASES[name].of(table, TWO_DAYS, "party")
+    message = r"by must name columns of .*'market_id'.*table\['desk'\] ="
+    for by in ("floor", ["asset_id", "balance"], ["asset_id", "asset_id"]):
+        with pytest.raises(ValueError, match=message if by == "floor" else "each once"):
+            CASES[name].of(table, TWO_DAYS, by)
     with pytest.raises(TypeError, match="by must name columns"):
-        ba.flows(empty_table(), by=5)
+        CASES[name].of(table, TWO_DAYS, 5)
 
 
-groupings = st.sets(st.sampled_from(ba.ACCOUNT_KEY[1:])).flatmap(
-    lambda names: st.permutations(["asset_id", *sorted(names)])
-)
-GROUPED = {
-    "flows": (ba.flows, oracle.flows),
-    "totals": (ba.totals, oracle.totals),
-}
-
-
-@pytest.mark.parametrize("name", GROUPED)
-@settings(max_examples=10)
-@given(data=st.data(), book=books(), by=groupings)
-def test_groups_are_those_of_the_columns_in_the_order_asked_for(name, data, book, by):
-    function, expected = GROUPED[name]
-    rows, opening = book
-    grid = data.draw(fixed_grids(rows))
-    found = function(opened(rows, opening), **asked(grid), by=by)
-    assert records(found) == expected(rows, opening, since_openings(grid, opening), by)
-
-
-def test_days_without_rows_are_listed_but_in_flows():
-    table = table_of([(*GENERAL, START, 1), (*GENERAL, START + 5 * DAY, 2)])
-    assert len(ba.ohlc(table, "1D")) == 6
-    assert len(ba.flows(table)) == 2
-
-
-RESULTS = {
-    **{
-        name: lambda table, by, f=f: f(table, by)
-        for name, f in GROUPING.items()
-        if name != "series"
-    },
-    "long series": lambda table, by: ba.balance_series(table, by=by, layout="long"),
-    "shares of totals": lambda table, by: ba.totals(table, by=by, share=True),
-    "internal flows": lambda table, by: ba.flows(table, by=by, internal=True),
-    "candles": lambda table, by: ba.ohlc(table, "1D", by=by),
-    "drawdowns": lambda table, by: ba.drawdown(table, by=by),
-}
-
-
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", [name for name in GROUPED if CASES[name].columns])
 def test_a_column_of_ones_own_never_gives_way_to_one_of_a_result(name):
     table = table_of([(*GENERAL, START, 5), (*GENERAL, START + DAY, 6)])
-    columns = RESULTS[name](table, "party_id").columns.difference(table.columns)
-    assert not columns.empty
-    for column in columns:
+    for column in {*CASES[name].columns} - {*table, "known_share"}:
         with pytest.raises(ValueError, match=rf"by=\['{column}'\]: a result has a column"):
-            RESULTS[name](table.assign(**{column: "east"}), column)
+            CASES[name].of(table.assign(**{column: "east"}), TWO_DAYS, column)
+
+
+def test_amounts_of_more_than_38_digits_are_refused_with_their_account_or_group():
+    """Of one account among others, and of two accounts of one party."""
+    levels = (-LARGEST, LARGEST, -LARGEST)
+    own = [(*GENERAL, START + at, level) for at, level in enumerate(levels)]
+    own.append((*OTHER, START, 1))
+    both = [(*key, START + at, at * LARGEST) for key in (GENERAL, MARGIN) for at in (0, 1)]
+    one, other = instant(START), instant(START + 1)
+    for work, rows in [
+        (ba.deltas, own),
+        (ba.flows, own),
+        (ba.drawdown, own),
+        (ba.summarize_accounts, own),
+        (lambda table: ba.compare(table, (one, other)), own),
+        (lambda table: ba.flows(table, by="party_id"), both),
+        (lambda table: ba.totals(table, by="party_id"), both),
+        (lambda table: ba.totals(table, by="party_id", freq="1us"), both),
+        (lambda table: ba.holders(table, by="party_id"), both),
+        (ba.summarize_parties, both),
+    ]:
+        with pytest.raises(OverflowError, match=r"'VOTE'.*'a1'.* 38 digits"):
+            work(table_of(rows))
+
+
+@pytest.mark.parametrize("level", [2**114 - 1, 1 - 2**114, 2**64 - 1, 2**64 + 1, 2**32])
+def test_thousands_of_large_amounts_add_up_exactly(level):
+    rows = [(*GENERAL, START + at, level * (at % 2)) for at in range(4001)]
+    flows = ba.flows(table_of(rows), freq=None)
+    total = 2000 * abs(level)
+    assert records(flows)[0][6:] == (total, total, 0, 4000, 1, 1)
+    rows = [("VOTE", "T", f"p{place}", "", START, level) for place in range(4000)]
+    assert records(ba.totals(table_of(rows))) == [("VOTE", "T", START, 4000 * level, 4000, 0)]
+
+
+@pytest.mark.parametrize("years", [1, 60])
+def test_thousands_of_parties_over_decades_keep_their_own_times(years):
+    """Groups and microseconds that fit into one number together, and more than fit."""
+    keys = [("VOTE", GENERAL[1], f"p{number:04}", "") for number in range(6000)]
+    ends = [(START + place, START + years * 365 * DAY - place) for place in range(len(keys))]
+    rows = [
+        (*key, at, 5 + n) for key, own in zip(keys, ends, strict=True) for n, at in enumerate(own)
+    ]
+    totals = ba.totals(table_of(rows), by="party_id")
+    assert [(row[1], *row[2:4]) for row in records(totals)] == [row[2:3] + row[4:] for row in rows]
+    parties = ba.summarize_parties(table_of(rows))
+    assert (parties["net"] == 1).all()
+    assert [time.value // 1000 for time in parties["last_seen"]] == [last for _, last in ends]
 
 
 @pytest.mark.parametrize(
-    "by", [["asset_id"], ["asset_id", "account_type"], ["asset_id", "party_id"]]
+    ("levels", "average"),
+    [
+        ((1, 2), 2),
+        ((2, 3), 2),
+        ((-1, -2), -2),
+        ((0, 0, 1), 0),
+        ((-1, -1, 0), -1),
+        ((LARGEST, LARGEST - 2, LARGEST - 2), LARGEST - 1),
+        ((-LARGEST,) * 7, -LARGEST),
+    ],
 )
-@settings(max_examples=8)
-@given(data=st.data(), book=books(moderate))
-def test_a_share_of_a_total_is_the_exact_quotient_rounded_once(by, data, book):
-    rows, opening = book
-    grid = data.draw(fixed_grids(rows, freqs=st.none() | st.builds(Fixed, st.integers(1, 9))))
-    how = {**asked(grid), "by": by}
-    table = opened(rows, opening)
-    found = ba.totals(table, share=True, **how)
-    shares = found.pop("share")
-    pd.testing.assert_frame_equal(found, ba.totals(table, **how))
-    members_of = oracle.groups(oracle.book(rows, opening), ASSET)
-    expected = []
-    for asset, *_, time, total, _, _ in records(found):
-        whole, _, _ = oracle.total_at(members_of[asset,], time)
-        expected.append(total / whole if total is not None and whole else None)
-    assert [None if pd.isna(share) else share for share in shares] == expected
+def test_a_half_is_rounded_to_the_even_neighbour(levels, average):
+    rows = [(*GENERAL, START + at, level) for at, level in enumerate(levels)]
+    assert records(ba.time_weighted_average(table_of(rows)))[0][6] == average
+
+
+def test_an_average_of_38_odd_digits_over_a_century_is_exact():
+    start, end = (pd.Timestamp(year, tz="UTC").value // 1000 for year in ("2015", "2099"))
+    rows = [(*GENERAL, start, LARGEST), (*GENERAL, end - 1, LARGEST - 7)]
+    assert records(ba.time_weighted_average(table_of(rows)))[0][6] == LARGEST
+
+
+def test_the_last_of_38_digits_ranks_holders_and_changes():
+    table = table_of(
+        [
+            (*GENERAL, START, LARGEST - 1),
+            (*MARGIN, START, LARGEST),
+            (*MARGIN, START - 1, 0),
+            (*GENERAL, START - 1, 0),
+        ]
+    )
+    for result in (
+        ba.holders(table, instant(START), by="account_type", n=1),
+        ba.compare(table, (instant(START - 1), instant(START)), by="account_type"),
+    ):
+        assert result["account_type"].tolist()[0] == MARGIN[1]
+
+
+@settings(max_examples=20)
+@given(
+    worlds(),
+    st.lists(st.sampled_from([*SUMMARY, *FALL]), unique=True),
+    st.sampled_from([ba.summarize_accounts, ba.summarize_parties]),
+)
+def test_columns_that_are_asked_for_are_those_of_the_whole_summary(world, columns, function):
+    whole = function(opened(world))
+    keys = [name for name in ba.ACCOUNT_KEY if name in whole]
+    result = function(opened(world), columns=columns)
+    pd.testing.assert_frame_equal(result, whole[[*keys, *columns]])
+
+
+REFUSED = [
+    (lambda: ba.summarize_accounts(empty_table(), columns="net"), "columns must be some of"),
+    (lambda: ba.summarize_accounts(empty_table(), columns=["gross"]), "columns must be some of"),
+    (lambda: ba.balance_series(empty_table(), layout="tall"), "layout must be"),
+    (lambda: ba.flows(empty_table(), layout="tall"), "layout must be"),
+    (lambda: ba.flows(empty_table(), layout="wide", value="balance"), "value must be one of"),
+    (lambda: ba.flows(empty_table(), layout="wide", value="internal"), "value must be one of"),
+    (lambda: ba.compare(empty_table(), "2023-04-01"), "at must be two moments"),
+    (lambda: ba.compare(empty_table(), ["2023-04-01"]), "at must be two moments"),
+    (
+        lambda: ba.compare(empty_table(), ("2023-04-02", "2023-04-01")),
+        "the earlier one first, not 2023-04-02 and 2023-04-01",
+    ),
+    (lambda: ba.holders(empty_table(), n=0), "n must be at least 1, not 0"),
+]
+
+
+@pytest.mark.parametrize(("work", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_makes_no_sense_is_refused(work, message):
+    with pytest.raises(ValueError, match=message):
+        work()
+
+
+@pytest.mark.parametrize("n", [2.5, "3"])
+def test_a_number_of_holders_is_a_whole_one(n):
+    with pytest.raises(TypeError, match=f"n must be a whole number, not {n!r}"):
+        ba.holders(table_of([(*GENERAL, START, 5)]), n=n)
+
+
+# What is meant where nothing is said
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        ["2023-04-02", "2023-04-01"],
+        ("2023-04-02T00:00Z", "2023-04-01T02:00+02:00"),
+        [dt.date(2023, 4, 2), dt.datetime(2023, 4, 1, tzinfo=dt.UTC)],
+        pd.DatetimeIndex(["2023-04-02", "2023-04-01"]),
+        pd.DatetimeIndex(["2023-04-02T02:00", "2023-04-01T02:00"], tz="Europe/Berlin"),
+    ],
+)
+def test_instants_may_be_given_in_many_ways(when):
+    table = table_of([(*GENERAL, 19448 * DAY, 5), (*GENERAL, 19449 * DAY, 6)])
+    assert records(ba.balance_at(table, when)) == [
+        (*GENERAL, 19449 * DAY, 6, 19449 * DAY),
+        (*GENERAL, 19448 * DAY, 5, 19448 * DAY),
+    ]
+    one = ba.balance_at(table, when[0])
+    assert records(one) == [(*GENERAL, 6, 19449 * DAY)]
+
+
+def test_a_part_of_a_microsecond_is_rounded_down():
+    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 6)])
+    when = pd.Timestamp(START * 1000 + 999, tz="UTC")
+    for result in (
+        *(ba.balance_at(table, when), ba.holders(table, when)),
+        ba.balance_at(table, when.isoformat()),
+    ):
+        assert result["balance"].tolist() == [5]
+
+
+def test_flows_are_by_day_and_totals_by_asset_and_type_by_default():
+    keys = (GENERAL, MARGIN, OTHER)
+    table = table_of([(*key, START + at * HOUR, 1) for key in keys for at in (0, 1, 24)])
+    days = Grid(oracle.Days(1))
+    pd.testing.assert_frame_equal(ba.flows(table), ba.flows(table, **asked(days)))
+    types = ba.totals(table, by=["asset_id", "account_type"])
+    pd.testing.assert_frame_equal(ba.totals(table), types)
+
+
+def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
+    table = recorded_table(recorded_rows)
+    chosen = table[table["party_id"] != "network"].iloc[3:]
+    assert [*chosen.index] != [*range(len(chosen))]
+    deltas = ba.deltas(chosen)
+    assert deltas.index.equals(chosen.index)
+    assert deltas["balance"].equals(chosen["balance"])
+    assert [*ba.deltas(chosen[::-1]).index] == [*range(len(chosen))]
+
+
+def test_deltas_of_the_recording_are_the_ledger(recorded_rows, recorded_ledger):
+    nets = defaultdict(int)
+    for entry in recorded_ledger:
+        account = (entry.asset_id, entry.account_type, entry.party_id, entry.market_id)
+        nets[*account, entry.timestamp_ns // 1000] += entry.net
+    deltas = ba.deltas(ba.to_table(recorded_table(recorded_rows), nothing_before=True))
+    compared = {row[:5]: row[6] for row in records(deltas) if row[1] != EXTERNAL}
+    assert {key: delta for key, delta in compared.items() if delta} == {
+        key: net for key, net in nets.items() if net and key[1] != EXTERNAL
+    }
+    assert len(compared) > 100

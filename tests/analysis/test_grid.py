@@ -1,3 +1,5 @@
+"""Where periods begin and end, and at which moments a series is looked at."""
+
 from __future__ import annotations
 
 import datetime as dt
@@ -9,129 +11,92 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.analysis.grid import count_before, fitting_grid, make_grid, to_instants
-
-MINUTE = 60_000_000
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
-EXTREMES = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
-
-moments = st.integers(-(2**60), 2**60)
+import balance_analysis as ba
+from balance_analysis.analysis.grid import fitting_grid
+from tests.analysis.tables import DAY, GENERAL, HOUR, MINUTE, START, table_of
+from tests.moments import to_microseconds
 
 
-def times(*texts):
-    return (
-        pd.to_datetime(list(texts), utc=True, format="ISO8601")
-        .as_unit("us")
-        .to_numpy("M8[us]")
-        .view(np.int64)
-    )
+def rows_at(*moments):
+    """Return a table of an account that has rows at these moments, microseconds or text."""
+    times = [x if isinstance(x, int) else to_microseconds(x) for x in moments]
+    return table_of([(*GENERAL, time, place) for place, time in enumerate(times)])
 
 
-def grid(rows, **options):
-    return make_grid(rows, **{"freq": "1D", "start": None, "end": None, "tz": None} | options)
+def edges(table, freq="1D", **how):
+    """Return where each period begins, and where the last one ends."""
+    candles = ba.ohlc(table, freq, **how)
+    return [*candles["start"], *candles["end"][-1:]]
 
 
-def bounds(found):
-    return found.bounds(np.arange(len(found)))
-
-
-def texts(index):
-    return [str(moment) for moment in index]
-
-
-@st.composite
-def edges_and_times(draw):
-    """Draw edges, most often even ones with odd first and last periods, and times around them."""
-    first, step, count = draw(moments), draw(st.integers(1, 2**40)), draw(st.integers(0, 8))
-    edges = [first + step * place for place in range(count)]
-    before, after = draw(st.tuples(*[st.none() | st.integers(1, 2**41)] * 2))
-    edges = [first - (before or 0), *edges, first + step * count + (after or 0)]
-    if draw(st.booleans()):
-        edges = draw(st.lists(moments | st.sampled_from(edges)))
-    edges = sorted(set(edges))
-    near = [edge + by for edge in edges for by in (-1, 0, 1)]
-    return np.array(edges, np.int64), np.array(
-        [*draw(st.lists(moments | st.sampled_from(near or [0]))), *EXTREMES]
-    )
-
-
-@given(edges_and_times())
-def test_edges_are_counted_as_numpy_counts_them(case):
-    edges, times = case
-    assert count_before(edges, times).tolist() == np.searchsorted(edges, times).tolist()
+def texts(moments):
+    return [str(moment) for moment in moments]
 
 
 def test_bounds_without_a_time_zone_are_in_the_zone_of_the_grid():
-    found = grid(times(), tz="Europe/Berlin", start="2023-03-25", end="2023-03-26")
-    assert texts(bounds(found)["start"]) == ["2023-03-25 00:00:00+01:00"]
-
-
-def test_an_hour_that_comes_twice_is_two_hours():
-    rows = times("2023-10-29T00:50", "2023-10-29T01:50")
-    found = grid(rows, freq="1h", tz="Europe/Berlin")
-    assert texts(bounds(found)["start"]) == [
-        "2023-10-29 02:00:00+02:00",
-        "2023-10-29 02:00:00+01:00",
+    days = {"start": "2023-03-25", "end": "2023-03-26", "tz": "Europe/Berlin"}
+    assert texts(edges(rows_at("2023-03-25"), **days)) == [
+        "2023-03-25 00:00:00+01:00",
+        "2023-03-26 00:00:00+01:00",
     ]
 
 
-def test_without_an_end_the_points_reach_the_last_row():
-    assert len(grid(times("2023-04-01", "2023-04-03T05:00")).points) == 4
-    assert len(grid(times("2023-04-01", "2023-04-03")).points) == 3
-    assert len(grid(times("2023-04-01", "2023-04-03"), end="2023-04-03").points) == 2
+@pytest.mark.parametrize(("day", "hours"), [("2023-03-26", 23), ("2023-10-29", 25)])
+def test_a_day_in_berlin_has_23_or_25_hours_when_the_clock_changes(day, hours):
+    first, second = edges(rows_at(f"{day}T12:00"), tz="Europe/Berlin")
+    assert texts([first])[0].startswith(f"{day} 00:00:00+0")
+    assert second - first == pd.Timedelta(hours=hours)
 
 
-def test_no_rows_and_no_start_make_no_period():
-    assert len(grid(times(), end="2023-04-01")) == 0
-
-
-def test_a_start_alone_makes_one_period():
-    assert texts(bounds(grid(times(), start="2023-04-01"))["end"]) == ["2023-04-02 00:00:00+00:00"]
+def test_an_hour_that_comes_twice_is_two_hours():
+    rows = rows_at("2023-10-29T00:50", "2023-10-29T01:50")
+    assert texts(edges(rows, "1h", tz="Europe/Berlin")) == [
+        "2023-10-29 02:00:00+02:00",
+        "2023-10-29 02:00:00+01:00",
+        "2023-10-29 03:00:00+01:00",
+    ]
 
 
 @pytest.mark.parametrize("freq", ["bh", pd.DateOffset(hours=1), pd.DateOffset(days=1, hours=2)])
 @pytest.mark.parametrize("tz", [None, "Europe/Berlin", "America/New_York"])
 def test_offsets_of_less_than_a_day_hold_the_rows_too(freq, tz):
-    rows = times("2023-03-29T10:40:00", "2023-03-31T21:59:59")
-    found = grid(rows, freq=freq, tz=tz)
-    assert found.edges[0] <= rows[0]
-    assert found.edges[-2] <= rows[-1] < found.edges[-1]
+    rows = rows_at("2023-03-29T10:40:00", "2023-03-31T21:59:59")
+    moments = edges(rows, freq, tz=tz)
+    assert moments[0] <= rows["timestamp"].iloc[0]
+    assert moments[-2] <= rows["timestamp"].iloc[1] < moments[-1]
 
 
-@pytest.mark.parametrize("freq", ["1ns", "1500ns"])
-def test_a_frequency_finer_than_timestamps_is_refused(freq):
-    with pytest.raises(ValueError, match="whole microseconds"):
-        grid(times("2023-04-01"), freq=freq)
+@pytest.mark.parametrize(
+    ("named", "meant"),
+    [
+        *(("ME", "MS"), ("2ME", "2MS"), ("QE", "QS"), ("QE-NOV", "QS-DEC")),
+        *(("W", "W-SUN"), ("w", "W"), ("1w", "W"), ("w-mon", "W-MON")),
+        *(("YE", "YS"), ("YE-MAR", "YS-APR"), (pd.offsets.MonthEnd(), "MS")),
+        (pd.offsets.Week(weekday=6), "W"),
+    ],
+)
+def test_what_pandas_labels_by_its_end_is_the_period_that_ends_there(named, meant):
+    table = rows_at(*(START + day * DAY for day in range(0, 900, 11)))
+    for function in (ba.flows, ba.time_weighted_average, ba.balance_series, ba.totals):
+        pd.testing.assert_frame_equal(function(table, freq=named), function(table, freq=meant))
 
 
-@pytest.mark.parametrize("freq", ["0h", "-1D", pd.Timedelta(0)])
-def test_a_frequency_that_does_not_go_on_is_refused(freq):
-    with pytest.raises(ValueError, match="positive"):
-        grid(times("2023-04-01"), freq=freq)
-
-
-@pytest.mark.parametrize("freq", ["often", "", 5])
-def test_what_is_no_frequency_is_refused(freq):
-    with pytest.raises(ValueError, match="no frequency of pandas"):
-        grid(times("2023-04-01"), freq=freq)
-
-
-@pytest.mark.parametrize("tz", ["Mars", "", "../etc/passwd"])
-def test_an_unknown_time_zone_is_refused(tz):
-    with pytest.raises(ValueError, match="unknown time zone"):
-        grid(times("2023-04-01"), tz=tz)
-
-
-def test_more_periods_than_can_be_numbered_are_refused():
-    with pytest.raises(ValueError, match="coarser freq"):
-        grid(times("2023-04-01"), freq="1us", end="2024-04-01")
-
-
-def test_one_instant_and_several_are_told_apart():
-    assert to_instants("1970-01-01T00:00:01")[1]
-    found, is_one = to_instants(["1970-01-01T00:00:01", pd.Timestamp(0)])
-    assert (found.tolist(), is_one) == ([1_000_000, 0], False)
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        *(({"freq": freq}, "whole microseconds") for freq in ("1ns", "1500ns")),
+        *(({"freq": freq}, "positive") for freq in ("0h", "-1D", pd.Timedelta(0))),
+        *(({"freq": freq}, "no frequency of pandas") for freq in ("often", "", 5)),
+        *(({"tz": zone}, "unknown time zone") for zone in ("Mars", "", "../etc/passwd")),
+        ({"freq": "1us", "end": "2024-04-01"}, "coarser freq"),
+        ({"freq": "1M"}, "'MS' for a month"),
+        ({"freq": "BME"}, "BMS does"),
+        ({"freq": "SME"}, "SMS does"),
+    ],
+)
+def test_a_grid_that_there_is_not_is_refused(how, message):
+    with pytest.raises(ValueError, match=message):
+        edges(rows_at("2023-04-01"), **how)
 
 
 SKIPPED_MIDNIGHTS = {
@@ -168,7 +133,8 @@ def test_every_day_begins_when_the_calendar_turns(name, day, days, second):
     # One more than the last: its end. A day that a zone leaves out begins with the next.
     count = (dates[1] - dates[0]).days + 2
     wanted = {first_moment(dates[0] + dt.timedelta(days=at), zone) for at in range(count)}
-    assert grid(np.array([row, last]), tz=name).edges.tolist() == sorted(wanted)
+    moments = edges(rows_at(*{row, last}), tz=name)
+    assert [moment.value // 1000 for moment in moments] == sorted(wanted)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +149,10 @@ def test_every_day_begins_when_the_calendar_turns(name, day, days, second):
 )
 @pytest.mark.parametrize("with_start", [True, False])
 def test_days_after_a_skipped_midnight_begin_at_midnight(zone, start, offset, with_start):
-    first = pd.Timestamp(start, tz="UTC") + pd.Timedelta(hours=1 - offset)
-    rows = np.array([first.value // 1000 + HOUR, first.value // 1000 + 60 * HOUR])
-    found = grid(rows, tz=zone, start=start if with_start else None)
-    clocks = [str(moment.time()) for moment in bounds(found)["start"]]
-    assert clocks == ["01:00:00", "00:00:00", "00:00:00"]
+    first = to_microseconds(start) + (1 - offset) * HOUR
+    rows = rows_at(first + HOUR, first + 60 * HOUR)
+    moments = edges(rows, tz=zone, start=start if with_start else None)
+    assert [str(moment.time()) for moment in moments[:-1]] == ["01:00:00", "00:00:00", "00:00:00"]
 
 
 @given(

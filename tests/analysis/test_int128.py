@@ -53,13 +53,13 @@ def test_what_is_not_known_is_null(values):
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
 def test_differences_are_exact_or_said_to_be_too_large(pairs):
     left, right = map(list, zip(*pairs, strict=True))
-    found, too_large = int128.subtract(int128.words_from(left), int128.words_from(right))
-    check(found, too_large, [a - b for a, b in pairs])
+    words, too_large = int128.subtract(int128.words_from(left), int128.words_from(right))
+    check(words, too_large, [a - b for a, b in pairs])
 
 
-def check(found, too_large, expected):
+def check(words, too_large, expected):
     assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
-    for value, exact in zip(int128.integers_of(found), expected, strict=True):
+    for value, exact in zip(int128.integers_of(words), expected, strict=True):
         assert value == exact or abs(exact) >= LIMIT
 
 
@@ -93,7 +93,7 @@ SIZES = [LIMIT - 1, LIMIT, 2**127 - 1, 2**127, 2**128 - 1, 2**128, 2**128 + 5, 2
 
 
 @pytest.mark.parametrize("size", [*SIZES, *(-size for size in SIZES)])
-def test_amounts_beyond_38_digits_are_told_at_any_width(size):
+def test_amounts_beyond_38_digits_are_said_to_be_too_large_at_any_width(size):
     for width in range(1, 63):
         digits, rest = [], size
         while not -2 < rest < 1:
@@ -140,7 +140,7 @@ def ints(least, most, count):
 
 
 @given(runs(), st.booleans())
-def test_extremes_are_found_where_they_are_first(case, largest):
+def test_an_extreme_is_the_first_of_its_run(case, largest):
     values, starts = case
     better = (lambda i: (-values[i], i)) if largest else (lambda i: (values[i], i))
     expected = [min(range(start, stop), key=better) for start, stop in spans(values, starts)]
@@ -151,7 +151,7 @@ def test_extremes_are_found_where_they_are_first(case, largest):
 
 
 @given(runs())
-def test_a_running_maximum_is_found_where_it_was_first_reached(case):
+def test_a_running_maximum_is_where_it_was_first_reached(case):
     values, starts = case
     expected = [
         min(range(start, place + 1), key=lambda i: (-values[i], i))

@@ -25,9 +25,9 @@ def frame_of(amounts, asset="ea43"):
 @given(st.integers(-LARGEST, LARGEST), st.integers(0, 40))
 def test_an_amount_is_the_nearest_float_to_the_exact_quotient(amount, decimals):
     exact = Fraction(amount, 10**decimals)
-    found = ba.to_units(frame_of([amount]), {"ea43": decimals})["balance"].iloc[0]
-    distance = abs(Fraction(found) - exact)
-    for neighbour in (np.nextafter(found, -np.inf), np.nextafter(found, np.inf)):
+    result = ba.to_units(frame_of([amount]), {"ea43": decimals})["balance"].iloc[0]
+    distance = abs(Fraction(result) - exact)
+    for neighbour in (np.nextafter(result, -np.inf), np.nextafter(result, np.inf)):
         assert distance <= abs(Fraction(float(neighbour)) - exact)
 
 
@@ -47,10 +47,10 @@ def test_an_unknown_balance_becomes_nan():
 
 def test_every_amount_of_a_summary_is_converted():
     table = table_of([("ea43", "ACCOUNT_TYPE_GENERAL", "a1", "", START, 15 * 10**17)])
-    found = ba.to_units(ba.summarize_accounts(table, start="2023-03-29"), DECIMALS)
+    result = ba.to_units(ba.summarize_accounts(table, start="2023-03-29"), DECIMALS)
     amounts = ["opening", "closing", "minimum", "maximum", "inflow", "outflow", "net"]
-    assert found[amounts].to_numpy().tolist() == [[1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0]]
-    assert found["rows"].dtype == "int64"
+    assert result[amounts].to_numpy().tolist() == [[1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0]]
+    assert result["rows"].dtype == "int64"
 
 
 def test_an_asset_without_decimals_is_named():
@@ -59,9 +59,9 @@ def test_an_asset_without_decimals_is_named():
 
 
 def test_no_rows_need_no_decimals():
-    found = ba.to_units(empty_table(), {})
-    assert found.empty
-    assert found["balance"].dtype == "float64"
+    result = ba.to_units(empty_table(), {})
+    assert result.empty
+    assert result["balance"].dtype == "float64"
 
 
 @pytest.mark.parametrize("kind", ["integers", "Decimal", "int64"])
@@ -72,9 +72,9 @@ def test_balances_of_other_kinds_are_converted_too(kind):
         "int64": [10**18],
     }[kind]
     data = pd.DataFrame({"asset_id": "ea43", "balance": balance, "rows": [3]})
-    found = ba.to_units(data, {"ea43": 18})
-    assert found["balance"].tolist() == [1.0 if kind == "int64" else 100.0]
-    assert found["rows"].tolist() == [3]
+    result = ba.to_units(data, {"ea43": 18})
+    assert result["balance"].tolist() == [1.0 if kind == "int64" else 100.0]
+    assert result["rows"].tolist() == [3]
 
 
 def test_a_frame_without_amounts_is_refused():
@@ -84,8 +84,8 @@ def test_a_frame_without_amounts_is_refused():
 
 def test_a_series_in_a_wide_layout_is_converted_column_by_column():
     table = table_of([(asset, "T", "p", "", START, 10**18) for asset in DECIMALS])
-    found = ba.to_units(ba.balance_series(table, freq="1D"), DECIMALS)
-    assert found.iloc[-1].tolist() == [1e18, 1.0]
+    result = ba.to_units(ba.balance_series(table, freq="1D"), DECIMALS)
+    assert result.iloc[-1].tolist() == [1e18, 1.0]
 
 
 @pytest.mark.parametrize("value", ["changes", "active", "unknown"])
@@ -99,8 +99,8 @@ def test_counts_of_a_wide_layout_are_no_amounts(value):
 
 def test_decimals_come_from_a_file(tmp_path):
     (tmp_path / "b.toml").write_text("VOTE = 0\n[ea43]\nsymbol = 'E'\ndecimals = 18\n")
-    found = ba.to_units(frame_of([10**18]), tmp_path / "b.toml")
-    assert found["balance"].tolist() == [1.0]
+    result = ba.to_units(frame_of([10**18]), tmp_path / "b.toml")
+    assert result["balance"].tolist() == [1.0]
 
 
 def test_decimals_of_numpy_are_as_good():
@@ -146,12 +146,12 @@ def test_every_function_of_a_table_that_returns_amounts_takes_units():
 @pytest.mark.parametrize("name", ASKED)
 def test_units_are_the_exact_amounts_divided_once(name):
     function, asked = getattr(ba, name), ASKED[name]
-    exact, found = function(TABLE, **asked), function(TABLE, **asked, units=DECIMALS)
-    pd.testing.assert_frame_equal(found, ba.to_units(exact, DECIMALS))
-    assert list(found.columns) == list(exact.columns)
+    exact, result = function(TABLE, **asked), function(TABLE, **asked, units=DECIMALS)
+    pd.testing.assert_frame_equal(result, ba.to_units(exact, DECIMALS))
+    assert list(result.columns) == list(exact.columns)
     amounts = [dtype for dtype in exact.dtypes if dtype == BALANCE_DTYPE]
     assert amounts
-    assert BALANCE_DTYPE not in [*found.dtypes]
+    assert BALANCE_DTYPE not in [*result.dtypes]
 
 
 def test_true_stands_for_the_tables_own_assets():
@@ -159,16 +159,16 @@ def test_true_stands_for_the_tables_own_assets():
     with pytest.raises(ValueError, match="VOTE, ea43 have is not known"):
         ba.balance_at(table, "2024-01-01", units=True)
     table.attrs[ATTRS_KEY] = {"assets": DECIMALS}
-    found = ba.balance_at(table, "2024-01-01", units=True)
-    assert found["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
-    assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(found["balance"])
+    result = ba.balance_at(table, "2024-01-01", units=True)
+    assert result["balance"].tolist() == [3e18, 2e18, 3.0, 2.0]
+    assert ba.to_units(ba.balance_at(table, "2024-01-01"))["balance"].equals(result["balance"])
     assert ba.totals(table, units=False)["total"].dtype == BALANCE_DTYPE
 
 
 def test_an_archive_knows_its_own_units(sample):
     exact = ba.balance_at(sample, "2023-04-12")
-    found = ba.balance_at(sample, "2023-04-12", units=True)
-    assert found.equals(ba.to_units(exact, sample.names().assets))
+    result = ba.balance_at(sample, "2023-04-12", units=True)
+    assert result.equals(ba.to_units(exact, sample.names().assets))
 
 
 @given(rows)

@@ -53,8 +53,8 @@ def main(names: list[str]) -> int:
     PAGE.write_text("\n".join(page(records, failed)) + "\n", encoding="utf-8")
     if "loads" in records:
         pattern = r"500,000 rows load in .* as a plain loop"
-        told = re.sub(pattern, headline(records), README.read_text(encoding="utf-8"))
-        README.write_text(told, encoding="utf-8")
+        readme = re.sub(pattern, headline(records), README.read_text(encoding="utf-8"))
+        README.write_text(readme, encoding="utf-8")
     sys.stdout.write(f"{PAGE.name} is written; failed: {', '.join(failed) or 'none'}\n")
     return bool(failed)
 

@@ -46,7 +46,7 @@ class History:
     end
         Nanoseconds; all rows stand before.
     total
-        The sum of all balances: who has loaded them all, exactly, can tell it.
+        The sum of all balances: who has loaded them all exactly knows it.
     """
 
     def __init__(self, rows: int) -> None:

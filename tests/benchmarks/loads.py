@@ -67,9 +67,9 @@ def check_rows(node: Node, file: Path) -> None:
     """Fail unless a file, or an archive's data, holds all rows of a node."""
     changes = file / "changes" if file.is_dir() else file
     balances = ds.dataset(changes, format="parquet").to_table(columns=["balance"])["balance"]
-    found = len(balances), str(pc.sum(balances.cast(pa.decimal128(38, 0))))
-    if found != (node.rows, node.total):
-        raise RuntimeError(f"{file} has {found}, the node {(node.rows, node.total)}")
+    loaded = len(balances), str(pc.sum(balances.cast(pa.decimal128(38, 0))))
+    if loaded != (node.rows, node.total):
+        raise RuntimeError(f"{file} has {loaded}, the node {(node.rows, node.total)}")
 
 
 def cost_of(node: Node, command: list[str], target: Path) -> Cost:

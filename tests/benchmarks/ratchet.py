@@ -33,14 +33,14 @@ def main() -> int:
                 node, module("floor", node.url, node.since, node.until, str(file)), file
             )
             ours = cost_of(node, fetch(node, file), file)
-            for what, found in ratios.items():
-                found.append(getattr(ours, what) / getattr(floor, what))
+            for what, measured in ratios.items():
+                measured.append(getattr(ours, what) / getattr(floor, what))
             sys.stdout.write(f"floor {floor}\nours  {ours}\n")
     is_worse = False
-    for what, found in ratios.items():
+    for what, measured in ratios.items():
         limit = KEPT[what] * ROOM
-        is_worse |= median(found) > limit
-        sys.stdout.write(f"{what}: {median(found):.2f} of the floor; at most {limit:.2f}\n")
+        is_worse |= median(measured) > limit
+        sys.stdout.write(f"{what}: {median(measured):.2f} of the floor; at most {limit:.2f}\n")
     return int(is_worse)
 
 

@@ -105,8 +105,8 @@ def newest(history: History, start: int, stop: int, size: int) -> list[bytes | m
     places = range(stop - 1, max(start, stop - size) - 1, -1)
     edges = [edge for place in places for edge in (*history.edges(place, place + 1), b",")][:-1]
     info = {"startCursor": "", "endCursor": "", "hasNextPage": stop - start > size}
-    told = json.dumps(info | {"hasPreviousPage": False}).encode()
-    return [b'{"balances":{"edges":[', *edges, b'],"pageInfo":' + told + b"}}"]
+    page_info = json.dumps(info | {"hasPreviousPage": False}).encode()
+    return [b'{"balances":{"edges":[', *edges, b'],"pageInfo":' + page_info + b"}}"]
 
 
 def main() -> None:

@@ -44,10 +44,10 @@ class Service:
 
     def __enter__(self) -> Self:
         for line in self._process.stdout:
-            if found := re.search(r"http://[\d.]+:\d+", line):
-                self._address = urlsplit(found.group())
+            if address := re.search(r"http://[\d.]+:\d+", line):
+                self._address = urlsplit(address.group())
                 return self
-        raise RuntimeError("the service ended before it told its address")
+        raise RuntimeError("the service ended before it named its address")
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()

@@ -16,15 +16,16 @@ import pyarrow.compute as pc
 from balance_analysis import Archive
 from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import encode_rows
+from balance_analysis.evidence import SetAside
 from tests.analysis.tables import DAY, START, arrow_from, records
 from tests.archive.writing import answered, begin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pandas as pd
 
-    from balance_analysis.evidence import SetAside
+    Account = tuple[str, str, str, str]
 
 ASKED_AT = "2023-07-01T00:00:00+00:00"
 
@@ -34,14 +35,14 @@ def write_archive(
     table: pd.DataFrame,
     partition: str = "day",
     unproven: tuple[float, float] = (0, 0),
-    bad: tuple[SetAside, ...] = (),
+    bad: Sequence[tuple[tuple[int, int], Account | None]] = (),
     *,
     from_first_block: bool = False,
 ) -> Archive:
     """Write a table as an archive that covers it, and a little more than that, to a new folder.
 
     `unproven` is a stretch of it, as parts of the whole, that is not proven to be complete; `bad`
-    are rows that were set aside.
+    are the intervals and the accounts of rows that were set aside.
     """
     writer = begin(folder, partition)
     rows = arrow_from(table)
@@ -61,7 +62,11 @@ def write_archive(
     for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True):
         if span[0] < span[1]:
             evidence |= answered(span, "made", ASKED_AT, reached=is_proven)
-    evidence = replace(evidence, set_aside=bad, from_first_block=from_first_block)
+    evidence = replace(
+        evidence,
+        set_aside=tuple(SetAside(*each) for each in bad),
+        from_first_block=from_first_block,
+    )
     writer.amend(replace(writer.manifest, evidence=evidence, files=files))
     return Archive(folder)
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.evidence import SetAside
 from tests.analysis.oracle import Fixed
 from tests.analysis.tables import (
     GENERAL,
@@ -36,7 +35,7 @@ sizes = st.integers(1, 12)
 gaps = st.lists(st.floats(0, 1), min_size=2, max_size=2).map(sorted) | st.just((0, 0))
 large = st.integers(0, 9) | st.integers(10**37, LARGEST)
 bad_rows = st.builds(
-    lambda account, time, span: SetAside((time, time + span), account),
+    lambda account, time, span: ((time, time + span), account),
     st.none() | accounts,
     TIMES,
     st.integers(1, PACE),
@@ -65,10 +64,10 @@ ON_GRIDS = {
 def cases(draw):
     """Draw a table, and a grid of it as arguments."""
     if draw(st.booleans()):
-        rows, _, grid = draw(calendar_cases())
+        rows, grid = draw(calendar_cases())
     else:
         rows, _ = draw(books(times=TIMES, most=15, openings=False))
-        grid = draw(fixed_grids(rows, scale=PACE, freqs=FREQS))
+        grid = draw(fixed_grids(PACE, FREQS))
     return table_of(rows), asked(grid)
 
 

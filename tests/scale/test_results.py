@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.datafile import FILE_KEY, KeyRange
 from tests.analysis.tables import HOUR, START, many_rows, records, table_of
 from tests.columns import ID_TYPE
 from tests.moments import from_microseconds
@@ -45,10 +44,11 @@ def test_a_folder_is_one_dataset_with_the_rows_of_the_result_by_party(archive, t
     assert rows.schema.field("party_id").type == ID_TYPE
     assert rows.schema.field("timestamp").type == pa.timestamp("us", "UTC")
     assert rows.schema.field("balance").type == pa.decimal128(38, 0)
-    order = [*FILE_KEY, "timestamp"]
+    key = ["party_id", "asset_id", "account_type", "market_id"]
+    order = [*key, "timestamp"]
     found = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
-    texts = expected.astype(dict.fromkeys(FILE_KEY, "str")).sort_values(order)
-    assert records(found) == records(texts.astype(dict.fromkeys(FILE_KEY, "category")))
+    texts = expected.astype(dict.fromkeys(key, "str")).sort_values(order)
+    assert records(found) == records(texts.astype(dict.fromkeys(key, "category")))
 
 
 def test_sums_of_groups_are_written_in_their_own_order(archive, tmp_path, table):
@@ -140,7 +140,7 @@ def test_what_was_chosen_stays_what_it_was_while_the_archive_grows(table, tmp_pa
     later = scan.files[-1].spans[-1][1]
     known = table[times < from_microseconds(later)]
     assert len(known) < len(table)
-    assert_same(scan.read(KeyRange()), ba.to_table(known))
+    assert_same(scan.read(), ba.to_table(known))
 
 
 @pytest.mark.parametrize(
