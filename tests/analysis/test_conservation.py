@@ -62,7 +62,7 @@ entries = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data(), worlds(signed), entries)
 def test_rows_and_flows_are_compared_for_each_account_and_block(data, world, others):
     world.rows.append((*OUTSIDE, START + 2, 9))

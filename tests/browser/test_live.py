@@ -11,10 +11,9 @@ import pytest
 from playwright.sync_api import expect
 
 import balance_analysis as ba
-from balance_analysis.evidence import Node
 from tests.analysis.tables import DAY, HOUR
 from tests.archive.exporting import node_of, run_export, spread_history
-from tests.archive.writing import begin, writer_of
+from tests.archive.writing import answered, begin, writer_of
 from tests.browser.conftest import BEGIN, GAP, HIDDEN, LONG, STOP, settle
 from tests.explorer.asking import write_key
 from tests.moments import from_microseconds
@@ -598,7 +597,7 @@ def test_a_page_says_whether_its_rows_are_complete_and_confirmed(
     with node_of(spread_history(4, start=BEGIN, end=end), head=end) as node:
         run_export(node, tmp_path / "a", start=BEGIN, end=end)
     whole, writer = ba.Archive(tmp_path / "a"), writer_of(tmp_path / "a")
-    another = Node("http://another.node", frozenset({"192.0.2.1:80"}))
+    another = answered((BEGIN, end), "http://another.node", "2023-05-01").answers[0].node
     for shared, word in (([], "complete"), ([(BEGIN, end)], "confirmed")):
         writer.prove(writer.manifest.evidence.with_words(another, shared, []))
         with serving(whole) as url:
