@@ -120,9 +120,10 @@ RESULT_COLUMNS: Final = frozenset(
     (
         *("accounts", "active", "after", "average", "before", "change", "change_percent"),
         *("changes", "close", "closing", "cumulative_share", "depth", "drawdown", "drawdown_at"),
-        *("end", "first_seen", "high", "inflow", "internal", "known", "last_seen", "low"),
-        *("maximum", "maximum_at", "minimum", "minimum_at", "net", "open", "opening", "outflow"),
-        *("peak", "peak_at", "rows", "share", "start", "state", "total", "unknown", "zero_share"),
+        *("end", "first_seen", "high", "inflow", "internal", "known", "known_share", "last_seen"),
+        *("low", "maximum", "maximum_at", "minimum", "minimum_at", "net", "open", "opening"),
+        *("outflow", "peak", "peak_at", "rows", "share", "start", "state", "total", "unknown"),
+        "zero_share",
     )
 )
 """What results have beside ids: no column of one's own by which accounts are grouped."""

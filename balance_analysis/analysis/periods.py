@@ -101,11 +101,11 @@ def ohlc(
 
     def candles(history: History) -> pd.DataFrame:
         steps, _ = history.over(grid)
-        measures = _measure(steps, grid, {"open", "minimum", "maximum"})
+        measures = _measure(steps, grid, {"minimum", "maximum"})
         # Where what is known ends, that is what was held until then.
-        _, is_open = as_of(history.at(grid.edges[:-1]), grid.edges[:-1])
+        rows, is_open = as_of(history.at(grid.edges[:-1]), grid.edges[:-1])
         columns = {
-            "open": int128.to_balances(measures["open"], is_open),
+            "open": int128.to_balances(int128.take(steps.words, rows), is_open),
             "high": int128.to_balances(measures["maximum"], measures["has_known"]),
             "low": int128.to_balances(measures["minimum"], measures["has_known"]),
             "close": int128.to_balances(measures["closing"], measures["is_closed"]),
@@ -572,8 +572,6 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
     known_for = pieces.known_lengths
     has_known = known_for > 0
     measures |= {"has_known": has_known, "known_for": known_for}
-    if "open" in wanted:
-        measures["open"] = int128.take(pieces.words, pieces.starts)
     for name, largest in (("minimum", False), ("maximum", True)):
         if wanted & {name, f"{name}_at"}:
             # An unknown piece has the balance of the one after it, so it changes no extreme.
