@@ -435,8 +435,10 @@ def test_sums_of_a_table_that_begins_in_the_middle_say_once_that_quiet_accounts_
     assert not [text for text in caplog.messages if "opening=True" in text]
 
 
-def test_sums_over_a_gap_say_that_accounts_of_the_gap_are_left_out(caplog):
-    known = ((START, START + 20 * HOUR), (START + 30 * HOUR, START + 60 * HOUR))
+@pytest.mark.parametrize(("gaps", "more"), [(1, ""), (3, ""), (5, ", and 2 more")])
+def test_sums_over_gaps_say_that_accounts_of_these_are_left_out(gaps, more, caplog):
+    known = [(START + n * HOUR, START + n * HOUR + HOUR - 1) for n in range(gaps + 1)]
     ba.totals(made(known=known, nothing_before=True), by="asset_id")
     (said,) = caplog.messages
-    assert said.startswith("accounts that changed only in 2023-03-29T06:40Z to 2023-03-29T16:40Z")
+    shown = [f"2023-03-28T1{n}:39:59.999999Z to 2023-03-28T1{n}:40Z" for n in range(1, gaps + 1)]
+    assert said.startswith(f"accounts that changed only in {', '.join(shown[:3])}{more} are left")
