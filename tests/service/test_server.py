@@ -24,7 +24,6 @@ from starlette.routing import Route
 
 import balance_analysis as ba
 from balance_analysis.service import server
-from balance_analysis.service.server import serve
 from tests.cli.running import invoke
 from tests.service.archives import write_archive
 from tests.service.rows import block_of, ordered
@@ -62,19 +61,19 @@ def _request(path, host="localhost"):
 
 
 def test_an_application_is_served_by_two_servers_at_once_and_its_port_is_free_at_once(app):
-    with serve(app) as one, serve(app) as other:
+    with server.serve(app) as one, server.serve(app) as other:
         assert one != other
         assert (_status(one), _status(other)) == (200, 200)
-    with serve(app, port=_address(one)[1]) as again:
+    with server.serve(app, port=_address(one)[1]) as again:
         assert again == one
-        with pytest.raises(OSError, match="in use"), serve(app, port=_address(one)[1]):
+        with pytest.raises(OSError, match="in use"), server.serve(app, port=_address(one)[1]):
             pytest.fail("two servers share a port")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, SystemExit])
 def test_an_error_passes_through_and_stops_the_server_its_threads_and_no_handler(app, error):
     before = set(threading.enumerate()), signal.getsignal(signal.SIGINT)
-    with pytest.raises(error), serve(app) as url:  # noqa: PT012 - the block is what is tested
+    with pytest.raises(error), server.serve(app) as url:  # noqa: PT012 - the block is what is tested
         assert (_status(url), signal.getsignal(signal.SIGINT)) == (200, before[1])
         raise error
     with pytest.raises(ConnectionRefusedError):
@@ -86,7 +85,7 @@ def test_an_error_passes_through_and_stops_the_server_its_threads_and_no_handler
 
 def test_nothing_is_printed_and_only_requests_are_logged(app, capfd, caplog):
     caplog.set_level(logging.INFO, logger="balance_analysis")
-    with serve(app) as url, socket.create_connection(_address(url)) as client:
+    with server.serve(app) as url, socket.create_connection(_address(url)) as client:
         _status(url)
         client.sendall(b"this is not HTTP\r\n\r\n")
         client.recv(1000)
@@ -102,7 +101,7 @@ def test_the_server_listens_on_ipv6_too(app):
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
-    with serve(app, host="::1") as url:
+    with server.serve(app, host="::1") as url:
         assert url.startswith("http://[::1]:")
         assert _status(url) == 200
 
@@ -125,7 +124,7 @@ def test_a_half_sent_request_is_closed_soon_even_if_more_comes_bit_by_bit(
 ):
     monkeypatch.setattr(server, "UNSENT", 0.2)
     assert server.UNREAD <= 75
-    with serve(app) as url, socket.create_connection(_address(url), timeout=10) as client:
+    with server.serve(app) as url, socket.create_connection(_address(url), timeout=10) as client:
         began = time.monotonic()
         client.sendall(sent)
         client.settimeout(0.1)
@@ -141,7 +140,7 @@ def test_a_half_sent_request_is_closed_soon_even_if_more_comes_bit_by_bit(
 
 def test_a_slow_reader_gets_all_and_keeps_nobody_waiting(app):
     rows = block_of(5000)
-    with serve(app) as url, socket.socket() as client:
+    with server.serve(app) as url, socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.settimeout(20)
         client.connect(_address(url))
@@ -158,7 +157,7 @@ def test_a_slow_reader_gets_all_and_keeps_nobody_waiting(app):
 
 
 def test_clients_that_leave_in_the_middle_leave_nothing_behind(app):
-    with serve(app) as url:
+    with server.serve(app) as url:
         _status(url)
         threads = threading.active_count()
         for _ in range(10):
@@ -173,7 +172,7 @@ def test_clients_that_leave_in_the_middle_leave_nothing_behind(app):
 def test_a_server_ends_soon_and_closes_all_beside_one_who_takes_nothing(app, monkeypatch):
     monkeypatch.setattr(server, "PATIENCE", 0.1)
     with socket.socket() as client:
-        with serve(app) as url:
+        with server.serve(app) as url:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.connect(_address(url))
             client.sendall(_request(f"{CHANGES}?pagination.first=5000") * 8)
@@ -185,7 +184,7 @@ def test_a_server_ends_soon_and_closes_all_beside_one_who_takes_nothing(app, mon
 
 
 def test_a_hundred_connections_at_once_get_what_each_asked_for(app):
-    with serve(app) as url, contextlib.ExitStack() as stack:
+    with server.serve(app) as url, contextlib.ExitStack() as stack:
         made = [socket.create_connection(_address(url), timeout=20) for _ in range(100)]
         clients = [stack.enter_context(client) for client in made]
         for number, client in enumerate(clients, 1):
