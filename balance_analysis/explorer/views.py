@@ -17,8 +17,8 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.downsampling import downsample_steps
 from balance_analysis.analysis.flows import (
     AMOUNTS,
-    are_flows_known,
     flow_frame,
+    flow_measures,
     flows_of,
     row_deltas,
     sum_flows,
@@ -394,11 +394,11 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     periods: list[pd.DataFrame] = []
     for edges in request.state.parts(grid.edges):
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
-        part, whole = (Grid(each, each[:-1], grid.zone) for each in (edges, edges[[0, -1]]))
+        part = Grid(edges, edges[:-1], grid.zone)
         own = flows_of(part, "asset_id", False, history)
         periods.append(flow_frame(history, part, own, full=True))
-        cells = np.zeros((2, len(own[0].ids)), np.int64)
-        is_known &= cells.size > 0 and bool(are_flows_known(history, whole, own[0], *cells).all())
+        known = flow_measures(history, part, own[0], full=True)["is_known"]
+        is_known &= bool(known.size and known.all())
     sums = pd.concat(periods) if periods[1:] else periods[0]
     return {
         "freq": name,
