@@ -227,8 +227,8 @@ def type_label(account_type: str) -> str:
 
     Examples
     --------
-    >>> type_label("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES")
-    'reward maker paid fees'
+    >>> type_label("ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES"), type_label("77")
+    ('reward maker paid fees', '77')
     """
     return account_type.removeprefix("ACCOUNT_TYPE_").replace("_", " ").lower()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 import re
 import warnings
 from dataclasses import replace
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis import presentation
 from balance_analysis.load import request
 from balance_analysis.presentation import facts_html, plain, rows_html
 from balance_analysis.proof.verify import Problem
@@ -78,12 +76,6 @@ def test_any_text_comes_back_as_it_is(title, rows):
 def test_any_table_comes_back_as_it_is(names, rows, cut):
     read = Reading(rows_html("x", names, rows, cut=cut))
     assert read.rows == ([list(names), *map(list, rows)] if rows else [])
-
-
-def test_the_examples_in_docstrings_run():
-    failed, attempted = doctest.testmod(presentation)
-    assert attempted > 0
-    assert failed == 0
 
 
 def test_moments_are_shown_in_utc_and_nanoseconds_are_kept():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import doctest
 import hashlib
 import os
 import shutil
@@ -16,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.explorer import report
 from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, OTHER, START, table_of
 from tests.archive.exporting import node_of, run_export, spread_history
 from tests.columns import note_known
@@ -63,11 +61,6 @@ def table():
 @pytest.fixture(scope="module")
 def page(table, tmp_path_factory):
     return read_page(write(table, tmp_path_factory.mktemp("report")))
-
-
-def test_the_examples_in_docstrings_run():
-    failed, attempted = doctest.testmod(report)
-    assert (failed, attempted > 0) == (0, True)
 
 
 def test_assets_are_called_as_the_caller_says(table, tmp_path):
