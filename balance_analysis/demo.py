@@ -112,10 +112,9 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
     ba.write_parquet(archive.read(), out / "changes.parquet")
     shutil.copyfile(sample_data() / "assets.toml", out / "assets.toml")
     for asset in assets.values():
-        figure, ax = plt.subplots(figsize=(10, 4.5), layout="constrained")
-        ba.plot_totals(archive.select(asset_id=asset.symbol), ax=ax)
-        figure.savefig(out / f"totals-{asset.symbol}.png", dpi=150)
-        plt.close(figure)
+        ba.plot_totals(archive.select(asset_id=asset.symbol))
+        plt.savefig(out / f"totals-{asset.symbol}.png", dpi=150)
+        plt.close()
     say(f"Wrote changes.parquet, network_limits.json, assets.toml and pictures to {out}")
     return archive
 
