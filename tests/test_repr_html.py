@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -203,7 +204,9 @@ def test_the_doctors_report_shows_each_finding_escaped():
 
 @pytest.mark.parametrize("is_notebook", [True, False])
 def test_progress_in_a_notebook_is_not_written_to_stderr(is_notebook, capsys, monkeypatch):
-    monkeypatch.setattr(request, "_is_notebook", lambda: is_notebook)
+    monkeypatch.setitem(sys.modules, "ipykernel", None)
+    if not is_notebook:
+        monkeypatch.delitem(sys.modules, "ipykernel")
     with warnings.catch_warnings(record=True) as warned, request.reporting(True) as report:
         report(0.5, 7)
     said = capsys.readouterr()
