@@ -122,7 +122,7 @@ def test_a_path_grows_with_the_width_and_not_with_the_rows(page):
         (9 * 365 * DAY, "2024", "2026"),
     ],
 )
-def test_times_stand_at_whole_units_of_the_calendar_and_apart(page, length, first, second):
+def test_times_stand_at_whole_units_of_the_calendar_and_touch_nowhere(page, length, first, second):
     picture = draw(page, {"times": [BEGIN], "values": [1]}, end=BEGIN + length)
     assert picture["times"][:2] == [first, second]
     places = sorted(picture["places"][len(picture["ticks"]) :])

@@ -123,7 +123,7 @@ def test_the_page_needs_nothing_from_elsewhere(url):
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
-def test_health_tells_gaps_and_unproven_stretches(tmp_path):
+def test_health_counts_gaps_and_unproven_stretches(tmp_path):
     parts = [(0, 1, True), (1, 2, False), (3, 4, True)]
     stretches = [Stretch(BASE + a * HOUR, BASE + b * HOUR, proven) for a, b, proven in parts]
     with serving(write_archive(tmp_path / "a", [], stretches=stretches)) as url:
@@ -273,7 +273,7 @@ def test_more_questions_than_may_wait_are_refused(archive, monkeypatch):
     assert [each.status_code for each in answers] == [503, 200, 200]
 
 
-def test_an_unexpected_error_tells_nothing_of_the_inside(archive, monkeypatch, caplog):
+def test_an_unexpected_error_shows_nothing_of_the_inside(archive, monkeypatch, caplog):
     def fail(*_):
         raise RuntimeError("a secret")
 

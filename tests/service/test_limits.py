@@ -104,7 +104,7 @@ def test_our_own_client_reads_the_limits_that_were_kept(node, served):
 
 
 @pytest.mark.parametrize("content", [b"", b"not Parquet"])
-def test_a_damaged_snapshot_is_an_error_that_tells_nothing_of_the_inside(node, content):
+def test_a_damaged_snapshot_is_an_error_that_shows_nothing_of_the_inside(node, content):
     node.hold([])
     (node.path / "_limits.parquet").write_bytes(content)
     response = node.get(path=PATH)

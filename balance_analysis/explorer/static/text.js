@@ -65,12 +65,12 @@ export const instant = (micros) => {
   return `${iso(seconds)}.${String(micros - seconds * 1e6).padStart(6, "0")}Z`;
 };
 
-/** Return what writes the moments of a column: as days or to the second; `areApart` keeps them distinct. */
-export const briefly = (times, areApart) => {
+/** Return what writes the moments of a column: as days or to the second; `areDistinct` keeps them distinct. */
+export const briefly = (times, areDistinct) => {
   const known = [...new Set(times.filter((time) => time !== null))];
   const length = known.every((time) => time % DAY === 0) ? 10 : 19;
   const seconds = new Set(known.map((time) => Math.floor(time / 1e6)));
-  if (areApart && length === 19 && seconds.size < known.length) return moment;
+  if (areDistinct && length === 19 && seconds.size < known.length) return moment;
   return (time) => moment(time).slice(0, length);
 };
 
