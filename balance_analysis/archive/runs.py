@@ -142,10 +142,12 @@ class Run(Record):
 
 @dataclass(slots=True)
 class RunWriter:
-    """Fill the record of a run while it goes on.
+    """Fill the record of a run while it goes on, and write its files.
 
     Attributes
     ----------
+    store
+        The archive's files.
     record
         The record.
     stats
@@ -156,7 +158,8 @@ class RunWriter:
         The network's limits, if the node has any.
     """
 
-    record: Run = field(default_factory=Run)
+    store: Store
+    record: Run
     stats: RequestStats = field(default_factory=RequestStats)
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
@@ -179,9 +182,21 @@ class RunWriter:
         ]
 
     def sets_aside(self, rows: Iterable[BadRow]) -> None:
-        """Note rows that the table can't hold."""
+        """Keep rows that the table can't hold, raw and with reasons: one JSON object a line."""
         self.bad_rows |= dict.fromkeys(rows)
+        if self.record.bad_rows == len(self.bad_rows):
+            return
         self.record.bad_rows = len(self.bad_rows)
+        lines = [
+            {
+                "row": bad.raw,
+                "reason": bad.reason,
+                "timestamp": None if bad.time is None else exact_text(bad.time),
+            }
+            for bad in self.bad_rows
+        ]
+        name = f"{layout.QUARANTINE}{self.record.id}.jsonl"
+        self.store.write(name, msgspec.json.Encoder().encode_lines(lines))
 
     @contextlib.contextmanager
     def noting_damage(self, name: str) -> Iterator[None]:
@@ -192,91 +207,64 @@ class RunWriter:
             self.record.damaged.append(name)
             logger.warning("%s", error)
 
-    def result(self) -> Run:
-        """Return the record so far."""
-        self.record.requests = self.stats.requests
-        return self.record
+    @contextlib.contextmanager
+    def reported(
+        self, writer: Writer, on_report: Callable[[Run], object] | None = None
+    ) -> Iterator[None]:
+        """Write the run's report when the block begins and when it ends.
 
+        Parameters
+        ----------
+        writer
+            The archive's writer.
+        on_report
+            Called with the record when the run begins and when it has ended, however it did.
 
-@contextlib.contextmanager
-def reported(
-    store: Store,
-    writer: Writer,
-    filling: RunWriter,
-    on_report: Callable[[Run], object] | None = None,
-) -> Iterator[None]:
-    """Write a run's report when the block begins and when it ends.
-
-    Parameters
-    ----------
-    store, writer, filling
-        The archive's files, its writer, and the writer of the record.
-    on_report
-        Called with the record when the run begins and when it has ended, however it did.
-
-    Raises
-    ------
-    OSError
-        If the report can't be written, unless the run failed anyway.
-    """
-    run, report = filling.record, on_report or (lambda _: None)
-    run.query, before = writer.manifest.query, writer.manifest.evidence
-    _write(store, writer.manifest, run)
-    report(run)
-    try:
-        yield
-    except BaseException as error:
-        run.outcome = "partial" if writer.manifest.evidence != before else "failed"
-        said = str(error) or type(error).__name__
-        is_stopped = isinstance(error, KeyboardInterrupt)
-        run.error = "interrupted" if is_stopped else without_credentials(" ".join(said.split()))
-        try:
-            _end(store, writer.manifest, filling)
-        except (OSError, ArchiveLockedError) as other:
-            logger.warning("the run's report can't be written: %s", other)
-        raise
-    else:
-        is_news = run.rows or run.conflicts or run.bad_rows or run.kind == "repair"
-        run.outcome = "complete" if is_news else "nothing new"
-        _end(store, writer.manifest, filling)
-    finally:
+        Raises
+        ------
+        OSError
+            If the report can't be written, unless the run failed anyway.
+        """
+        run, report = self.record, on_report or (lambda _: None)
+        run.query, before = writer.manifest.query, writer.manifest.evidence
+        self._write(writer.manifest)
         report(run)
+        try:
+            yield
+        except BaseException as error:
+            run.outcome = "partial" if writer.manifest.evidence != before else "failed"
+            said = str(error) or type(error).__name__
+            is_stopped = isinstance(error, KeyboardInterrupt)
+            run.error = "interrupted" if is_stopped else without_credentials(" ".join(said.split()))
+            try:
+                self._end(writer.manifest)
+            except (OSError, ArchiveLockedError) as other:
+                logger.warning("the run's report can't be written: %s", other)
+            raise
+        else:
+            is_news = run.rows or run.conflicts or run.bad_rows or run.kind == "repair"
+            run.outcome = "complete" if is_news else "nothing new"
+            self._end(writer.manifest)
+        finally:
+            report(run)
 
+    def _end(self, manifest: Manifest) -> None:
+        """Write the report of a run that has ended, and delete those of the oldest runs."""
+        self.record.ended = _now()
+        seconds = (self.record.ended - self.record.started).total_seconds()
+        self.record.seconds = round(seconds, 3)
+        self._write(manifest)
+        try:
+            for name in _report_names(self.store)[KEPT:]:
+                self.store.delete(name)
+        except (OSError, ArchiveError) as error:
+            logger.warning("the reports of old runs can't be deleted: %s", error)
 
-def _end(store: Store, manifest: Manifest, filling: RunWriter) -> None:
-    """Write the report of a run that has ended, and delete those of the oldest runs."""
-    run = filling.result()
-    run.ended = _now()
-    run.seconds = round((run.ended - run.started).total_seconds(), 3)
-    keep_bad_rows(store, filling)
-    _write(store, manifest, run)
-    try:
-        for name in _report_names(store)[KEPT:]:
-            store.delete(name)
-    except (OSError, ArchiveError) as error:
-        logger.warning("the reports of old runs can't be deleted: %s", error)
-
-
-def _write(store: Store, manifest: Manifest, run: Run) -> None:
-    evidence = manifest.evidence
-    run.coverage_end = from_microseconds(evidence.bounds[1]) if evidence.answers else None
-    store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
-
-
-def keep_bad_rows(store: Store, filling: RunWriter) -> None:
-    """Keep a run's bad rows so far, raw and with reasons: one JSON object a line."""
-    if not filling.bad_rows:
-        return
-    lines = [
-        {
-            "row": bad.raw,
-            "reason": bad.reason,
-            "timestamp": None if bad.time is None else exact_text(bad.time),
-        }
-        for bad in filling.bad_rows
-    ]
-    name = f"{layout.QUARANTINE}{filling.record.id}.jsonl"
-    store.write(name, msgspec.json.Encoder().encode_lines(lines))
+    def _write(self, manifest: Manifest) -> None:
+        run, evidence = self.record, manifest.evidence
+        run.requests = self.stats.requests
+        run.coverage_end = from_microseconds(evidence.bounds[1]) if evidence.answers else None
+        self.store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
 
 
 def iter_reports(store: Store) -> Iterator[Run]:

@@ -20,7 +20,7 @@ from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery, check_bound, lost_files, partition_of
-from balance_analysis.archive.runs import Kind, Run, RunWriter, keep_bad_rows, reported
+from balance_analysis.archive.runs import Kind, Run, RunWriter
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
 from balance_analysis.evidence import Evidence, SetAside
@@ -88,11 +88,12 @@ def fill(
     accounts = sidecars.make_archive_filters(store, **filters).sorted()
     query = BoundQuery(accounts, partition_of(store, partition))
     check_bound(store, query)
-    run = RunWriter(Run(kind=kind))
+    run = RunWriter(store, Run(kind=kind))
     source = make_source(store, query, run)
     if dry_run:
         run.asks(source.plan(Writer(store, query)))
-        return run.result()
+        run.record.requests = run.stats.requests
+        return run.record
     with one_writer(store):
         is_new = check_bound(store, query)
         writer, spans = Writer(store, query), list[Span]()
@@ -100,7 +101,7 @@ def fill(
             # A source that fails at once leaves no archive that is bound to its query.
             spans = source.plan(writer)
             writer.amend(writer.manifest)
-        with reported(store, writer, run, on_report):
+        with run.reported(writer, on_report):
             writer.recover()
             _Filler(store, writer, source, run).take_all(
                 spans if is_new else source.plan(writer), progress
@@ -241,8 +242,6 @@ class _Filler:
             self._check_network(within(known, self.front, stop).num_rows, merged)
         # Before the manifest says that the stretch is complete.
         self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
-        if self.run.bad_rows:
-            keep_bad_rows(self.store, self.run)
         if new.num_rows:
             other = pa.concat_tables([merged.added, merged.changed])
             doubted = _inside(other, self.before.complete)

@@ -27,7 +27,7 @@ from balance_analysis.archive.datafile import (
 )
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import FileEntry, Manifest, parse, read_manifest, to_bytes
-from balance_analysis.archive.runs import Run, RunWriter, iter_reports, keep_bad_rows, reported
+from balance_analysis.archive.runs import Run, RunWriter, iter_reports
 from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
@@ -125,13 +125,14 @@ def repair(
     """
     check_client(client)
     wanted = [] if start is None and end is None else [interval_of(start, end)]
-    store, run, changed = to_store(archive), RunWriter(Run(kind="repair")), list[str]()
+    store, changed = to_store(archive), list[str]()
+    run = RunWriter(store, Run(kind="repair"))
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
         read_manifest(store)  # only an archive gets a lock
     with one_writer(store):
         is_rebuilt, writer = _rebuild(store), Writer(store)
-        with reported(store, writer, run, on_report):
+        with run.reported(writer, on_report):
             writer.recover()
             left = verify_store(store)
             damaged = {period for problem in left.problems for period in problem.periods}
@@ -180,7 +181,6 @@ def _mend(
     rows = merge_rows(pa.concat_tables([NO_ROWS, *kept]), rows, *bounds).rows
     content, new = encode_rows(rows) if rows.num_rows else (b"", None)
     if new == note:
-        keep_bad_rows(writer.store, run)
         if new is not None:
             writer.store.write(manifest.changes_file(period), content)
     else:
@@ -201,7 +201,6 @@ def _mend(
                 f"{stays} sends no row that the archive holds: it is of another network, or has "
                 "lost rows"
             )
-        keep_bad_rows(writer.store, run)
         run.replaces(canonical(conflicts))
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = (manifest.evidence | proof).without_agreement([bounds])
