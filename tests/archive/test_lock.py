@@ -6,35 +6,21 @@ import fcntl
 import os
 import pickle
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from balance_analysis import Archive, ArchiveError, ArchiveLockedError
 from balance_analysis.archive.lock import one_writer, read_holder
 from tests.archive.exporting import content_of, node_of, run_export, spread_history
+from tests.archive.writing import holding
 
-HOLDING = """
-import sys, time
-from balance_analysis.archive.lock import one_writer
-from balance_analysis import Archive
-with one_writer(Archive(sys.argv[1]).store):
-    print("held", flush=True)
-    time.sleep(60)
-"""
 ROWS = spread_history(1, rows=40, accounts=9)
 
 
 @pytest.fixture
 def holder(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDING, tmp_path / "a"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.communicate()
+    with holding(tmp_path / "a") as process:
+        yield process
 
 
 def test_a_second_writer_is_refused_at_once_and_the_holder_named(holder, tmp_path):

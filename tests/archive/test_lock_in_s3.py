@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,17 +17,8 @@ from balance_analysis import Archive, ArchiveLockedError
 from balance_analysis.archive import lock
 from balance_analysis.archive.lock import one_writer, read_holder
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.archive.writing import holding
 
-HOLDING = """
-import sys
-from balance_analysis.archive import lock
-from balance_analysis import Archive
-store, lock.SECONDS = Archive(sys.argv[1]).store, float(sys.argv[2])
-with lock.one_writer(store):
-    print("held", flush=True)
-    for line in sys.stdin:
-        store.write("late", b"")
-"""
 DEAD = {"pid": 7, "host": "gone", "since": "2023-04-01T00:00:00+00:00", "seconds": 60, "token": "x"}
 ROWS = spread_history(1, rows=40, accounts=9)
 
@@ -41,23 +31,6 @@ def put(s3, bucket):
         s3.put_object(Bucket=bucket, Key="a/_lock.json", Body=json.dumps(note))
 
     return put
-
-
-@contextlib.contextmanager
-def holding(address, seconds):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDING, address, str(seconds)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "held\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @contextlib.contextmanager

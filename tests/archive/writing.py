@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
+
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, check_bound
 from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.filters import Filters
 from tests.moments import to_microseconds
+
+HOLDING = """
+import sys
+from balance_analysis.archive import lock
+from balance_analysis import Archive
+store, lock.SECONDS = Archive(sys.argv[1]).store, float(sys.argv[2])
+with lock.one_writer(store):
+    print("held", flush=True)
+    for line in sys.stdin:
+        store.write("late", b"")
+"""
 
 
 def begin(folder, partition="day", **query):
@@ -30,3 +45,21 @@ def answered(span, source, asked_at, *, reached=True, height=None, **query):
     heights = None if height is None else (height, height)
     answer = Answer(span, Node(source, frozenset({source})), asked, heights, reached)
     return Evidence(Filters(**query).sorted(), (answer,))
+
+
+@contextlib.contextmanager
+def holding(address, seconds=60):
+    """Hold the lock of an archive in a process, which writes a file for each line it gets."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, address, str(seconds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
