@@ -67,7 +67,7 @@ def folder(node, tmp_path_factory):
     return made
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(
     partition=st.sampled_from(["day", "month", "hour"]),
     cuts=st.lists(st.integers(START + 1, END - 1), max_size=2, unique=True).map(sorted),

@@ -8,7 +8,7 @@ from itertools import product
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -37,6 +37,7 @@ def folder(request, tmp_path_factory):
     return made
 
 
+@settings(max_examples=15)
 @given(account=st.sampled_from(ACCOUNTS), moment=MOMENTS)
 def test_a_balance_rests_on_the_last_row_and_stands_between_its_neighbours(folder, account, moment):
     archive = ba.Archive(folder)

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import (
@@ -38,6 +38,7 @@ def path(tmp_path):
     return tmp_path / "changes.parquet"
 
 
+@settings(max_examples=12)
 @given(rows, st.randoms(use_true_random=False))
 def test_reading_what_was_written_gives_an_equal_table(tmp_path_factory, rows, random):
     table = table_of(rows)
