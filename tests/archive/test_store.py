@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.store import Store
 from tests.archive.exporting import END, MONTH, START, loaded, node_of, run_export, spread_history
 
 
@@ -17,7 +16,7 @@ def place(request, tmp_path):
 
 
 def test_a_file_is_read_as_it_was_written(place):
-    store = Store(place)
+    store = ba.Archive(place).store
     store.write("a/b.bin", b"one")
     store.write("a/b.bin", b"two")
     assert store.read("a/b.bin") == b"two"
@@ -27,7 +26,7 @@ def test_a_file_is_read_as_it_was_written(place):
 
 
 def test_names_are_paths_inside_the_archive_sorted(place):
-    store = Store(place)
+    store = ba.Archive(place).store
     assert list(store.names()) == []
     for name in ("b", "a/z", "a/b/c"):
         store.write(name, b"")
@@ -35,7 +34,7 @@ def test_names_are_paths_inside_the_archive_sorted(place):
 
 
 def test_a_deleted_file_is_gone_and_a_missing_one_does_not_matter(place):
-    store = Store(place)
+    store = ba.Archive(place).store
     store.write("a", b"")
     store.delete("a")
     store.delete("a")
@@ -43,7 +42,7 @@ def test_a_deleted_file_is_gone_and_a_missing_one_does_not_matter(place):
 
 
 def test_nothing_is_read_or_written_through_a_link(tmp_path):
-    store = Store(tmp_path / "a")
+    store = ba.Archive(tmp_path / "a").store
     store.write("folder/file", b"mine")
     (tmp_path / "a" / "other").symlink_to(tmp_path / "a" / "folder")
     (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "folder" / "file")
@@ -61,7 +60,7 @@ def test_nothing_is_read_or_written_through_a_link(tmp_path):
 
 
 def test_only_what_an_interrupted_write_left_is_swept_up(tmp_path):
-    store = Store(tmp_path)
+    store = ba.Archive(tmp_path).store
     for name in ("changes/.x.parquet.0123abcd.tmp", "changes/x.parquet", ".hidden.tmp"):
         store.write(name, b"")
     store.sweep()
@@ -92,7 +91,7 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(address):
 
 
 def test_an_at_sign_behind_the_bucket_is_no_credential(address):
-    store = Store(address.replace("/a?", "/team@example/x?"))
+    store = ba.Archive(address.replace("/a?", "/team@example/x?")).store
     store.write("a@b", b"1")
     assert store.read("a@b") == b"1"
     assert store.uri.endswith("/team@example/x")
