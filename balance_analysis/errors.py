@@ -19,6 +19,7 @@ All of them pickle.
 from __future__ import annotations
 
 import logging
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,22 +30,14 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 """The package's logger. It emits nothing until the program configures logging."""
 
 
+@dataclass(eq=False, repr=False)
 class BalanceAnalysisError(Exception):
     """The base of all errors of this package."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by message and attributes: keyword-only arguments don't pickle by default."""
-        return _restore, (type(self), self.args, self.__dict__)
+    message: str
 
 
-def _restore(
-    kind: type[BalanceAnalysisError], args: tuple[object, ...], state: dict[str, object]
-) -> BalanceAnalysisError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
-
-
+@dataclass(eq=False, repr=False)
 class RequestError(BalanceAnalysisError):
     """A node could not be asked, or refused to answer.
 
@@ -66,32 +59,21 @@ class RequestError(BalanceAnalysisError):
         Whether there was no connection, so that nothing was asked.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        url: str,
-        status: int | None = None,
-        code: int | None = None,
-        retryable: bool = False,
-        retry_after: float | None = None,
-        timed_out: bool = False,
-        refused: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.url = url
-        self.status = status
-        self.code = code
-        self.retryable = retryable
-        self.retry_after = retry_after
-        self.timed_out = timed_out
-        self.refused = refused
+    _: KW_ONLY
+    url: str = ""
+    status: int | None = None
+    code: int | None = None
+    retryable: bool = False
+    retry_after: float | None = None
+    timed_out: bool = False
+    refused: bool = False
 
 
 class TooLargeError(RequestError):
     """The answer would have been larger than the node can send: ask for less."""
 
 
+@dataclass(eq=False, repr=False)
 class DecodeError(BalanceAnalysisError):
     """An answer is well-formed JSON but not what the interface describes.
 
@@ -101,15 +83,15 @@ class DecodeError(BalanceAnalysisError):
         The bad row as the node sent it, raw JSON; `None` when the whole answer is wrong.
     """
 
-    def __init__(self, message: str, *, row: str | None = None) -> None:
-        super().__init__(message)
-        self.row = row
+    _: KW_ONLY
+    row: str | None = None
 
 
 class IncompleteError(BalanceAnalysisError):
     """The pages don't add up to one complete list; the message says what is missing."""
 
 
+@dataclass(eq=False, repr=False)
 class CheckError(BalanceAnalysisError):
     """Data breaks a rule of the table.
 
@@ -119,9 +101,8 @@ class CheckError(BalanceAnalysisError):
         The rows at fault; `None` when the rule is not about rows.
     """
 
-    def __init__(self, message: str, *, rows: pd.DataFrame | None = None) -> None:
-        super().__init__(message)
-        self.rows = rows
+    _: KW_ONLY
+    rows: pd.DataFrame | None = None
 
 
 class ArchiveError(BalanceAnalysisError):
@@ -140,6 +121,7 @@ class NetworkMismatchError(ArchiveError):
     """A node is of another network than the archive, or has lost the rows that would show it."""
 
 
+@dataclass(eq=False, repr=False)
 class ArchiveLockedError(ArchiveError):
     """Another run is writing to the archive.
 
@@ -149,9 +131,8 @@ class ArchiveLockedError(ArchiveError):
         Who it is: `pid`, `host` and `since`, ISO 8601 in UTC; empty where it isn't known.
     """
 
-    def __init__(self, message: str, *, holder: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.holder: dict[str, Any] = holder or {}
+    _: KW_ONLY
+    holder: dict[str, Any] = field(default_factory=dict)
 
 
 def check_type(

@@ -22,7 +22,9 @@ _TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
 _ID: Final = "id:"
 
-_LISTS: Final = ("party_ids", "market_ids", "account_types")
+_FIELDS: Final = ("asset_id", "party_ids", "market_ids", "account_types")
+_COLUMNS: Final = ("asset_id", "party_id", "market_id", "account_type")
+"""The fields of `Filters`, and the columns that they filter."""
 
 IDS_PER_REQUEST: Final = 60
 """At some 82 characters an id, a URL with all account types beside them stays under 8 KB."""
@@ -46,18 +48,14 @@ class Filters:
 
     def sorted(self) -> Filters:
         """Return the same filters in an order in which equal ones are equal."""
-        lists: dict[str, Any] = {name: tuple(sorted({*getattr(self, name)})) for name in _LISTS}
+        lists: Any = {name: tuple(sorted({*getattr(self, name)})) for name in _FIELDS[1:]}
         return replace(self, **lists)
 
     def allowed(self) -> dict[str, tuple[str, ...]]:
         """Return the values to ask for, of each column that is filtered."""
-        columns = {
-            "asset_id": () if self.asset_id is None else (self.asset_id,),
-            "party_id": self.party_ids,
-            "market_id": self.market_ids,
-            "account_type": self.account_types,
-        }
-        return {name: values for name, values in columns.items() if values}
+        asset_ids = () if self.asset_id is None else (self.asset_id,)
+        values = asset_ids, self.party_ids, self.market_ids, self.account_types
+        return {name: ids for name, ids in zip(_COLUMNS, values, strict=True) if ids}
 
     def selects(self, account: Sequence[str]) -> bool:
         """Whether an account, its ids in the order of `ACCOUNT_KEY`, is among those asked for."""
@@ -67,15 +65,10 @@ class Filters:
     def intersection(self, other: Filters) -> Filters | None:
         """Return filters for the accounts that both ask for; `None` where there can be none."""
         one, two = self.allowed(), other.allowed()
-        both = {
-            name: {*one.get(name, two.get(name, ()))} & {*two.get(name, one.get(name, ()))}
-            for name in {**one, **two}
-        }
-        if not all(both.values()):
-            return None
-        columns = ("asset_id", "party_id", "market_id", "account_type")
-        asset_ids, *lists = (tuple(sorted(both.get(name, ()))) for name in columns)
-        return Filters(next(iter(asset_ids), None), *lists)
+        sets = ({*one.get(x, two.get(x, ()))} & {*two.get(x, one.get(x, ()))} for x in _COLUMNS)
+        asset_ids, *lists = map(tuple, map(sorted, sets))
+        both = Filters(next(iter(asset_ids), None), *lists)
+        return both if both.allowed().keys() == {*one, *two} else None
 
     def select(self, table: pd.DataFrame) -> pd.DataFrame:
         """Return the rows of a table that these filters ask for."""
@@ -88,12 +81,8 @@ class Filters:
         if len(self.party_ids) + len(self.market_ids) <= IDS_PER_REQUEST:
             return [self]
         share = IDS_PER_REQUEST // 2 if self.party_ids and self.market_ids else IDS_PER_REQUEST
-        return [
-            replace(self, party_ids=parties, market_ids=markets)
-            for parties, markets in product(
-                _chunks(self.party_ids, share), _chunks(self.market_ids, share)
-            )
-        ]
+        chunks = product(_chunks(self.party_ids, share), _chunks(self.market_ids, share))
+        return [replace(self, party_ids=parties, market_ids=markets) for parties, markets in chunks]
 
     def halves(self) -> list[Filters]:
         """Return two filters that split the accounts, or none where that is impossible.
@@ -101,11 +90,10 @@ class Filters:
         Only lists that the caller gave are halved. All known account types need not be all that a
         node has.
         """
-        for name in _LISTS:
+        for name in _FIELDS[1:]:
             values = getattr(self, name)
             if middle := len(values) // 2:
-                halves = values[:middle], values[middle:]
-                return [replace(self, **{name: half}) for half in halves]
+                return [replace(self, **{name: x}) for x in (values[:middle], values[middle:])]
         return []
 
 
@@ -152,18 +140,19 @@ def make_filters(
         If a value is not text.
     """
     asset_ids = () if asset_id is None else _ids([asset_id], "asset_id", names, held)
+    types = map(_type, _texts(account_types, "account_types"))
     return Filters(
-        asset_id=next(iter(asset_ids), None),
-        party_ids=_ids(party_ids, "party_ids", names, held),
-        market_ids=_ids(market_ids, "market_ids", names, held),
-        account_types=_distinct(map(_type, _texts(account_types, "account_types"))),
+        next(iter(asset_ids), None),
+        _ids(party_ids, "party_ids", names, held),
+        _ids(market_ids, "market_ids", names, held),
+        tuple(dict.fromkeys(types)),
     )
 
 
 def _ids(
     words: str | Iterable[str], name: str, names: Callable[[], Names], held: Held | None
 ) -> tuple[str, ...]:
-    """Return the ids that the words of a filter stand for."""
+    """Return the ids that the words of a filter stand for, each once."""
     ids: list[str] = []
     for word in _texts(words, name):
         if name == "asset_id" and not word.strip():
@@ -175,28 +164,23 @@ def _ids(
                 "an empty market id can't be asked for; leave it out, and select the rows without "
                 "a market from the table"
             )
-        if name == "asset_id" and word.startswith(_ID) and word != _ID:
-            plain = word.removeprefix(_ID)
-            ids.append(plain.lower() if LONG_ID.fullmatch(plain) else plain)
-        elif LONG_ID.fullmatch(word) or (name == "party_ids" and word == NETWORK_PARTY):
-            ids.append(word.lower())
+        plain = word.removeprefix(_ID) if name == "asset_id" else word
+        if LONG_ID.fullmatch(plain):
+            ids.append(plain.lower())
+        elif plain not in {word, ""} or (name == "party_ids" and word == NETWORK_PARTY):
+            ids.append(plain)
         else:
             ids += names().find(word, name.removesuffix("s"), held)
-    return _distinct(ids)
+    return tuple(dict.fromkeys(ids))
 
 
 def _texts(values: str | Iterable[str], name: str) -> list[str]:
-    if not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be text, not {values!r}")
-    texts = [values] if isinstance(values, str) else list(values)
+    is_one = isinstance(values, str) or not isinstance(values, Iterable)
+    texts: list[Any] = [values] if is_one else [*values]
     for text in texts:
         if not isinstance(text, str):
             raise TypeError(f"{name} must be text, not {text!r}")
     return texts
-
-
-def _distinct(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 def _type(text: str) -> str:

@@ -19,7 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
-from balance_analysis.known import join_notes, known_of
+from balance_analysis.filters import make_filters
+from balance_analysis.known import join_notes, known_of, note_accounts
 from balance_analysis.labels import labelled
 from balance_analysis.names import names_of
 from balance_analysis.presentation import Frame, facts_html
@@ -37,6 +38,8 @@ from balance_analysis.text import clipped, count_text, list_text, range_text, sp
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
+
+_TEXT: Final = (pa.string(), pa.large_string())
 
 _ROWS: Final = 10
 """Maximum number of rows shown, the first and the last."""
@@ -286,15 +289,11 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
 def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
     """Return any frame of results as Arrow without pandas' metadata, ids as in an archive."""
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
-    fields = [
-        field.with_type(ID_TYPE) if _is_of_text(field.type) else field for field in arrow.schema
-    ]
+    fields = []
+    for field in arrow.schema:
+        values = field.type.value_type if pa.types.is_dictionary(field.type) else None
+        fields.append(field.with_type(ID_TYPE) if values in _TEXT else field)
     return arrow.cast(pa.schema(fields))
-
-
-def _is_of_text(kind: pa.DataType) -> bool:
-    """Whether a type is that of categories of text."""
-    return pa.types.is_dictionary(kind) and kind.value_type in (pa.string(), pa.large_string())
 
 
 @pd.api.extensions.register_dataframe_accessor("balances")
@@ -360,14 +359,21 @@ class BalancesAccessor:
         >>> table.balances.select(party_ids="alic")["balance"].tolist()
         [5]
         """
-        selection = _module("analysis.history")
-        chosen: pd.DataFrame = selection.select(
-            self._table,
+        table = self._table
+        held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
+        filters = make_filters(
             asset_id=asset_id,
             party_ids=party_ids,
             market_ids=market_ids,
             account_types=account_types,
+            names=lambda: names_of(table),
+            held=held,
         )
+        for name, ids in filters.allowed().items():
+            if missing := [one for one in ids if one not in held[name]]:
+                raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
+        chosen = filters.select(table)
+        note_accounts(chosen, table, filters)
         return chosen
 
     def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:

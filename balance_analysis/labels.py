@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
 
 from balance_analysis.errors import check_frame
 from balance_analysis.names import (
@@ -17,10 +20,6 @@ from balance_analysis.names import (
 from balance_analysis.rows import account_numbers, are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, NO_MARKET
 from balance_analysis.text import printable
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 UNITS_KEY: Final = "units"
 """The key in `attrs[ATTRS_KEY]` of the whole units of a frame's amounts, by asset."""
@@ -64,9 +63,7 @@ def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) 
     >>> account_labels(accounts[["market_id"]]).tolist()
     ['market bda439…82ef', 'no market']
     """
-    import pandas as pd  # noqa: PLC0415 - heavy
-
-    column = _labels_of(accounts, names_of(accounts, labels=labels))
+    column: Any = _labels_of(_ids_of(accounts), names_of(accounts, labels=labels))
     return pd.Series(column, accounts.index, name="label").astype("str")
 
 
@@ -117,67 +114,60 @@ def labelled(
 
 def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
     """Return a frame with those columns of `labelled` in front that it doesn't have."""
-    import pandas as pd  # noqa: PLC0415 - heavy
-
-    named = data.copy(deep=False)
+    named, ids = data.copy(deep=False), _ids_of(data)
     column: Any
-    if {*data} & {*ACCOUNT_KEY[1:]} and "label" not in data:
-        column = _labels_of(data, names)
+    if ids.keys() & {*ACCOUNT_KEY[1:]} and "label" not in data:
+        column = _labels_of(ids, names)
         named.insert(0, "label", column)
-    if "asset_id" in data and "symbol" not in data:
-        ids = pd.Categorical(data["asset_id"])
-        symbols = names.shown("asset_id", ids.categories.astype("str"))
-        kind = pd.CategoricalDtype(pd.Index([*symbols.values()], dtype="str"))
-        column = pd.Categorical.from_codes(ids.codes, dtype=kind, validate=False)
+    if "asset_id" in ids and "symbol" not in data:
+        symbols = names.shown("asset_id", ids["asset_id"].categories.astype("str"))
+        column = ids["asset_id"].rename_categories(pd.Index([*symbols.values()], dtype="str"))
         named.insert(0, "symbol", column)
-    if not {*data} & {*ACCOUNT_KEY}:
-        raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
     return named
 
 
-def _labels_of(accounts: pd.DataFrame, names: Names) -> Any:  # noqa: ANN401 - a Categorical
-    """Return the label of each row's account, or group of accounts; categories are sorted."""
-    import numpy as np  # noqa: PLC0415 - heavy
-    import pandas as pd  # noqa: PLC0415 - likewise
-
-    ids = {name: pd.Categorical(accounts[name]) for name in ACCOUNT_KEY if name in accounts}
+def _ids_of(frame: pd.DataFrame) -> dict[str, pd.Categorical]:
+    """Return the columns of ids that a frame has."""
+    ids = {name: pd.Categorical(frame[name]) for name in ACCOUNT_KEY if name in frame}
     if not ids:
         raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
+    return ids
+
+
+def _labels_of(ids: Mapping[str, pd.Categorical], names: Names) -> pd.Categorical:
+    """Return the label of each row's account, or group of accounts; categories are sorted."""
     # Rows of one account mostly follow each other: only the first row of each run is looked at.
-    runs = np.flatnonzero(are_heads([column.codes for column in ids.values()]))
+    is_head = are_heads([column.codes for column in ids.values()])
+    runs = np.flatnonzero(is_head)
     codes = [column.codes[runs].astype(np.int64) + 1 for column in ids.values()]
     numbers = account_numbers(codes, [len(column.categories) + 1 for column in ids.values()])
     _, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
-    texts = _joined({name: column[runs[firsts]] for name, column in ids.items()}, names)
+    texts = _texts({name: column[runs[firsts]] for name, column in ids.items()}, names)
     distinct = pd.Categorical(pd.array(texts, dtype="str"))
-    of_rows: Any = np.repeat(distinct.codes[places], np.diff(runs, append=len(accounts)))
+    of_rows: Any = np.repeat(distinct.codes[places], np.diff(runs, append=len(is_head)))
     return pd.Categorical.from_codes(of_rows, dtype=distinct.dtype, validate=False)
 
 
-def _joined(columns: Mapping[str, pd.Categorical], names: Names) -> pa.Array[Any]:
+def _texts(columns: Mapping[str, pd.Categorical], names: Names) -> list[str]:
     """Return the labels of distinct accounts, or groups of them, from their ids by column."""
-    import pyarrow as pa  # noqa: PLC0415 - heavy
-    import pyarrow.compute as pc  # noqa: PLC0415 - likewise
-
-    keys, parts = [], []
+    ids, parts = [], []
     for name, column in columns.items():
         used = column.remove_unused_categories()
-        ids = [*used.categories.astype("str").to_numpy(object), "NA"]
-        places = pa.array(used.codes.astype("int64") % len(ids))  # a missing id has the code -1
-        keys.append((ids, places))
-        parts.append(pa.array(_part(name, ids, names, columns), pa.string()).take(places))
-    # Arrow leaves out the parts that a row lacks; no row lacks all.
-    texts = pc.binary_join_element_wise(*parts, " · ", null_handling="skip")
+        distinct = [*used.categories.astype("str"), "NA"]  # a missing id has the code -1
+        ids.append(np.array(distinct, object)[used.codes])
+        parts.append(np.array(_parts(name, distinct, names, columns), object)[used.codes])
+    texts = [" · ".join(filter(None, each)) for each in zip(*parts, strict=True)]
     own = {key: label for key, label in names.labels.items() if isinstance(key, tuple)}
     if own and len(columns) == len(ACCOUNT_KEY):
-        taken = (pa.array(ids).take(places).to_pylist() for ids, places in keys)
-        accounts = [*zip(*taken, strict=True)]
-        named = distinct_names(dict(zip(accounts, texts.to_pylist(), strict=True)), own)
-        texts = pa.array([printable(named[one]) for one in accounts], pa.string())
+        accounts = [*zip(*ids, strict=True)]
+        named = distinct_names(dict(zip(accounts, texts, strict=True)), own)
+        texts = [printable(named[one]) for one in accounts]
     return texts
 
 
-def _part(name: str, ids: list[str], names: Names, beside: Collection[str]) -> list[str | None]:
+def _parts(
+    name: str, ids: Sequence[str], names: Names, beside: Collection[str]
+) -> list[str | None]:
     """Return what the ids of a column add to labels, which depends on the columns beside it."""
     if name == "asset_id":
         return [None if len(beside) > 1 else "all accounts" for _ in ids]
@@ -199,17 +189,12 @@ def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
     It is `tUSD` of whole units, `10^-5 tUSD` of the smallest where decimals are known, else
     `smallest`.
     """
-    ids, names, units = [*asset_ids], names_of(frame), {}
-    shown = names.shown("asset_id", ids)
-    for one in ids:
-        if one not in names.assets:
-            units[one] = "smallest"
-        elif decimals := names.assets[one].decimals:
-            units[one] = f"10^-{decimals} {shown[one]}"
-        else:
-            units[one] = shown[one]
-    whole = noted_units(frame)
-    return {one: whole.get(one, unit) for one, unit in units.items()}
+    names, units = names_of(frame), dict.fromkeys(asset_ids, "smallest")
+    shown = names.shown("asset_id", units)
+    for one in units.keys() & names.assets.keys():
+        decimals = names.assets[one].decimals
+        units[one] = f"10^-{decimals} {shown[one]}" if decimals else shown[one]
+    return units | {one: unit for one, unit in noted_units(frame).items() if one in units}
 
 
 def noted_units(frame: pd.DataFrame) -> dict[str, str]:

@@ -201,16 +201,16 @@ def _read(
     entries: dict[K, V] = {}
     is_rows = not isinstance(content, Mapping)
     for number, row in enumerate(content if is_rows else content.items(), 1):
-        place = f"{where}, row {number}" if is_rows else where
         try:
             if is_rows and (missing := columns - row.keys()):
                 raise ValueError(f"there is no column {', '.join(sorted(missing))}")  # noqa: TRY301
             given, about = (key_of(row), row) if is_rows else row
             key, value = entry(given, about)
+            if entries.setdefault(key, value) != value:
+                raise ValueError(f"{given!r} is already defined differently")  # noqa: TRY301
         except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-        if entries.setdefault(key, value) != value:
-            raise ValueError(f"{place}: {given!r} is already defined differently")
+            place = f", row {number}" if is_rows else ""
+            raise ValueError(f"{where}{place}: {error}") from error
     return entries
 
 
@@ -370,9 +370,11 @@ class Names:
         elsewhere = {*held.get(f"{other}_id", ())} - {*held.get(column, ())}
         called = dict.fromkeys(held.get(column, ()), "") | self.called(column)
         known = {one: name for one, name in called.items() if one not in elsewhere}
-        if ids := _matching(word, what, known):
-            return [_only(ids, word, what, known)] if what == "asset" else ids
-        if what == "asset" and (ids := _matching(word, what, dict.fromkeys(NAMED_ASSETS, ""))):
+        ids = _matching(word, what, known)
+        if what == "asset":
+            ids = ids or _matching(word, what, dict.fromkeys(NAMED_ASSETS, ""))
+            ids = [_only(ids, word, what, known)] if ids else []
+        if ids:
             return ids
         if any(called.get(one, "").casefold() == word.casefold() != "" for one in elsewhere):
             raise ValueError(f"{word!r} is the label of a {other}, not of a {what}")
@@ -387,18 +389,14 @@ def _matching(word: str, what: str, known: Mapping[str, str]) -> list[str]:
     if word in known:
         return [word]
     wanted = word.casefold()
-    same = [
-        (one, text)
-        for one, name in known.items()
-        for text in (one, name)
-        if text and text.casefold() == wanted
-    ]
-    if same:
-        ids = [*dict.fromkeys(one for one, _ in same)]
-        return ids if len({text for _, text in same}) == 1 else [_only(ids, word, what, known)]
+    pairs = ((text, one) for one, name in known.items() for text in (one, name) if text)
+    same = [(text, one) for text, one in pairs if text.casefold() == wanted]
+    ids = [*dict.fromkeys(one for _, one in same)]
+    if len({text for text, _ in same}) == 1:
+        return ids
     name, _, short = word.removesuffix(")").rpartition(" (")
     alike = [one for one, text in known.items() if name and text.casefold() == name.casefold()]
-    ids = _fitting(short, alike) or _fitting(word, known)
+    ids = ids or _fitting(short, alike) or _fitting(word, known)
     return [_only(ids, word, what, known)] if ids else []
 
 
@@ -500,9 +498,9 @@ def carried(metadata: object) -> dict[str, Any]:
 def names_in(metadata: object) -> Names:
     """Return the names in a table's attrs, or in a note of a load; maybe none."""
     noted = carried(metadata)
-    known = [part.names for part in noted.values() if isinstance(part, _Noted)]
-    is_known = len(known) == len(noted) > 0 and known[0] is known[-1]
-    return known[0] if is_known else read_names(**noted)
+    known = {part.names if isinstance(part, _Noted) else None for part in noted.values()}
+    names = known.pop() if len(known) == 1 else None
+    return names or read_names(**noted)
 
 
 def names_of(

@@ -31,24 +31,22 @@ from balance_analysis.analysis.checks import (
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.evidence import SetAside
-from balance_analysis.filters import make_filters
 from balance_analysis.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
     Known,
     are_changed,
     known_by_account,
-    note_accounts,
     note_cut,
     says_nothing_before,
     start_of,
 )
-from balance_analysis.names import Names, names_in, names_of
+from balance_analysis.names import Names, names_in
 from balance_analysis.rows import account_numbers, are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.spans import EVER, clipped
 from balance_analysis.spans import between as gaps_between
-from balance_analysis.text import count_text, list_text, moment_text, spans_text
+from balance_analysis.text import count_text, moment_text, spans_text
 
 T = TypeVar("T")
 
@@ -445,18 +443,6 @@ def are_known(
     ends = np.array([*(end for _, end in spans), ALWAYS])  # the last one is of none that begins
     covered: NDArray[np.bool_] = stops <= ends[np.searchsorted(starts, begins, side="right") - 1]
     return covered
-
-
-def select(table: pd.DataFrame, **how: Any) -> pd.DataFrame:  # noqa: ANN401 - filters
-    """Return the rows of some accounts: see `table.balances.select`."""
-    held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
-    filters = make_filters(**how, names=lambda: names_of(table), held=held)
-    for name, values in filters.allowed().items():
-        if missing := [value for value in values if value not in held[name]]:
-            raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
-    chosen = filters.select(table)
-    note_accounts(chosen, table, filters)
-    return chosen
 
 
 def between(

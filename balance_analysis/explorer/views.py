@@ -195,7 +195,7 @@ class Explorer:
             return with_snapshot(store, lambda now: read(self._state(now)))
         kept = self._seen.peek(version)
         if kept is None and (kept := self._state(read_snapshot(store))).version != version:
-            raise SnapshotGoneError(store.uri, version)
+            raise SnapshotGoneError(f"{store.uri} is no longer in the state {version}")
         return read(kept)
 
     def _state(self, snapshot: Snapshot) -> ArchiveState:
