@@ -30,6 +30,7 @@ from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.filters import Filters
+from balance_analysis.known import note_rows
 from balance_analysis.load.request import Report
 from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names
 from balance_analysis.presentation import facts_html
@@ -138,19 +139,15 @@ class Archive:
             If there is no archive, it is damaged, or it is bound to other accounts.
         """
         names = self.names().overridden_by(assets, labels)
-
-        def find(snapshot: Snapshot) -> Filters:
-            return snapshot.find(
-                self.filters,
-                asset_id=asset_id,
-                party_ids=party_ids,
-                market_ids=market_ids,
-                account_types=account_types,
-                names=lambda: names,
-            )
-
+        words = {
+            "asset_id": asset_id,
+            "party_ids": party_ids,
+            "market_ids": market_ids,
+            "account_types": account_types,
+        }
         archive: Archive = copy.copy(self)
-        archive.filters, archive._names = self._read(find), names
+        archive._names = names
+        archive.filters = self._read(lambda x: x.find(self.filters, names=lambda: names, **words))
         return archive
 
     def coverage(self) -> pd.DataFrame:
@@ -235,7 +232,6 @@ class Archive:
             If `columns` are not some of the table's, each once, or `start` is not before `end`.
         """
         check_columns(columns)
-        names = self.names()
         how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
         frame = self._read(lambda now: read_frame(now.scan(self.filters, **how), columns))
         frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)

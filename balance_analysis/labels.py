@@ -121,7 +121,8 @@ def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
         named.insert(0, "label", column)
     if "asset_id" in ids and "symbol" not in data:
         symbols = names.shown("asset_id", ids["asset_id"].categories.astype("str"))
-        column = ids["asset_id"].rename_categories(pd.Index([*symbols.values()], dtype="str"))
+        kind = pd.CategoricalDtype(pd.Index([*symbols.values()], dtype="str"))
+        column = pd.Categorical.from_codes(ids["asset_id"].codes, dtype=kind, validate=False)
         named.insert(0, "symbol", column)
     return named
 

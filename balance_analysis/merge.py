@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.frame import categories_of, empty_table, frame_from
-from balance_analysis.known import note_rows
 from balance_analysis.rows import PART, account_heads, account_numbers, sorted_codes
 from balance_analysis.schema import ACCOUNT_KEY
 
@@ -94,7 +93,7 @@ def _sorted(waiting: list[pa.Table]) -> Part:
 
 
 def merge(parts: list[Part]) -> pd.DataFrame:
-    """Return the rows of some parts as a table, whose attrs note each account's rows.
+    """Return the rows of some parts as a table, without attrs.
 
     Parameters
     ----------
@@ -102,9 +101,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
         The rows of an account come part by part in time order. The list is empty afterwards.
     """
     if not parts:
-        table = empty_table()
-        note_rows(table)
-        return table
+        return empty_table()
     stretches = pa.concat_tables(part.accounts for part in parts)
     order, accounts = _in_order(stretches)
     counts = accounts["rows"].to_numpy()
@@ -121,9 +118,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
 
     map_parallel(fill, range(len(blocks)))
     ids = (categories_of(accounts[name].chunk(0), counts) for name in ACCOUNT_KEY)
-    table = frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
-    note_rows(table)
-    return table
+    return frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
 
 
 def _blocks(

@@ -85,13 +85,11 @@ def within(rows: Any, start: int, end: int) -> Any:  # noqa: ANN401 - a table or
     Rows that stand together are a slice, not a copy.
     """
     times = _times(rows["timestamp"])
-    is_inside = (times >= start) & (times < end)
-    places = np.flatnonzero(is_inside)
+    places = np.flatnonzero((times >= start) & (times < end))
     first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
     if last - first + 1 == len(places):
         return rows.slice(first, len(places))
-    bits = pa.py_buffer(np.packbits(is_inside, bitorder="little"))
-    return rows.filter(pa.Array.from_buffers(pa.bool_(), len(times), [None, bits]))
+    return rows.take(from_numbers(places, pa.int64()))
 
 
 def last_block(rows: pa.Table) -> tuple[int, pa.Table]:
@@ -209,15 +207,12 @@ def _account_digest(*ids: str) -> bytes:
 
 
 def has_repeats(rows: pa.RecordBatch) -> bool:
-    """Whether two rows of a batch in time order have one account and one timestamp."""
+    """Whether two rows of a batch have one account and one timestamp."""
     codes = [to_numbers(rows[name].indices) for name in ACCOUNT_KEY]
     numbers = account_numbers(codes, [len(rows[name].dictionary) for name in ACCOUNT_KEY])
-    times = to_numbers(rows["timestamp"].cast(pa.int64()))
-    blocks = np.cumsum(np.append(0, times[1:] != times[:-1])) if len(times) else times
-    both = np.sort(
-        account_numbers([blocks, numbers], [len(times), int(numbers.max(initial=0)) + 1])
-    )
-    return bool(np.any(both[1:] == both[:-1]))
+    times = _times(rows["timestamp"])
+    order = by_account_and_time(numbers, times)
+    return not are_heads([numbers[order], times[order]]).all()
 
 
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:

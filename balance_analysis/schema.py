@@ -168,7 +168,9 @@ def to_microseconds(
     elif isinstance(instant, dt.datetime):
         moment, is_between = _plain(instant)
     elif type(instant).__name__ == "datetime64":  # numpy's, which is not imported for it
-        moment, is_between = _from_numpy(instant)
+        from pandas import Timestamp  # noqa: PLC0415 - heavy
+
+        moment, is_between = _plain(Timestamp(instant))
     elif isinstance(instant, dt.date):
         moment, is_between = dt.datetime.combine(instant, dt.time()), False
     else:
@@ -197,14 +199,6 @@ def _before(now: dt.datetime, text: str, length: str) -> dt.datetime:
         return now - to_duration(length)
     except OverflowError as error:
         raise ValueError(f"{text!r} is too long ago") from error
-
-
-def _from_numpy(instant: Any) -> tuple[dt.datetime, bool]:  # noqa: ANN401 - numpy's datetime64
-    """Return a datetime64 as a datetime, and whether it had nanoseconds."""
-    whole = instant.astype("datetime64[us]")
-    if whole != whole:  # noqa: PLR0124 - NaT differs from itself
-        raise ValueError("a moment must not be NaT")
-    return whole.item(), bool(whole < instant)
 
 
 def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:

@@ -34,7 +34,7 @@ from balance_analysis.files.atomic import PathLike, making_folder
 from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.filters import Filters
 from balance_analysis.frame import frame_of, to_plain_arrow
-from balance_analysis.known import ROWS_KEY, note_evidence
+from balance_analysis.known import note_evidence
 from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.names import Names, note_names
 from balance_analysis.rows import canonical
@@ -93,15 +93,12 @@ class Slices:
     @cached_property
     def outline(self) -> History:
         """A history without accounts that has the interval, the names and what is known."""
-        nothing = open_history(replace(self.scan, files=()).read())
-        extent = np.array(self.scan.extent(), np.int64)
-        return replace(nothing, extent=extent, attrs=self._noted(nothing.attrs))
+        nothing = replace(self.scan, files=()).read()
+        self._note_names(nothing)
+        return replace(open_history(nothing), extent=np.array(self.scan.extent(), np.int64))
 
-    def _noted(self, attrs: dict[Any, Any]) -> dict[Any, Any]:
-        """Return attrs of some rows as those of all."""
-        metadata = {**note_names(attrs[ATTRS_KEY], self.names)}
-        metadata.pop(ROWS_KEY, None)
-        return {ATTRS_KEY: metadata}
+    def _note_names(self, table: pd.DataFrame) -> None:
+        table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
 
     def whole(self, grid: Grid | None = None) -> History:
         """Return the history of all accounts: of all rows, or of those that `map` reads."""
@@ -115,8 +112,8 @@ class Slices:
         table = frame_of(canonical(pa.concat_tables(rows)))
         table = table[~table.duplicated([*ACCOUNT_KEY, "timestamp"])]
         note_evidence(table, self.scan.evidence)
-        history = open_history(table)
-        return replace(history, attrs=self._noted(history.attrs))
+        self._note_names(table)
+        return open_history(table)
 
     def map(
         self, function: Callable[[History], T], grid: Grid | None = None, *, per_point: bool = False
@@ -206,8 +203,7 @@ def cut(
         change[min(high, len(owners))] -= count / (high - low)
     shares = np.cumsum(change)[: len(owners)] / rows + sizes / accounts
     work = np.cumsum(shares)
-    total = work[-1] if len(work) else 1
-    parts = 1 if total <= _ALONE else int(np.ceil(total))
+    parts = 1 if shares.sum() <= _ALONE else int(np.ceil(work[-1]))
     parts += -parts % _ROUND if parts > _ROUND else 0
     hot = np.flatnonzero(shares > _ALONE)
     ends = np.searchsorted(work, work[-1:] / parts * np.arange(1, parts))
@@ -227,9 +223,7 @@ def _work(
 
 def _opened(scan: Scan, outline: History, part: KeyRange) -> History:
     """Return the history of a slice, with the interval and the names of the whole."""
-    table = scan.read(part)
-    del table.attrs[ATTRS_KEY][ROWS_KEY]  # what was read just now has lost no rows
-    history = open_history(table)
+    history = open_history(scan.read(part))
     return replace(history, extent=outline.extent, attrs=outline.attrs)
 
 

@@ -4,6 +4,7 @@ import inspect
 import itertools
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,28 +40,31 @@ some_filters = st.builds(
 )
 
 
-def test_without_arguments_nothing_is_filtered():
-    assert make_filters() == Filters()
-    assert make_filters().allowed() == {}
+FEES = "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES"
 
 
-def test_ids_are_sent_in_lower_case():
-    filters = make_filters(asset_id=ID.upper(), party_ids=[ID.upper()], market_ids=[ID.upper()])
-    assert filters == Filters(ID, (ID,), (ID,))
-
-
-def test_repeated_ids_are_sent_once_in_the_order_given():
-    first, second = ids(2)
-    assert make_filters(party_ids=[second, first, second]).party_ids == (second, first)
-
-
-def test_the_party_of_accounts_without_one_is_network():
-    assert make_filters(party_ids="network").party_ids == ("network",)
-
-
-def test_an_asset_id_that_is_not_hex_is_a_name_of_networks_or_marked():
-    assert make_filters(asset_id="XYZalpha").asset_id == "XYZalpha"
-    assert make_filters(asset_id="id:odd").asset_id == "odd"
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({}, Filters()),
+        (
+            {"asset_id": ID.upper(), "party_ids": [ID.upper()], "market_ids": ID.upper()},
+            Filters(ID, (ID,), (ID,)),
+        ),
+        ({"party_ids": ["c" * 64, ID, "c" * 64]}, Filters(party_ids=("c" * 64, ID))),
+        ({"party_ids": "network"}, Filters(party_ids=("network",))),
+        ({"asset_id": "XYZalpha"}, Filters("XYZalpha")),
+        ({"asset_id": "id:odd"}, Filters("odd")),
+        ({"asset_id": f"id:{ID.upper()}"}, Filters(ID)),
+        ({"account_types": "new:Some_Thing"}, Filters(account_types=("Some_Thing",))),
+        ({"account_types": [FEES, "reward_maker_paid_fees"]}, Filters(account_types=(FEES,))),
+        ({"account_types": "reward-maker-paid-fees"}, Filters(account_types=(FEES,))),
+        ({"account_types": " Reward Maker Paid Fees"}, Filters(account_types=(FEES,))),
+        ({"account_types": FEES.lower()}, Filters(account_types=(FEES,))),
+    ],
+)
+def test_words_are_brought_into_the_form_that_is_sent(words, expected):
+    assert make_filters(**words) == expected
 
 
 def test_a_symbol_that_nothing_explains_is_refused_before_anything_is_asked_or_bound(tmp_path):
@@ -73,28 +77,6 @@ def test_a_symbol_that_nothing_explains_is_refused_before_anything_is_asked_or_b
         with pytest.raises(ValueError, match="for a symbol, give assets"):
             load()
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES",
-        "REWARD_MAKER_PAID_FEES",
-        "reward_maker_paid_fees",
-        "reward-maker-paid-fees",
-        "Reward Maker Paid Fees",
-        "account_type_reward_maker_paid_fees",
-        " reward_maker_paid_fees ",
-    ],
-)
-def test_an_account_type_may_be_written_in_several_ways(name):
-    assert make_filters(account_types=name).account_types == (
-        "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES",
-    )
-
-
-def test_a_newer_account_type_passes_on_purpose_as_it_is():
-    assert make_filters(account_types="new:Some_Thing").account_types == ("Some_Thing",)
 
 
 def test_an_unknown_account_type_is_refused_with_the_nearest_and_where_all_names_are():
@@ -130,20 +112,39 @@ def test_a_malformed_filter_is_refused(arguments, message):
         make_filters(**arguments)
 
 
-@pytest.mark.parametrize("name", ["party_ids", "market_ids", "account_types"])
-@pytest.mark.parametrize("value", [[None], [5], [ID.encode()]])
+@pytest.mark.parametrize("name", ["asset_id", "party_ids", "market_ids", "account_types"])
+@pytest.mark.parametrize("value", [[None], 5, [ID.encode()]])
 def test_a_filter_that_is_not_text_is_a_type_error(name, value):
     with pytest.raises(TypeError, match=name):
         make_filters(**{name: value})
 
 
-def test_allowed_names_the_columns_that_are_filtered():
-    filters = Filters("A", ("p",), (), ("T", "U"))
-    assert filters.allowed() == {
-        "asset_id": ("A",),
-        "party_id": ("p",),
-        "account_type": ("T", "U"),
+def selected(filters):
+    """Return which accounts of two ids a column filters select, by a loop of plain comparisons."""
+    return {
+        account
+        for account in itertools.product("ab", repeat=4)
+        if (filters.asset_id in {None, account[0]})
+        and (not filters.account_types or account[1] in filters.account_types)
+        and (not filters.party_ids or account[2] in filters.party_ids)
+        and (not filters.market_ids or account[3] in filters.market_ids)
     }
+
+
+chosen = st.lists(st.sampled_from("ab"), unique=True).map(tuple)
+small_filters = st.builds(Filters, st.sampled_from([None, "a", "b"]), chosen, chosen, chosen)
+
+
+@given(small_filters, small_filters)
+def test_filters_select_the_same_accounts_alone_and_together_in_any_order(one, two):
+    accounts = [*itertools.product("ab", repeat=4)]
+    assert {account for account in accounts if one.selects(account)} == selected(one)
+    table = pd.DataFrame(accounts, columns=ba.ACCOUNT_KEY)
+    assert {*one.select(table).itertuples(index=False, name=None)} == selected(one)
+    assert selected(one.sorted()) == selected(one)
+    both = one.intersection(two)
+    assert (set() if both is None else selected(both)) == selected(one) & selected(two)
+    assert (both is None) == (not selected(one) & selected(two))
 
 
 @given(some_filters)

@@ -51,7 +51,7 @@ from balance_analysis.errors import ArchiveDamagedError, IncompleteError, Snapsh
 from balance_analysis.evidence import Evidence
 from balance_analysis.filters import Filters, make_filters
 from balance_analysis.frame import to_columns
-from balance_analysis.known import ROWS_KEY, START_KEY, Known, note_evidence
+from balance_analysis.known import START_KEY, Known, note_evidence
 from balance_analysis.merge import Part, merge, sort_parts
 from balance_analysis.schema import (
     ACCOUNT_KEY,
@@ -350,8 +350,6 @@ def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
     # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
     # in another order.
     table = read_frame(scan, names)
-    # Joined, only attrs stay that are the same in all partitions: how many rows are in one is not.
-    table.attrs.get(ATTRS_KEY, {}).pop(ROWS_KEY, None)
     period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
     return table.set_axis(period.rename("period"), axis=0)
 

@@ -18,7 +18,7 @@ from balance_analysis.evidence import Evidence, least
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.filters import Filters, make_filters
-from balance_analysis.known import evidence_json
+from balance_analysis.known import evidence_json, note_rows
 from balance_analysis.load.request import (
     OnBadRows,
     Report,
@@ -149,7 +149,8 @@ def load_balance_changes(
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in load.batches())])
-    table.attrs[ATTRS_KEY] |= load.describe()
+    table.attrs[ATTRS_KEY] = load.describe()
+    note_rows(table)
     return table
 
 

@@ -44,20 +44,42 @@ groups = st.lists(st.sampled_from(ba.ACCOUNT_KEY[1:]), unique=True).flatmap(
     lambda names: st.permutations(["asset_id", *names])
 )
 
+
+def bounds(grid):
+    return {name: grid[name] for name in ("start", "end")}
+
+
 ON_GRIDS = {
-    "series": (ba.balance_series, {}),
-    "long series": (ba.balance_series, {"layout": "long"}),
-    "series of holders": (ba.balance_series, {"layout": "long", "by": ...}),
-    "averages": (ba.time_weighted_average, {}),
-    "averages of holders": (ba.time_weighted_average, {"by": ...}),
-    "flows": (ba.flows, {"by": ...}),
-    "flows of accounts": (ba.flows, {}),
-    "wide flows": (ba.flows, {"by": ..., "layout": "wide"}),
-    "internal flows": (ba.flows, {"by": ..., "internal": True}),
-    "totals": (ba.totals, {"by": ...}),
-    "shares": (ba.totals, {"by": ..., "share": True}),
+    "series": lambda grid, by, at: (ba.balance_series, grid),
+    "long series": lambda grid, by, at: (ba.balance_series, {**grid, "layout": "long"}),
+    "series of holders": lambda grid, by, at: (
+        ba.balance_series,
+        {**grid, "layout": "long", "by": by},
+    ),
+    "averages": lambda grid, by, at: (ba.time_weighted_average, grid),
+    "averages of holders": lambda grid, by, at: (ba.time_weighted_average, {**grid, "by": by}),
+    "flows": lambda grid, by, at: (ba.flows, {**grid, "by": by}),
+    "flows of accounts": lambda grid, by, at: (ba.flows, grid),
+    "wide flows": lambda grid, by, at: (ba.flows, {**grid, "by": by, "layout": "wide"}),
+    "internal flows": lambda grid, by, at: (ba.flows, {**grid, "by": by, "internal": True}),
+    "totals": lambda grid, by, at: (ba.totals, {**grid, "by": by}),
+    "shares": lambda grid, by, at: (ba.totals, {**grid, "by": by, "share": True}),
 }
-"""Functions, and their options; `...` stands for columns that are drawn."""
+CALLS = {
+    **ON_GRIDS,
+    "bars": lambda grid, by, at: (ba.ohlc, {**grid, "by": by, "freq": grid["freq"] or "1D"}),
+    "deltas": lambda grid, by, at: (ba.deltas, {}),
+    "drawdowns": lambda grid, by, at: (ba.drawdown, {}),
+    "drawdowns of holders": lambda grid, by, at: (ba.drawdown, {"by": by}),
+    "summaries": lambda grid, by, at: (ba.summarize_accounts, bounds(grid)),
+    "parties": lambda grid, by, at: (ba.summarize_parties, {**bounds(grid), "by": by}),
+    "balances at moments": lambda grid, by, at: (ba.balance_at, {"at": at}),
+    "balances at a moment": lambda grid, by, at: (ba.balance_at, {"at": at[0]}),
+    "holders at a moment": lambda grid, by, at: (ba.holders, {"at": at[0], "by": by}),
+    "holders at the end": lambda grid, by, at: (ba.holders, {"by": by}),
+    "comparison": lambda grid, by, at: (ba.compare, {"at": at}),
+}
+"""What is called, of a drawn grid, columns of groups, and two moments."""
 
 
 @st.composite
@@ -93,47 +115,22 @@ def check(function, archive, size, **how):
         assert_same(found, expected)
 
 
-@pytest.mark.parametrize("work", ON_GRIDS)
-@settings(max_examples=6)
-@given(cases(), archives(), sizes, groups)
-def test_a_function_on_a_grid_gives_what_it_gives_of_the_table(work, case, kind, size, by):
-    (table, how), (function, options) = case, ON_GRIDS[work]
-    options = {name: by if value is ... else value for name, value in options.items()}
-    if function is ba.flows and options.get("layout") == "wide" and not len(table):
-        return
-    with archive_of(table, *kind[0], **kind[1]) as archive:
-        check(function, archive, size, **how, **options)
-
-
-@settings(max_examples=8)
-@given(cases(), archives(), sizes, groups)
-def test_what_takes_no_grid_gives_what_it_gives_of_the_table(case, kind, size, by):
-    table, how = case
-    bounds = {name: how[name] for name in ("start", "end")}
-    with archive_of(table, *kind[0], **kind[1]) as archive:
-        check(ba.deltas, archive, size)
-        check(ba.drawdown, archive, size)
-        check(ba.drawdown, archive, size, by=by)
-        check(ba.summarize_accounts, archive, size, **bounds)
-        check(ba.summarize_parties, archive, size, by=by, **bounds)
-        if how["freq"]:
-            check(ba.ohlc, archive, size, by=by, **how)
-
-
-@settings(max_examples=10)
-@given(
-    cases(), archives(), st.lists(TIMES | st.integers(START, START + 80 * HOUR), max_size=3), groups
+moments = st.lists(
+    TIMES | st.integers(START, START + 80 * HOUR), min_size=2, max_size=2, unique=True
 )
-def test_balances_at_moments_are_those_of_the_table(case, kind, times, by):
-    when = [instant(time) for time in times]
-    with archive_of(case[0], *kind[0], **kind[1]) as archive:
-        check(ba.balance_at, archive, 1, at=when)
-        for one in when[:1]:
-            check(ba.balance_at, archive, 1, at=one)
-            check(ba.holders, archive, 1, at=one, by=by)
-        check(ba.holders, archive, 1, by=by)
-        if len({*when}) > 1:
-            check(ba.compare, archive, 1, at=sorted({*when})[:2])
+several = st.lists(st.sampled_from([*CALLS]), min_size=6, max_size=6, unique=True)
+
+
+@settings(max_examples=25)
+@given(cases(), archives(), sizes, st.tuples(groups, moments), several)
+def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(case, kind, size, how, names):
+    (table, grid), (by, times) = case, how
+    at = [*map(instant, sorted(times))]
+    with archive_of(table, *kind[0], **kind[1]) as archive:
+        for name in names:
+            if name != "wide flows" or len(table):
+                function, how = CALLS[name](grid, by, at)
+                check(function, archive, size, **how)
 
 
 @given(books(amounts=large, times=TIMES, most=15), groups, sizes, st.sampled_from([None, "2D"]))
@@ -144,23 +141,22 @@ def test_a_total_fails_only_where_that_of_the_whole_does(book, by, size, freq):
             check(function, archive, size, by=by, freq=freq)
 
 
-@pytest.mark.parametrize("how", [{}, {"start": instant(START + 50)}, {"end": instant(START + 100)}])
-@pytest.mark.parametrize("by", ["asset_id", ["party_id", "asset_id"], ba.ACCOUNT_KEY])
-def test_totals_at_changes_count_what_is_known_in_other_slices(how, by):
+def test_totals_at_changes_count_what_is_known_in_other_slices():
     rows = [row for row in many_rows(300) if row[4] > START + 30]
     with archive_of(table_of(rows), "day", (0.3, 0.5)) as archive:
-        check(ba.totals, archive, 30, by=by, **how)
+        for by in ("asset_id", ["party_id", "asset_id"], ba.ACCOUNT_KEY):
+            for how in ({}, {"start": instant(START + 50)}, {"end": instant(START + 100)}):
+                check(ba.totals, archive, 30, by=by, **how)
 
 
-@pytest.mark.parametrize("work", ON_GRIDS)
 @pytest.mark.parametrize("freq", ["5h", None])
-def test_an_account_with_more_rows_than_a_slice_is_read_whole(work, freq):
-    function, options = ON_GRIDS[work]
-    options = {name: "asset_id" if value is ... else value for name, value in options.items()}
+def test_an_account_with_more_rows_than_a_slice_is_read_whole(freq):
     rows = [(*GENERAL, START + hour * HOUR, hour**19) for hour in range(60) if hour not in {7, 40}]
     rows += [(*MARGIN, START + hour * HOUR, hour % 3) for hour in range(50)]
     with archive_of(table_of(rows), "day", (0.3, 0.5)) as archive:
-        check(function, archive, 10, freq=freq, **options)
+        for call in ON_GRIDS.values():
+            function, how = call({"freq": freq}, "asset_id", None)
+            check(function, archive, 10, **how)
 
 
 @given(cases(), sizes, st.lists(accounts, min_size=1, max_size=3))
