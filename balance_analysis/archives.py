@@ -234,7 +234,9 @@ class Archive:
         check_columns(columns)
         how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
         frame = self._read(lambda now: read_frame(now.scan(self.filters, **how), columns))
-        frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), names)
+        frame.attrs[ATTRS_KEY] = note_names(frame.attrs.get(ATTRS_KEY, {}), self.names())
+        if {*COLUMNS} <= {*columns}:
+            note_rows(frame)
         return frame
 
     def scan(

@@ -274,16 +274,13 @@ def empty_table() -> pd.DataFrame:
 
 def to_columns(rows: pa.Table) -> pd.DataFrame:
     """Return some columns of rows in a table's dtypes, rows as they stand."""
-    columns: dict[str, Any] = {}
-    for name in rows.column_names:
-        column = rows[name]
-        if pa.types.is_decimal(column.type):
-            columns[name] = pd.arrays.ArrowExtensionArray(column)
-        elif name == "timestamp":
-            columns[name] = pd.array(column.cast(pa.int64()).to_numpy(), dtype=TIMESTAMP_DTYPE)
-        else:
-            columns[name] = column.to_pandas().cat.remove_unused_categories()
-    return pd.DataFrame(columns)
+    types = {BALANCE_DTYPE.pyarrow_dtype: BALANCE_DTYPE}
+    frame: pd.DataFrame = rows.to_pandas(types_mapper=types.get)
+    for name in frame.columns.intersection(ACCOUNT_KEY):
+        frame[name] = frame[name].cat.remove_unused_categories()
+    if "timestamp" in frame:
+        frame["timestamp"] = frame["timestamp"].dt.tz_convert("UTC")
+    return frame
 
 
 def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:

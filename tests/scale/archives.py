@@ -81,10 +81,10 @@ def archive_of(table: pd.DataFrame, *how: object, **also: bool) -> Iterator[Arch
         shutil.rmtree(folder)
 
 
-def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+def assert_same(actual: pd.DataFrame, expected: pd.DataFrame) -> None:
     """Check that two results are equal: columns, dtypes, categories, index and each value."""
-    assert records(found) == records(expected)
-    assert found.dtypes.to_dict() == expected.dtypes.to_dict()
-    assert found.index.equals(expected.index)
+    assert records(actual) == records(expected)
+    assert actual.dtypes.to_dict() == expected.dtypes.to_dict()
+    assert actual.index.equals(expected.index)
     for name in expected.select_dtypes("category"):
-        assert found[name].cat.categories.equals(expected[name].cat.categories)
+        assert actual[name].cat.categories.equals(expected[name].cat.categories)

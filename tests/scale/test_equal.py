@@ -104,15 +104,15 @@ def check(function, archive, size, **how):
     """Check that slices give what the whole table gives, or refuse what it refuses."""
     table = archive.read(partial=True)
     expected = outcome(lambda: function(table, **how))
-    found = outcome(lambda: ba.over_accounts(function, archive, rows_per_slice=size, **how))
-    if isinstance(expected, str) or isinstance(found, str):
-        assert found == expected
+    actual = outcome(lambda: ba.over_accounts(function, archive, rows_per_slice=size, **how))
+    if isinstance(expected, str) or isinstance(actual, str):
+        assert actual == expected
     elif expected.columns.nlevels > 1 or expected.columns.name:
-        assert found.columns.equals(expected.columns)
-        assert found.equals(expected)
-        assert found.index.equals(expected.index)
+        assert actual.columns.equals(expected.columns)
+        assert actual.equals(expected)
+        assert actual.index.equals(expected.index)
     else:
-        assert_same(found, expected)
+        assert_same(actual, expected)
 
 
 moments = st.lists(

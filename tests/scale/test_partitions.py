@@ -43,10 +43,10 @@ def test_all_partitions_together_are_the_table(book, partition):
     with archive_of(rows, partition) as archive:
         frame = archive.to_dask()
         assert frame.known_divisions
-        found = frame.compute()
-    assert found.dtypes["balance"] == BALANCE_DTYPE
-    assert found.dtypes["timestamp"] == TIMESTAMP_DTYPE
-    assert_same(ba.to_table(found), rows)
+        result = frame.compute()
+    assert result.dtypes["balance"] == BALANCE_DTYPE
+    assert result.dtypes["timestamp"] == TIMESTAMP_DTYPE
+    assert_same(ba.to_table(result), rows)
 
 
 def test_what_dask_expects_is_what_a_partition_is(archive):
@@ -72,9 +72,9 @@ def test_a_stretch_of_days_reads_these_days_only(archive, table):
 def test_filters_bounds_and_columns_are_those_of_read(archive):
     bounds = {"start": from_microseconds(START + DAY), "end": from_microseconds(START + 9 * DAY)}
     how, chosen = {**bounds, "columns": ["balance", "asset_id"]}, archive.select(asset_id="VOTE")
-    found = chosen.to_dask(**how).compute()
-    assert list(found.columns) == ["balance", "asset_id"]
-    assert records(found) == records(chosen.read(**how))
+    result = chosen.to_dask(**how).compute()
+    assert list(result.columns) == ["balance", "asset_id"]
+    assert records(result) == records(chosen.read(**how))
 
 
 def test_an_archive_without_rows_is_a_frame_without_rows(tmp_path):

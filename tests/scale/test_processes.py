@@ -60,21 +60,21 @@ def table(archive):
 )
 def test_two_processes_give_what_one_gives(client, archive, table, function, how):
     with client.as_current():
-        found = ba.over_accounts(function, archive, rows_per_slice=SIZE, **how)
+        result = ba.over_accounts(function, archive, rows_per_slice=SIZE, **how)
     expected = function(table, **how)
     if expected.columns.name:
-        assert found.equals(expected)
+        assert result.equals(expected)
     else:
-        assert_same(found, expected)
+        assert_same(result, expected)
 
 
 def test_a_shuffle_between_processes_keeps_every_digit(client, archive, table):
     with client.as_current():
         parts = archive.to_dask().shuffle("party_id", npartitions=3).to_delayed()
-        found = client.gather(client.compute(parts))
-    parties = [set(part["party_id"].astype("str")) for part in found]
+        result = client.gather(client.compute(parts))
+    parties = [set(part["party_id"].astype("str")) for part in result]
     assert sum(map(len, parties)) == len(set.union(*parties))
-    assert_same(ba.to_table(pd.concat(found)), table)
+    assert_same(ba.to_table(pd.concat(result)), table)
 
 
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, table):
@@ -87,9 +87,9 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, 
 
     how = {"freq": "6h", "rows_per_slice": SIZE, "progress": kill_one}
     with client.as_current():
-        found = ba.over_accounts(ba.flows, archive, **how)
+        result = ba.over_accounts(ba.flows, archive, **how)
     assert killed
-    assert_same(found, ba.flows(table, freq="6h"))
+    assert_same(result, ba.flows(table, freq="6h"))
     client.wait_for_workers(2)
     assert killed[0] not in client.run(os.getpid).values()
 
@@ -130,7 +130,7 @@ def _subclasses(kind):
         if kind.__module__ == errors.__name__
     ],
 )
-def test_an_error_pickles_with_all_it_tells(kind):
+def test_an_error_pickles_with_all_its_attributes(kind):
     error = (
         kind("what happened", url="http://node")
         if issubclass(kind, ba.RequestError)
@@ -157,9 +157,9 @@ def _process(_item):
 def test_nothing_of_dask_is_imported_without_a_client(archive):
     code = (
         "import sys; import balance_analysis as ba\n"
-        "found = ba.totals(ba.Archive(sys.argv[1]), freq='1D')\n"
+        "result = ba.totals(ba.Archive(sys.argv[1]), freq='1D')\n"
         "assert not {'dask', 'distributed'} & {*sys.modules}\n"
-        "print(len(found))"
+        "print(len(result))"
     )
     command = [sys.executable, "-c", code, archive.uri]
     said = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -44,19 +44,26 @@ def test_a_folder_is_one_dataset_with_the_rows_of_the_result_by_party(archive, t
     assert rows.schema.field("party_id").type == ID_TYPE
     assert rows.schema.field("timestamp").type == pa.timestamp("us", "UTC")
     assert rows.schema.field("balance").type == pa.decimal128(38, 0)
+<<<<<<< HEAD
     key = ["party_id", "asset_id", "account_type", "market_id"]
     order = [*key, "timestamp"]
     found = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
     texts = expected.astype(dict.fromkeys(key, "str")).sort_values(order)
     assert records(found) == records(texts.astype(dict.fromkeys(key, "category")))
+=======
+    order = [*FILE_KEY, "timestamp"]
+    result = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
+    texts = expected.astype(dict.fromkeys(FILE_KEY, "str")).sort_values(order)
+    assert records(result) == records(texts.astype(dict.fromkeys(FILE_KEY, "category")))
+>>>>>>> d14d65e (Columns of rows become a frame by pyarrow; results in tests have names of their own)
 
 
 def test_sums_of_groups_are_written_in_their_own_order(archive, tmp_path, table):
     folder = tmp_path / "totals"
     ba.over_accounts(ba.totals, archive, freq="1D", rows_per_slice=SIZE, to=folder)
-    found, expected = pq.read_table(folder), ba.totals(table, freq="1D")
-    assert found["total"].to_pylist() == pa.array(expected["total"]).to_pylist()
-    assert found["asset_id"].cast(pa.string()).to_pylist() == expected["asset_id"].tolist()
+    result, expected = pq.read_table(folder), ba.totals(table, freq="1D")
+    assert result["total"].to_pylist() == pa.array(expected["total"]).to_pylist()
+    assert result["asset_id"].cast(pa.string()).to_pylist() == expected["asset_id"].tolist()
 
 
 def test_a_work_that_fails_leaves_nothing(table, tmp_path):
@@ -78,7 +85,7 @@ def test_a_work_that_fails_leaves_nothing(table, tmp_path):
 
 def test_progress_goes_up_to_all_rows(archive, table):
     seen = []
-    how = {"rows_per_slice": SIZE, "progress": lambda *told: seen.append(told)}
+    how = {"rows_per_slice": SIZE, "progress": lambda *step: seen.append(step)}
     ba.over_accounts(ba.flows, archive, **how)
     assert seen == sorted(seen)
     assert len(seen) > 5
@@ -95,24 +102,24 @@ def test_results_carry_the_names_that_the_archive_keeps_or_the_caller_gives(tabl
     archive = write_archive(tmp_path / "archive", table)
     party = table["party_id"].iloc[0]
     (tmp_path / "archive" / "_labels.json").write_text(json.dumps({party: "kept"}))
-    for labels, told in ((None, "kept"), ({party: "given"}, "given")):
+    for labels, name in ((None, "kept"), ({party: "given"}, "given")):
         chosen = archive.select(labels=labels)
         totals = ba.totals(chosen, by=["asset_id", "party_id"], freq="1D")
         expected = ba.totals(chosen.read(), by=["asset_id", "party_id"], freq="1D")
         assert totals.attrs == expected.attrs
-        assert told in set(ba.labelled(totals)["label"])
+        assert name in set(ba.labelled(totals)["label"])
 
 
 def test_whole_units_are_those_of_the_exact_amounts(archive, table):
     assets = dict.fromkeys(["VOTE", "ea43"], 18)
     for how in ({"by": "asset_id", "freq": "1D"}, {"by": "party_id", "freq": "7D"}):
-        found = ba.over_accounts(ba.totals, archive, rows_per_slice=SIZE, units=assets, **how)
-        assert_same(found, ba.totals(table, units=assets, **how))
+        result = ba.over_accounts(ba.totals, archive, rows_per_slice=SIZE, units=assets, **how)
+        assert_same(result, ba.totals(table, units=assets, **how))
 
 
 def test_deltas_of_an_archive_are_a_table_again(archive, table, tmp_path):
-    found = ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE)
-    assert_same(ba.totals(found, freq="1D"), ba.totals(table, freq="1D"))
+    result = ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE)
+    assert_same(ba.totals(result, freq="1D"), ba.totals(table, freq="1D"))
     ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE, to=tmp_path / "deltas")
     assert records(ba.read_parquet(tmp_path / "deltas")) == records(table)
 
@@ -201,12 +208,12 @@ def named(tmp_path_factory, table):
 
 @pytest.mark.parametrize("units", [None, "own"])
 @pytest.mark.parametrize("name", NAMED)
-def test_labels_tell_the_accounts_of_all_slices_apart(named, name, units):
+def test_labels_distinguish_the_accounts_of_all_slices(named, name, units):
     how = {**NAMED[name], "units": {"VOTE": 3, "ea43": 18} if units else None}
     function, whole = getattr(ba, name), named.read(partial=True)
-    found = ba.over_accounts(function, named, rows_per_slice=SIZE, **how)
+    result = ba.over_accounts(function, named, rows_per_slice=SIZE, **how)
     expected = function(whole, **how)
-    assert "symbol" in found
-    assert [*found] == [*expected]
-    assert_same(found, expected)
-    assert found.attrs == expected.attrs
+    assert "symbol" in result
+    assert [*result] == [*expected]
+    assert_same(result, expected)
+    assert result.attrs == expected.attrs

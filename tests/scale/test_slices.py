@@ -61,10 +61,10 @@ def test_a_stretch_that_is_cut_nowhere_counts_as_spread_evenly():
 def test_owners_are_those_of_all_accounts_in_the_order_of_files(tmp_path):
     rows = many_rows(500)
     archive = write_archive(tmp_path / "archive", table_of(rows), "hour")
-    found, sizes = archive.by_slices(lambda slices: slices.owners)
+    result, sizes = archive.by_slices(lambda slices: slices.owners)
     accounts = {row[:4] for row in rows}
-    assert found == sorted({(key[2], key[0]) for key in accounts})
-    assert [*sizes] == [sum((key[2], key[0]) == one for key in accounts) for one in found]
+    assert result == sorted({(key[2], key[0]) for key in accounts})
+    assert [*sizes] == [sum((key[2], key[0]) == one for key in accounts) for one in result]
 
 
 def test_some_files_are_named_by_the_first_and_the_last(tmp_path):
