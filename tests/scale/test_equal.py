@@ -121,7 +121,7 @@ moments = st.lists(
 several = st.lists(st.sampled_from([*CALLS]), min_size=6, max_size=6, unique=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(cases(), archives(), sizes, st.tuples(groups, moments), several)
 def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(case, kind, size, how, names):
     (table, grid), (by, times) = case, how
@@ -146,7 +146,7 @@ def test_totals_at_changes_count_what_is_known_in_other_slices():
     with archive_of(table_of(rows), "day", (0.3, 0.5)) as archive:
         for by in ("asset_id", ["party_id", "asset_id"], ba.ACCOUNT_KEY):
             for how in ({}, {"start": instant(START + 50)}, {"end": instant(START + 100)}):
-                check(ba.totals, archive, 30, by=by, **how)
+                check(ba.totals, archive, 60, by=by, **how)
 
 
 @pytest.mark.parametrize("freq", ["5h", None])

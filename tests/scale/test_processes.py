@@ -19,7 +19,7 @@ from balance_analysis.slices import mapped
 from tests.analysis.tables import HOUR, START, many_rows, table_of
 from tests.scale.archives import assert_same, write_archive
 
-SIZE = 150
+SIZE = 45
 """Rows a task: some fourteen tasks."""
 
 
@@ -40,7 +40,7 @@ def client():
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows(600)]
     return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table_of(rows))
 
 

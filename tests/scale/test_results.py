@@ -18,13 +18,13 @@ from tests.columns import ID_TYPE
 from tests.moments import from_microseconds
 from tests.scale.archives import assert_same, write_archive
 
-SIZE = 150
+SIZE = 45
 """Rows a slice: some fourteen slices."""
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory):
-    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows()]
+    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows(600)]
     return write_archive(tmp_path_factory.mktemp("scale") / "archive", table_of(rows))
 
 
