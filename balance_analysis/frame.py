@@ -122,18 +122,12 @@ def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
 
 def _to_moments(column: pd.Series[Any]) -> pa.Array[Any]:
     _check_complete(column)
-    times = column
-    if times.dtype == object and pd.api.types.infer_dtype(times).startswith("datetime"):
-        times = pd.to_datetime(times, utc=True)
-    if isinstance(times.dtype, pd.ArrowDtype) and pa.types.is_timestamp(times.dtype.pyarrow_dtype):
-        times = times.astype(TIMESTAMP_DTYPE if times.dt.tz is not None else "datetime64[ns]")
-    if len(times) and not pd.api.types.is_datetime64_any_dtype(times.dtype):
+    if not pd.api.types.infer_dtype(column).startswith("datetime"):
         raise TypeError(
             f"column {column.name} must be datetimes, not {column.dtype}: "
             "make them with pd.to_datetime(..., utc=True)"
         )
-    moments = pd.DatetimeIndex(times)
-    moments = moments.tz_localize("UTC") if moments.tz is None else moments.tz_convert("UTC")
+    moments = pd.DatetimeIndex(pd.to_datetime(column, utc=True))
     whole = moments.as_unit("us")
     finer = (whole != moments).nonzero()[0]
     if len(finer):

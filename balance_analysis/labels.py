@@ -18,7 +18,7 @@ from balance_analysis.names import (
     note_names,
 )
 from balance_analysis.rows import account_numbers, are_heads
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, NO_MARKET
+from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.text import printable
 
 UNITS_KEY: Final = "units"
@@ -172,16 +172,13 @@ def _parts(
     """Return what the ids of a column add to labels, which depends on the columns beside it."""
     if name == "asset_id":
         return [None if len(beside) > 1 else "all accounts" for _ in ids]
+    is_named = bool({"account_type", "party_id"} & {*beside})
+    none = {"account_type": "no type", "party_id": "no party"}
+    missing = none.get(name, None if is_named else "no market")
+    word = "market " if name == "market_id" and "party_id" not in beside else ""
     shown = names.shown(name, ids)
     texts = [printable(shown[one]) for one in ids]
-    if name == "account_type":
-        return [text or "no type" for text in texts]
-    if name == "party_id":
-        return [text or "no party" for text in texts]
-    word = "" if "party_id" in beside else "market "
-    none = None if {"account_type", "party_id"} & {*beside} else "no market"
-    pairs = zip(ids, texts, strict=True)
-    return [none if one == NO_MARKET else f"{word}{text}" for one, text in pairs]
+    return [f"{word}{text}" if text else missing for text in texts]
 
 
 def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:

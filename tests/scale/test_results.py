@@ -44,18 +44,11 @@ def test_a_folder_is_one_dataset_with_the_rows_of_the_result_by_party(archive, t
     assert rows.schema.field("party_id").type == ID_TYPE
     assert rows.schema.field("timestamp").type == pa.timestamp("us", "UTC")
     assert rows.schema.field("balance").type == pa.decimal128(38, 0)
-<<<<<<< HEAD
     key = ["party_id", "asset_id", "account_type", "market_id"]
     order = [*key, "timestamp"]
-    found = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
-    texts = expected.astype(dict.fromkeys(key, "str")).sort_values(order)
-    assert records(found) == records(texts.astype(dict.fromkeys(key, "category")))
-=======
-    order = [*FILE_KEY, "timestamp"]
     result = rows.to_pandas(types_mapper={pa.decimal128(38, 0): expected["balance"].dtype}.get)
-    texts = expected.astype(dict.fromkeys(FILE_KEY, "str")).sort_values(order)
-    assert records(result) == records(texts.astype(dict.fromkeys(FILE_KEY, "category")))
->>>>>>> d14d65e (Columns of rows become a frame by pyarrow; results in tests have names of their own)
+    texts = expected.astype(dict.fromkeys(key, "str")).sort_values(order)
+    assert records(result) == records(texts.astype(dict.fromkeys(key, "category")))
 
 
 def test_sums_of_groups_are_written_in_their_own_order(archive, tmp_path, table):
