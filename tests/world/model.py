@@ -130,7 +130,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class View:
-    """What a source has at a moment: of which accounts, where it claims to be complete, its rows.
+    """What a source has at a moment: its accounts, its rows, and where it claims to be complete.
 
     `origins` gives, for a moment, the sources that the rows came from. A node `is_asked` for
     whichever accounts the other side of a comparison has.
@@ -152,7 +152,7 @@ class Node:
     since, until
         It holds the blocks from the one on, and up to the other, inclusive; `None` is the present.
     begun
-        Whether it has begun its last block, of which no row is committed.
+        Whether it has begun its last block and committed no row of that.
     lies
         What it stores instead of some true rows, by their order: another row, or none. One of the
         two balances of 39 characters makes a malformed row of it.
