@@ -22,6 +22,7 @@ from balance_analysis.analysis.grid import (
     Grid,
     Zone,
     check_cells,
+    count_before,
     to_instants,
     to_times,
 )
@@ -145,15 +146,14 @@ def warn_outside(
     known = [*clipped(history.known or (), history.start, NEVER)]
     if not known or not len(is_known):
         return
-    lacking = instants[~is_known.reshape(-1, len(instants)).any(axis=0)]
-    for at in np.sort(lacking).tolist():
-        if not any(start <= at <= end for start, end in known):
-            logger.warning(
-                "no balance is known at %s: the table has every change only in %s",
-                moment_text(at),
-                spans_text(known),
-            )
-            return
+    lacking = np.sort(instants[~is_known.reshape(-1, len(instants)).any(axis=0)]).tolist()
+    outside = [at for at in lacking if not any(start <= at <= end for start, end in known)]
+    if outside:
+        logger.warning(
+            "no balance is known at %s: the table has every change only in %s",
+            moment_text(outside[0]),
+            spans_text(known),
+        )
 
 
 @door
@@ -305,7 +305,9 @@ def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
         rows, is_known = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
         words[cells], own = int128.take(block.words, rows), states[cells]
-        own[block.times[rows] == np.tile(points, len(block))] = _OBSERVED
+        reached = count_before(points, block.times)
+        hits = np.flatnonzero(np.append(points, ALWAYS)[reached] == block.times)
+        own[block.numbers[hits] * height + reached[hits]] = _OBSERVED
         if not block.is_row.all():
             own[~block.is_row[rows]] = _OPENING
         own[~is_known] = _UNKNOWN

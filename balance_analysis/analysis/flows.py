@@ -37,7 +37,6 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.rows import are_heads
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -96,7 +95,13 @@ def deltas(source: AccountSlices, *, units: Units | None = None) -> Iterator[pd.
 def row_deltas(history: History) -> pd.DataFrame:
     """Return `deltas` of a table that is open."""
     steps, _ = history.over()
-    words = np.concatenate(map_blocks(lambda _, block: step_deltas(block), steps))
+    words = np.empty_like(steps.words)
+
+    def differ(first: int, block: Steps) -> None:
+        begin = steps.bounds[first]
+        step_deltas(block, out=words[begin : begin + len(block.times)])
+
+    map_blocks(differ, steps)
     kept = slice(None) if steps.is_row.all() else steps.is_row
     delta = int128.to_balances(words[kept], ~steps.starts_known[kept])
     return history.rows.assign(delta=delta)
@@ -392,7 +397,9 @@ def _flow_runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
     periods = count_before(edges - 1, steps.times)
     periods -= 1
     is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    starts = np.flatnonzero(are_heads([steps.numbers, periods, is_inside.view(np.int8)]))
+    is_start = steps.is_head.copy()
+    is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
+    starts = np.flatnonzero(is_start)
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas = step_deltas(steps)
     is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits of what is not negative

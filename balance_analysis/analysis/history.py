@@ -393,11 +393,12 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
         table.attrs = {}  # which pandas copies with each column that is taken
-    heads = _find_heads(table)
-    if heads is None:
+    opened = _find_accounts(table)
+    if opened is None:
         table = merge_duplicates(sort_rows(table))
         heads = np.flatnonzero(are_heads([table[name].array.codes for name in ACCOUNT_KEY]))
-    accounts = _accounts(table, heads)
+        opened = heads, _accounts(table, heads)
+    heads, accounts = opened
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
@@ -411,8 +412,8 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     )
 
 
-def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
-    """Return the position of each account's first row.
+def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
+    """Return the position of each account's first row, and the accounts.
 
     `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
     """
@@ -424,9 +425,10 @@ def _find_heads(table: pd.DataFrame) -> NDArray[np.int64] | None:
     lacks = np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes)
     if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
-    ids = [_accounts(table, heads)[name].array for name in ACCOUNT_KEY]
+    accounts = _accounts(table, heads)
+    ids = [accounts[name].array for name in ACCOUNT_KEY]
     numbers = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
-    return heads if np.all(numbers[1:] > numbers[:-1]) else None
+    return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
 
 
 def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:

@@ -25,6 +25,7 @@ CELL_DIGIT: Final = 32
 """The bits of a digit of the amounts that `add_to_cells` adds up."""
 
 _WORD: Final = 64
+_HALF: Final = np.int64((1 << 32) - 1)
 _TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
 _ONE_AMOUNT: Final = "V16"
 
@@ -189,23 +190,49 @@ def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int6
     return np.diff(running.take(np.append(starts, len(values))))
 
 
-def sum_between(
-    words: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
+def running_sums(words: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the running sums of amounts, 0 in front, in three parts that `difference` takes.
+
+    These are the lower 64 bits, and of the upper ones the lower and the upper half, each with what
+    it carries over: exact for up to 2**31 amounts, however large the sums.
+    """
+    sums = np.zeros((3, len(words) + 1), np.int64)
+    low, high = words[:, 0].view(np.uint64), words[:, 1]
+    lower = sums[0, 1:].view(np.uint64)
+    np.cumsum(low, out=lower)
+    carried = high & _HALF
+    carried += lower < low
+    np.cumsum(carried, out=sums[1, 1:])
+    np.cumsum(high >> np.int64(_WORD // 2), out=sums[2, 1:])
+    return sums
+
+
+def difference(
+    sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sums of the amounts in [begin, end), and which have more than 38 digits."""
-    width, running = ROOM - len(words).bit_length(), np.zeros(len(words) + 1, np.int64)
-    digits = []
-    for digit in digits_of(words, width):
-        np.cumsum(digit, out=running[1:])
-        digits.append(running.take(ends) - running.take(begins))
-    return compose(digits, width)
+    low, middle, high = sums.take(ends, axis=1)
+    low_before, middle_before, high_before = sums.take(begins, axis=1)
+    middle -= middle_before
+    middle -= low.view(np.uint64) < low_before.view(np.uint64)
+    high -= high_before
+    high += middle >> np.int64(_WORD // 2)
+    words = np.empty((len(low), 2), np.int64)
+    np.subtract(low, low_before, out=words[:, 0])
+    upper = high << np.int64(_WORD // 2)
+    words[:, 1] = upper | (middle & _HALF)
+    return words, (upper >> np.int64(_WORD // 2) != high) | _is_too_large(words)
 
 
 def sum_words(
     words: NDArray[np.int64], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of amounts from each start to before the next one: see `sum_between`."""
-    return sum_between(words, starts, np.append(starts[1:], len(words))[: len(starts)])
+    """Return the sums of amounts from each start to before the next one: see `sum_runs`.
+
+    Also returned is which have more than 38 digits.
+    """
+    ends = np.append(starts[1:], len(words))[: len(starts)]
+    return difference(running_sums(words), starts, ends)
 
 
 def add_to_cells(

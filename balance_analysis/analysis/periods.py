@@ -196,7 +196,8 @@ def _fall(_: int, steps: Steps) -> Columns:
     is_known = gaps == gaps[steps.heads][steps.numbers]
     columns = {"peak": highest, "peak_at": steps.times[peaks], "depth": depths}
     columns["is_known"] = is_known
-    return {name: column[steps.is_row] for name, column in columns.items()}
+    kept = slice(None) if steps.is_row.all() else steps.is_row
+    return {name: column[kept] for name, column in columns.items()}
 
 
 @door

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
 from balance_analysis.analysis.int128 import subtract, sum_runs, take
-from balance_analysis.rows import are_heads
 from balance_analysis.schema import BALANCE_DIGITS
 from balance_analysis.text import moment_text
 
@@ -83,7 +82,9 @@ class Steps:
     @cached_property
     def is_head(self) -> NDArray[np.bool_]:
         """Which rows are an account's first."""
-        return are_heads([self.numbers])
+        mask = np.zeros(len(self.times), bool)
+        mask[self.heads] = True
+        return mask
 
     @cached_property
     def starts_known(self) -> NDArray[np.bool_]:
@@ -213,15 +214,15 @@ def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> N
     return whole
 
 
-def step_deltas(steps: Steps) -> NDArray[np.int64]:
-    """Return the delta of each row; where it is unknown 0.
+def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+    """Return the delta of each row, in `out` if it is given; where it is unknown 0.
 
     Raises
     ------
     OverflowError
         If a delta has more than 38 digits.
     """
-    words = np.empty_like(steps.words)
+    words = np.empty_like(steps.words) if out is None else out
     too_large = subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
     fresh = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
     too_large[fresh[1:] - 1] = False

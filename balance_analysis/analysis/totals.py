@@ -227,7 +227,7 @@ def _sum_up(changes: Cells, *, gained: bool) -> Sums:
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
     words, known = int128.take(words, order), known.take(order)
     # Whatever the order of the changes, in the end each account has added one balance.
-    levels, too_large = int128.sum_between(words, begins, ends)
+    levels, too_large = int128.difference(int128.running_sums(words), begins, ends)
     counts = np.append(0, np.cumsum(known, dtype=np.int64))
     columns: Columns = {
         "groups": groups.astype(np.int32),
@@ -382,13 +382,13 @@ def _changes_in(
     is_inside = columns["times"] < stop
     columns = {name: column[is_inside] for name, column in columns.items()}
     if has_start:
-        every = {
-            name: np.zeros((len(groups), *column.shape[1:]), column.dtype)
-            for name, column in columns.items()
+        every: Columns = {
+            "groups": np.arange(len(groups), dtype=np.int32),
+            "times": np.full(len(groups), begin),
+            "words": np.zeros((len(groups), 2), np.int64),
+            "known": np.zeros(len(groups), np.int8),
+            "is_row": np.ones(len(groups), bool),
         }
-        every["groups"] += np.arange(len(groups), dtype=np.int32)
-        every["times"] += begin
-        every["is_row"] = ~every["is_row"]
         columns = join([columns, every])
     return [replace(changes, columns=columns)]
 

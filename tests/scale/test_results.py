@@ -88,7 +88,15 @@ def test_progress_goes_up_to_all_rows(archive, table):
 def test_a_function_keeps_its_signature():
     parameters = inspect.signature(ba.totals).parameters
     assert [*parameters][:3] == ["source", "by", "freq"]
+    assert inspect.signature(ba.totals).return_annotation == "pd.DataFrame"
     assert ba.totals.__doc__.startswith("Return the sum")
+
+
+def test_one_warning_counts_the_unknown_averages_of_all_slices(archive, caplog):
+    averages = ba.over_accounts(ba.time_weighted_average, archive, rows_per_slice=SIZE)["average"]
+    said = [each.getMessage() for each in caplog.records]
+    counts = f"{averages.isna().sum()} of {len(averages)} averages are unknown"
+    assert [each.startswith(counts) for each in said if "averages" in each] == [True]
 
 
 def test_results_carry_the_names_that_the_archive_keeps_or_the_caller_gives(table, tmp_path):
