@@ -116,8 +116,8 @@ def load_balance_changes(
         sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` has,
         as JSON: source, `start` and `end`, filters, rows, requests, retries, bytes, seconds
         (throttled ones too), the node's last block at the answer that knew least, `known` (the
-        intervals of which the node sent every change, as pairs of ISO 8601), `evidence` (from which
-        they follow), and quarantined rows. Rows before `start` are openings.
+        intervals for which the node sent every change, as pairs of ISO 8601), `evidence` (from
+        which they follow), and quarantined rows. Rows before `start` are openings.
 
     Raises
     ------

@@ -128,7 +128,7 @@ def diagnose_node(client: Client) -> NodeReport:
         - `reach`: times of its oldest row (`start`) and of its last block (`end`; without block
           headers, its newest row), the block's `height`, and `lag_seconds` behind now.
         - `cursors`: of the newest `rows`, how many are `lost` and how many come `twice` where
-          cursors are followed, `page_size` rows a page, of which `cuts` ended inside a block.
+          cursors are followed, `page_size` rows a page; `cuts` pages ended inside a block.
         - `timestamps`: how many `rows` came, and how many are `bad`.
 
     Raises

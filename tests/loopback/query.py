@@ -7,10 +7,7 @@ import binascii
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.loopback.node import LoopbackNode
+from typing import Any
 
 BALANCE_CHANGES = "/api/v2/balance/changes"
 NETWORK_LIMITS = "/api/v2/network/limits"
@@ -126,7 +123,7 @@ class Query:
 class Rules:
     """How a node reads requests, by its release and its other options."""
 
-    def __init__(self, node: LoopbackNode) -> None:
+    def __init__(self, node: Any) -> None:
         self.release = RELEASES[node.release]
         self.account_types = {*self.release.account_types, *node.account_types}
         self.max_page_size = node.max_page_size or self.release.max_page_size

@@ -252,7 +252,7 @@ def test_fields_that_the_interface_does_not_list_are_kept():
 @pytest.mark.parametrize(
     "date", [5, None, True, [], {}, ..., "1e5", " 5", "x", "9" * 30, "-1", "now", "today", "NaT"]
 )
-def test_a_date_that_is_none_is_a_decode_error(date):
+def test_what_is_no_date_is_a_decode_error(date):
     with pytest.raises(DecodeError, match="proposeAssetEnabledFrom"):
         limits_of(proposeAssetEnabledFrom=date)
 
@@ -261,7 +261,7 @@ def test_a_date_that_is_none_is_a_decode_error(date):
 @pytest.mark.parametrize(
     "name", [name for name, value in LIMITS.items() if isinstance(value, bool)]
 )
-def test_a_flag_that_is_none_is_a_decode_error(name, flag):
+def test_what_is_no_flag_is_a_decode_error(name, flag):
     with pytest.raises(DecodeError, match=name):
         limits_of(**{name: flag})
 

@@ -227,6 +227,6 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch):
         OK + b"Content-Encoding: gzip, gzip, gzip, gzip, gzip, gzip\r\n\r\nxx",
     ],
 )
-def test_http_that_is_none_is_a_request_error(answer):
+def test_what_is_no_http_is_a_request_error(answer):
     with raw_server(lambda _: [answer]) as url:
         assert isinstance(failure(url), ba.RequestError)
