@@ -20,14 +20,10 @@ _Limits: Final = msgspec.defstruct(
 )
 """The network limits on the wire; a date is nanoseconds as text."""
 
+_Answer: Final = msgspec.defstruct("_Answer", [("limits", dict[str, Any])])
+"""The answer of operation B."""
 
-class NetworkLimitsAnswer(msgspec.Struct):
-    """The answer of operation B."""
-
-    limits: dict[str, Any]
-
-
-_limits_decoder: Final = msgspec.json.Decoder(NetworkLimitsAnswer)
+_limits_decoder: Final = msgspec.json.Decoder(_Answer)
 
 
 def load_network_limits(client: Client) -> NetworkLimits:
@@ -61,9 +57,10 @@ def decode_limits(body: bytes) -> dict[str, Any]:
         If the body is not JSON at all.
     """
     try:
-        return decode(_limits_decoder, body).limits
+        answer: Any = decode(_limits_decoder, body)
     except msgspec.ValidationError as error:
         raise DecodeError(f"the answer is not the network limits: {error}") from error
+    return dict(answer.limits)
 
 
 def network_limits(answer: Response[dict[str, Any]], fetched_at: pd.Timestamp) -> NetworkLimits:
