@@ -246,7 +246,7 @@ names = pytest.mark.parametrize("name", CASES)
 
 
 @names
-@settings(max_examples=25)
+@settings(max_examples=16)
 @given(data=st.data())
 def test_it_is_what_a_loop_over_integers_gives(name, data):
     """Of any rows, openings, gaps, bad rows, intervals, lost rows, groups and bounds."""
