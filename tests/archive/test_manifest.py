@@ -9,7 +9,6 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import Archive, ArchiveError
-from balance_analysis.evidence import Evidence, Node
 from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
 from tests.archive.writing import answered, begin, writer_of
 from tests.cli.running import fails
@@ -109,13 +108,13 @@ def test_an_archive_keeps_to_its_query(tmp_path):
 
 
 def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
-    writer, evidence = begin(tmp_path), Evidence()
-    asked_at = "2023-04-01T00:00:00+00:00"
-    evidence |= answered((0, 2), "http://one", asked_at, reached=False)
+    writer, asked_at = begin(tmp_path), "2023-04-01T00:00:00+00:00"
+    evidence = answered((0, 2), "http://one", asked_at, reached=False)
     evidence |= answered((2, 4), "http://user:secret@one", asked_at, height=7)
     evidence |= answered((9, 12), "http://two", "2023-04-02T00:00:00+00:00", height=8)
     evidence |= answered((12, 14), "http://two", "2023-04-03T00:00:00+00:00", height=11)
-    writer.prove(evidence.with_words(Node("http://you:secret@three", frozenset("3")), [(3, 4)], []))
+    third = answered((3, 4), "http://you:secret@three", asked_at).answers[0].node
+    writer.prove(evidence.with_words(third, [(3, 4)], []))
     frame = Archive(tmp_path).coverage()
     assert frame["state"].tolist() == ["unproven", "complete", "confirmed", "missing", "complete"]
     assert frame["start"].astype("int64").tolist() == [0, 2, 3, 4, 9]

@@ -10,12 +10,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import pytest
 
 import balance_analysis as ba
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.evidence import Evidence
 from tests.archive.exporting import (
     DAY,
     END,
@@ -67,11 +68,11 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touc
         run_export(node, tmp_path, start=START)
     at = [START + days * DAY for days in range(7)]
     bounds = [(0, 1, False), (1, 2, True), (2, 3, True), (5, 6, True)]
-    writer, evidence = writer_of(ba.Archive(tmp_path)), Evidence()
-    for a, b, proven in bounds:
-        asked_at = f"2023-05-0{9 - a}T00:00:00+00:00"
-        evidence |= answered((at[a], at[b]), f"http://{a}", asked_at, reached=proven)
-    writer.prove(evidence)
+    evidence = [
+        answered((at[a], at[b]), f"http://{a}", f"2023-05-0{9 - a}T00:00+00:00", reached=proven)
+        for a, b, proven in bounds
+    ]
+    writer_of(ba.Archive(tmp_path)).prove(reduce(or_, evidence))
     shown = status(tmp_path)
     assert (shown.source, shown.block_height) == ("http://0", None)
     assert shown.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)

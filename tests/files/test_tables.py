@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.files import tables
-from balance_analysis.frame import BALANCE_DTYPE
 from tests.analysis.tables import LARGEST, START
 from tests.cli.test_tables import tables as spoilt
-from tests.columns import note_known
+from tests.columns import BALANCE_DTYPE, note_known
 
 SAMPLE = ba.read_parquet(demo.sample_data() / "changes.parquet")
 SOME = SAMPLE[SAMPLE["party_id"].isin(SAMPLE["party_id"].drop_duplicates()[:3])][::100]
