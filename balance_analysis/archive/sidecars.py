@@ -17,8 +17,7 @@ from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.parquet import open_parquet
-from balance_analysis.filters import Filters, make_filters
-from balance_analysis.names import AssetsLike, LabelsLike, Names, read_assets, read_labels
+from balance_analysis.names import Names, read_assets, read_labels
 from balance_analysis.schema import LIMIT_MOMENTS, NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
@@ -157,16 +156,3 @@ def write_archive_names(store: Store, names: Names) -> None:
         if (now := {**kept, **given}) != kept:
             content = Names(**{what: now}).to_json()[what]
             store.write(file, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def make_archive_filters(
-    store: Store,
-    *,
-    assets: AssetsLike | None = None,
-    labels: LabelsLike | None = None,
-    **words: Any,  # noqa: ANN401 - of make_filters
-) -> Filters:
-    """Return checked filters; names default to the archive's."""
-    return make_filters(
-        **words, names=lambda: read_archive_names(store).overridden_by(assets, labels)
-    )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import time
 from collections.abc import Callable, Generator, Iterable
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pandas as pd
@@ -18,9 +18,9 @@ import pandas as pd
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import BoundQuery, read_manifest
+from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, last_success
-from balance_analysis.archive.store import Store, Stored
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import (
     ArchiveError,
     BalanceAnalysisError,
@@ -29,15 +29,15 @@ from balance_analysis.errors import (
     RequestError,
     logger,
 )
-from balance_analysis.files.atomic import PathLike, replacing
-from balance_analysis.fill.fill import Source, fill
+from balance_analysis.files.atomic import PathLike
+from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Response, Retry, check_client
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import Account, accounts_in, last_block, within
+from balance_analysis.rows import accounts_in, last_block, within
 from balance_analysis.schema import Instant, to_microseconds
 from balance_analysis.spans import EVER, Span, clipped, joined
 from balance_analysis.text import Duration, moment_text, to_duration, without_credentials
@@ -116,7 +116,8 @@ def export(
     overlap
         How much of the end of the coverage is asked for again and compared.
     fill_gaps
-        Whether to ask also for stretches inside the archive that are missing or unproven.
+        Whether to ask also for stretches inside the archive that are missing or unproven. After a
+        run that failed or was killed they are asked for in any case.
     page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
     dry_run
@@ -151,17 +152,19 @@ def export(
         If a file can't be written.
     """
     check_client(client)
-    names = read_names(assets, labels)
-    filters: dict[str, Any] = {
-        "asset_id": asset_id,
-        "party_ids": party_ids,
-        "market_ids": market_ids,
-        "account_types": account_types,
-        "assets": names.assets or assets,
-        "labels": names.labels or labels,
-    }
+    store, names = to_store(archive), read_names(assets, labels)
+    query = bind(
+        store,
+        partition,
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        assets=names.assets or assets,
+        labels=names.labels or labels,
+    )
+    run = RunWriter(store, Run(kind="export"))
     old = dt.datetime.now(dt.UTC) - to_duration(lag)
-    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     asked = _Asked(
         names,
         *make_bounds(start, old if end is None else end),
@@ -169,21 +172,9 @@ def export(
         to_duration(overlap) // dt.timedelta(microseconds=1),
         fill_gaps,
     )
-
-    def make_source(store: Store, query: BoundQuery, run: RunWriter) -> _Nodes:
-        how = {"filters": query.filters, "stats": run.stats, **sizes}
-        return _Nodes(store, run, asked, client=client, **how)
-
-    return fill(
-        archive,
-        make_source,
-        "export",
-        filters,
-        partition=partition,
-        progress=progress,
-        dry_run=dry_run,
-        on_report=on_report,
-    )
+    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    source = _Nodes(store, run, asked, client=client, filters=query.filters, **sizes)
+    return fill(store, query, source, run, progress=progress, dry_run=dry_run, on_report=on_report)
 
 
 class _Asked(NamedTuple):
@@ -215,7 +206,7 @@ class _Nodes(NodeSource, Source):
     """
 
     def __init__(self, store: Store, run: RunWriter, asked: _Asked, **how: Any) -> None:  # noqa: ANN401 - NodeSource's
-        super().__init__(**how)
+        super().__init__(**how, stats=run.stats)
         self.store, self.run, self.asked = store, run, asked
         self.limits: dict[str, Response[dict[str, Any]]] = {}
 
@@ -246,11 +237,10 @@ class _Nodes(NodeSource, Source):
                 moment_text(known),
                 moment_text(last),
             )
-        spans += evidence.missing(first, last) if self.asked.fill_gaps else []
-        # A run that failed or was killed may have proven too little.
+        # A run that failed or was killed may have left gaps, or proven too little.
         before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
         is_all = self.asked.fill_gaps or not (before is None or before.is_success)
-        spans += [span for span in evidence.unproven if is_all or span[1] == last]
+        spans += [span for span in evidence.incomplete(first, last) if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
         if spans and len(self.urls) > 1:
             # One look at the addresses for all stretches.
@@ -333,12 +323,16 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
     NetworkMismatchError
         If it reaches over a row, and doesn't have it.
     """
-    first, last = writer.manifest.evidence.bounds
+    (first, last), files = writer.manifest.evidence.bounds, writer.manifest.files
     for _ in range(2):
-        moment, held = _last_accounts(writer, last)
+        period = max((name for name, file in files.items() if file.first < last), default=None)
+        if period is None:
+            break
+        moment, held = last_block(within(writer.rows_of(period), EVER[0], last))
         step = source.ask(url, moment, moment + 1)
+        accounts = {*accounts_in(held)}
         # Whose a bad row is can't be known.
-        if step.bad_rows or any(held & {*accounts_in(batch)} for batch in step.batches):
+        if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
             return True
         reach = source.reach(url, first, last)
         if moment < reach.start or step.incomplete:
@@ -350,15 +344,6 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
             )
         last = reach.end
     return False
-
-
-def _last_accounts(writer: Writer, end: int) -> tuple[int, set[Account]]:
-    """Return the time of the archive's last row before a moment, and whose rows it has then."""
-    for period, note in reversed(writer.manifest.files.items()):
-        if note.first < end:
-            moment, rows = last_block(within(writer.rows_of(period), EVER[0], end))
-            return moment, {*accounts_in(rows)}
-    return end, set()
 
 
 def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code: int) -> None:
@@ -383,7 +368,7 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
     from prometheus_client import (  # noqa: PLC0415 - few ask for these figures
         CollectorRegistry,
         Gauge,
-        generate_latest,
+        write_to_textfile,
     )
 
     run = report or Run()
@@ -409,5 +394,4 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
         title = f"balance_analysis_export_{name}"
         gauge = Gauge(title, _GAUGES[name], ["archive"], registry=registry)
         gauge.labels(without_credentials(store.uri)).set(round(values[name], 3))
-    with replacing(Path(path)) as temporary:
-        temporary.write_bytes(generate_latest(registry))
+    write_to_textfile(os.fspath(path), registry)

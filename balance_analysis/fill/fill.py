@@ -20,12 +20,13 @@ from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery, check_bound, lost_files, partition_of
-from balance_analysis.archive.runs import Kind, Run, RunWriter
-from balance_analysis.archive.store import Store, Stored, to_store
+from balance_analysis.archive.runs import Run, RunWriter
+from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
 from balance_analysis.evidence import Evidence, SetAside
-from balance_analysis.files.atomic import PathLike
+from balance_analysis.filters import make_filters
 from balance_analysis.load.request import Report, reporting
+from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.node.reach import started
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, canonical, within
@@ -72,24 +73,34 @@ class Source(Protocol):
         """Keep names and limits that came beside the rows."""
 
 
-def fill(
-    archive: Stored | PathLike,
-    make_source: Callable[[Store, BoundQuery, RunWriter], Source],
-    kind: Kind,
-    filters: dict[str, Any],
-    *,
+def bind(
+    store: Store,
     partition: layout.Partition | None,
+    *,
+    assets: AssetsLike | None,
+    labels: LabelsLike | None,
+    **accounts: Any,  # noqa: ANN401 - as of `export`
+) -> BoundQuery:
+    """Return the query of an archive, or of a new one; ArchiveError if it is bound to another."""
+    filters = make_filters(
+        **accounts, names=lambda: sidecars.read_archive_names(store).overridden_by(assets, labels)
+    )
+    query = BoundQuery(filters.sorted(), partition_of(store, partition))
+    check_bound(store, query)
+    return query
+
+
+def fill(
+    store: Store,
+    query: BoundQuery,
+    source: Source,
+    run: RunWriter,
+    *,
     progress: bool | Report | None,
     dry_run: bool,
     on_report: Callable[[Run], object] | None,
 ) -> Run:
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
-    store = to_store(archive)
-    accounts = sidecars.make_archive_filters(store, **filters).sorted()
-    query = BoundQuery(accounts, partition_of(store, partition))
-    check_bound(store, query)
-    run = RunWriter(store, Run(kind=kind))
-    source = make_source(store, query, run)
     if dry_run:
         run.asks(source.plan(Writer(store, query)))
         run.record.requests = run.stats.requests
@@ -103,9 +114,8 @@ def fill(
             writer.amend(writer.manifest)
         with run.reported(writer, on_report):
             writer.recover()
-            _Filler(store, writer, source, run).take_all(
-                spans if is_new else source.plan(writer), progress
-            )
+            spans = spans if is_new else source.plan(writer)
+            _Filler(writer, source, run).take_all(spans, progress)
             source.finish(writer)
             writer.checkpoint()
             damaged = run.record.damaged
@@ -118,7 +128,7 @@ class _Filler:
 
     Parameters
     ----------
-    store, writer, source, run
+    writer, source, run
         From where to where, and the run's record.
 
     Attributes
@@ -131,9 +141,9 @@ class _Filler:
         Steps from `front` on.
     committed
         The stretches that are committed.
-    changed, absent, missed
-        Rows that the archive held: those that came with another balance, those that didn't come,
-        and of these the ones that the source is proven to lack.
+    absent, missed
+        Rows that the archive held and that didn't come, and those of them that the source is proven
+        to lack.
     contradicted
         Rows that came, and that an earlier complete answer has otherwise, or lacks.
     is_known, is_checked
@@ -142,18 +152,18 @@ class _Filler:
         When the source was last asked what it may have forgotten, in seconds of a clock.
     """
 
-    def __init__(self, store: Store, writer: Writer, source: Source, run: RunWriter) -> None:
-        self.store, self.writer, self.source, self.run = store, writer, source, run
+    def __init__(self, writer: Writer, source: Source, run: RunWriter) -> None:
+        self.writer, self.source, self.run = writer, source, run
         self.before = writer.manifest.evidence
         self.begin = self.front = 0
         self.waiting: list[Step] = []
         self.committed: list[Span] = []
-        self.changed = self.absent = self.missed = self.contradicted = NO_ROWS
+        self.absent = self.missed = self.contradicted = NO_ROWS
         self.is_known, self.is_checked = not writer.manifest.files, False
         self.proven_at = time.monotonic()
 
     def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
-        """Ask for stretches, commit what comes, and note what the source proves of it."""
+        """Ask for stretches, commit each period that is complete, and note what is proven of it."""
         total, done, rows = sum(end - start for start, end in spans), 0, 0
         if not spans:
             self.check()
@@ -162,12 +172,16 @@ class _Filler:
             try:
                 # Begin with stretches that show whether the source is of the archive's network.
                 for start, end in sorted(spans, key=self.is_beyond_rows):
-                    with contextlib.closing(self.take(start, end)) as steps:
+                    self.begin = self.front = start
+                    with contextlib.closing(self.source.steps(start, end)) as steps:
                         for step in steps:
+                            self.waiting.append(step)
+                            self._commit_periods()
                             rows += step.num_rows
                             report((done + step.end - start) / total, rows)
+                    self._commit_periods(with_rest=True)
                     done += end - start
-                self.prove()
+                self._join(self.source.evidence())
             except BaseException:
                 self.keep()
                 raise
@@ -189,17 +203,6 @@ class _Filler:
         if not (self.is_known or self.is_checked):
             self.is_checked, self.is_known = True, self.source.check(self.writer)
 
-    def take(self, start: int, end: int) -> Generator[Step, None, None]:
-        """Take the rows of a stretch, and commit each period that is complete."""
-        self.begin = self.front = start
-        self.waiting.clear()
-        with contextlib.closing(self.source.steps(start, end)) as steps:
-            for step in steps:
-                self.waiting.append(step)
-                self._commit_periods()
-                yield step
-        self._commit_periods(with_rest=True)
-
     def keep(self) -> None:
         """Commit what is complete, and prove it if the source answers in time.
 
@@ -212,11 +215,6 @@ class _Filler:
         except (BalanceAnalysisError, OSError) as error:
             why = str(error) or "the node doesn't answer"
             logger.warning("what came last isn't kept, or stays unproven: %s", why)
-
-    def prove(self) -> None:
-        """Ask the source what it may have forgotten, and note what it proves."""
-        self._join(self.source.evidence())
-        self.proven_at = time.monotonic()
 
     def _commit_periods(self, *, with_rest: bool = False) -> None:
         """Commit each period that has come completely; with the rest, all that has come."""
@@ -231,7 +229,7 @@ class _Filler:
             self._commit(period, steps, stop)
             self.waiting = [x.between(stop, x.end) for x in self.waiting if x.end > stop]
             if time.monotonic() - self.proven_at > SECONDS_TO_PROOF:
-                self.prove()
+                self._join(self.source.evidence())
 
     def _commit(self, period: str, steps: list[Step], stop: int) -> None:
         """Commit the rows of a period in [front, stop)."""
@@ -252,7 +250,7 @@ class _Filler:
             evidence = evidence.without_agreement(moments_of(agreed))
             self.writer.put(period, encode_rows(merged.rows), evidence)
             self.run.record.rows += merged.added.num_rows
-            self.changed = pa.concat_tables([self.changed, merged.changed])
+            self.run.replaces(merged.changed)
             self.begin = stop
         self.absent = pa.concat_tables([self.absent, merged.absent])
         self.committed = joined([*self.committed, (self.front, stop)])
@@ -267,8 +265,8 @@ class _Filler:
             due = moments_of(_inside(merged.absent, self.source.evidence().complete))
             if due:
                 raise NetworkMismatchError(
-                    f"{self.store.uri} has rows from {range_text(due[0][0], due[-1][1])}, and the "
-                    "node sent none of them: it is of another network, or has lost rows"
+                    f"{self.writer.store.uri} has rows from {range_text(due[0][0], due[-1][1])}, "
+                    "and the node sent none of them: it is of another network, or has lost rows"
                 )
 
     def _join(self, proof: Evidence) -> None:
@@ -277,6 +275,7 @@ class _Filler:
         evidence = self.writer.manifest.evidence | proof
         missed = _inside(self.absent, proof.complete)
         self.missed = pa.concat_tables([self.missed, missed])
+        self.absent = _inside(self.absent, between(proof.complete, *EVER))
         # Each proof is of all rows so far, so it would lift the doubts of the one before it.
         # A row that came otherwise is disputed by who sent it before; one that didn't come, by who
         # didn't send it.
@@ -288,12 +287,9 @@ class _Filler:
                 if len({*nodes}) > 1:
                     evidence = evidence.with_words(nodes[place], [span], [span])
         self.writer.prove(evidence)
-        conflicts = pa.concat_tables([self.changed, missed])
-        if conflicts.num_rows:
-            self.run.replaces(canonical(conflicts))
-        self.absent = _inside(self.absent, between(proof.complete, *EVER))
-        self.changed = NO_ROWS
+        self.run.replaces(canonical(missed))
         self.run.commits(self.committed)
+        self.proven_at = time.monotonic()
 
 
 def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:

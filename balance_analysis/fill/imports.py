@@ -10,9 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -21,11 +19,11 @@ from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter
-from balance_analysis.archive.store import Store, Stored
+from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.evidence import Answer, Evidence
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.fill.fill import Source, fill
+from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.walk import Step
@@ -122,29 +120,21 @@ def import_segments(
         If a file can't be written.
     """
     check_on_bad_rows(on_bad_rows)
-    stretches, names = find_stretches(paths), read_names(assets, labels)
+    store, stretches, names = to_store(archive), find_stretches(paths), read_names(assets, labels)
     newest = read_segment_assets(stretches[-1].segments[-1])
-    filters: dict[str, Any] = {
-        "asset_id": asset_id,
-        "party_ids": party_ids,
-        "market_ids": market_ids,
-        "account_types": account_types,
-        "assets": {**newest, **names.assets},
-        "labels": names.labels or labels,
-    }
-    make_source = partial(
-        _Segments, stretches=stretches, assets=newest, given=names, on_bad_rows=on_bad_rows
+    query = bind(
+        store,
+        partition,
+        asset_id=asset_id,
+        party_ids=party_ids,
+        market_ids=market_ids,
+        account_types=account_types,
+        assets={**newest, **names.assets},
+        labels=names.labels or labels,
     )
-    return fill(
-        archive,
-        make_source,
-        "import",
-        filters,
-        partition=partition,
-        progress=progress,
-        dry_run=dry_run,
-        on_report=on_report,
-    )
+    run = RunWriter(store, Run(kind="import"))
+    source = _Segments(store, query, run, stretches, newest, names, on_bad_rows)
+    return fill(store, query, source, run, progress=progress, dry_run=dry_run, on_report=on_report)
 
 
 @dataclass

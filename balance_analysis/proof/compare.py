@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
 import os
 import re
 import time
@@ -32,8 +31,8 @@ from balance_analysis.archive.datafile import NO_ROWS, Predicate, numbers_of, ti
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import CheckError, NetworkMismatchError, logger
-from balance_analysis.evidence import Evidence, Node, Word, Words
+from balance_analysis.errors import CheckError, NetworkMismatchError
+from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
 from balance_analysis.filters import Filters
@@ -89,8 +88,8 @@ class Side:
     evidence
         What it proves; for nothing else is it asked.
     rows
-        Yields its rows in some stretches and of some accounts, each table of later or the same time
-        as the one before it.
+        Yields at least its rows in some stretches and of some accounts, each table of later or the
+        same time as the one before it.
     note
         Why it proves nothing, and what to do about that.
     names
@@ -230,18 +229,19 @@ def diff(
         If `start` is not before `end`.
     """
     begin, stop = interval_of(start, end)
-    with opened(one, other, begin, stop) as sides:
-        return compare(*sides, begin, stop)
+    with _sides(one, other, begin, stop) as sides:
+        return _compare(*sides, begin, stop)
 
 
-def compare(one: Side, other: Side, start: int = EVER[0], end: int = EVER[1]) -> Difference:
+def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
     """Compare two sides in [start, end), microseconds: see `diff`."""
     sides = (one, other)
     ours, theirs = (side.evidence.within(start, end) for side in sides)
     shared, filters = (ours & theirs).complete, ours.filters.intersection(theirs.filters)
     parts, counts = [NO_DIFFERENCE], [0, 0]
     if shared and filters is not None:
-        streams = [iter(side.rows(shared, filters)) for side in sides]
+        chosen = Predicate(filters.allowed(), tuple(shared))
+        streams = [map(chosen.select, side.rows(shared, filters)) for side in sides]
         for pair in _side_by_side(streams):
             counts = [count + rows.num_rows for count, rows in zip(counts, pair, strict=True)]
             parts.append(differing(*pair))
@@ -271,21 +271,24 @@ def _not_shared(
     of either.
     """
     answered = [*ours.answered, *theirs.answered]
-    bounds = min((a for a, _ in answered), default=0), max((b for _, b in answered), default=0)
-    asked = (bounds[0] if start == EVER[0] else start, bounds[1] if end == EVER[1] else end)
-    is_bounded = (start, end) != EVER
-    absent = overlap(ours.missing(*asked), theirs.missing(*asked)) if is_bounded else []
+    begin = start if start != EVER[0] else min((a for a, _ in answered), default=0)
+    stop = end if end != EVER[1] else max((b for _, b in answered), default=0)
     one, other = (
-        {"complete": x.complete, "unproven": x.unproven, "missing": between(x.answered, *bounds)}
+        {
+            "complete": x.complete,
+            "unproven": x.unproven,
+            "missing": between(x.answered, begin, stop),
+        }
         for x in (ours, theirs)
     )
-    stretches = [
+    absent = overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
+    stretches = [(span, "missing", "missing") for span in absent if (start, end) != EVER]
+    stretches += [
         (span, state, its)
         for (state, spans), (its, others) in itertools.product(one.items(), other.items())
         for span in between_all(overlap(spans, others), shared)
         if (state, its) != ("missing", "missing")
     ]
-    stretches += [(span, "missing", "missing") for span in absent]
     yield from ((to_moments([span])[0], state, its) for span, state, its in sorted(stretches))
 
 
@@ -349,7 +352,7 @@ def rows_text(rows: pd.DataFrame, form: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, Side]]:  # noqa: ANN401 - of many kinds
+def _sides(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, Side]]:  # noqa: ANN401 - of many kinds
     """Give both sides of what `diff` takes; nodes are asked for [start, end), microseconds."""
     with contextlib.ExitStack() as stack:
         sides = [_opened(source, stack) for source in (one, other)]
@@ -364,25 +367,19 @@ def opened(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, S
 
 
 def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa: ANN401 - likewise
-    if isinstance(source, str | os.PathLike):
-        source = _named(os.fspath(source), stack)
+    name = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
+    if re.match("https?://", name, re.IGNORECASE):
+        return stack.enter_context(Client(name))
+    if "://" in name or (name and Path(name, layout.MANIFEST).exists()):
+        return archive_side(read_snapshot(Store(name)))
+    if name and Path(name).is_file() and not are_segments(name):
+        source = read_parquet(name)
+    if isinstance(source, pd.DataFrame):
+        return _table_side(name or "table", source)
     if isinstance(source, Side | Client):
         return source
-    if isinstance(source, pd.DataFrame):
-        return _table_side("table", source)
     snapshot = getattr(source, "snapshot", None)
-    return segments_side(source) if snapshot is None else archive_side(snapshot(), source.filters)
-
-
-def _named(text: str, stack: contextlib.ExitStack) -> Side | Client | str:
-    """Return what a path or an address names; segments stay a path."""
-    if re.match("https?://", text, re.IGNORECASE):
-        return stack.enter_context(Client(text))
-    if "://" in text or Path(text, layout.MANIFEST).exists():
-        return archive_side(read_snapshot(Store(text)))
-    if Path(text).is_file() and not are_segments(text):
-        return _table_side(text, read_parquet(text))
-    return text
+    return archive_side(snapshot(), source.filters) if snapshot else segments_side(source)
 
 
 def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
@@ -407,32 +404,22 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     rows = to_arrow(source)
     table = to_frame(rows)
     table.attrs = source.attrs
-    evidence = table_evidence(table, is_sorted=True)
+    evidence, note = table_evidence(table, is_sorted=True), ""
+    if evidence is None:
+        evidence, note = Evidence(), _CURE
     rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
     parts = (rows.slice(at, _PART) for at in range(0, rows.num_rows, _PART))
-    return replace(_rows_side(name, evidence, parts), names=names_of(source))
-
-
-def _rows_side(name: str, evidence: Evidence | None, tables: Iterable[pa.Table]) -> Side:
-    """Return rows that come in time order as a side; without evidence it proves nothing."""
-    if evidence is None:
-        return Side(name, Evidence(), lambda *_: [], _CURE)
-
-    def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
-        return map(Predicate(filters.allowed(), tuple(spans)).select, tables)
-
-    return Side(name, evidence, rows)
+    return Side(name, evidence, lambda *_: parts, note, names_of(source))
 
 
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
     """Return network history segments as a side of a comparison."""
     stretches = find_stretches(paths)
 
-    def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
-        in_spans = Predicate({}, tuple(spans))
+    def rows(_spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
         for stretch in stretches:
             for _, part in iter_rows(stretch.segments, filters, "raise"):
-                yield in_spans.select(pa.Table.from_batches([part.rows]))
+                yield pa.Table.from_batches([part.rows])
 
     return Side(", ".join(each.source for each in stretches), evidence_of(stretches), rows)
 
@@ -456,7 +443,7 @@ def _node(
             writer.write_table(pa.Table.from_batches(step.batches, ARROW_SCHEMA))
     file = stack.enter_context(open_parquet(path))
     groups = (file.read_row_group(n).cast(ARROW_SCHEMA) for n in range(file.num_row_groups))
-    return _rows_side(", ".join(client.base_urls), source.evidence(), groups)
+    return Side(", ".join(client.base_urls), source.evidence(), lambda *_: groups)
 
 
 def confirm(
@@ -504,8 +491,8 @@ def confirm(
     with one_writer(store):
         writer = Writer(store)
         writer.recover()
-        with opened(archive_side(read_snapshot(store)), other, begin, stop) as sides:
-            difference, theirs = compare(*sides, begin, stop), sides[1].evidence
+        with _sides(archive_side(read_snapshot(store)), other, begin, stop) as sides:
+            difference, theirs = _compare(*sides, begin, stop), sides[1].evidence
         one, another, ours = difference.one, difference.other, writer.manifest.evidence
         if not difference.common and all(difference.compared):
             raise NetworkMismatchError(f"{one} and {another} have no row in common")
@@ -514,39 +501,16 @@ def confirm(
                 f"{one} is of the chain {', '.join(ours.chains)}, and {another} of "
                 f"{', '.join(theirs.chains)}"
             )
-        _keep_dispute(store, difference, theirs)
-        writer.prove(_with_words(ours, theirs, difference, now))
+        evidence = _with_words(ours, theirs, difference, now)
+        if len(rows := difference.rows):
+            texts = rows.astype("str").where(rows.notna(), None).to_dict("records")
+            content = {"one": one, "other": another, "rows": texts, "disputed": evidence.disputed}
+            encoded = msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=1)
+            # By its content, so that a dispute that is seen each hour is kept once.
+            name = hashlib.sha256(encoded).hexdigest()
+            store.write(f"{layout.DISPUTES}{name}.json", encoded + b"\n")
+        writer.prove(evidence)
     return difference
-
-
-def _keep_dispute(store: Store, difference: Difference, theirs: Evidence) -> None:
-    """Write the rows that differ, if any do, and which nodes say so of which moments."""
-    if difference.rows.empty:
-        return
-    rows = difference.rows.astype("str").where(difference.rows.notna(), None).to_dict("records")
-    disputed = _with_words(Evidence(theirs.filters), theirs, difference, 0).disputed
-    content = {"one": difference.one, "other": difference.other, "rows": rows}
-    content["disputed"] = msgspec.to_builtins(disputed, order="sorted")
-    encoded = (json.dumps(content, indent=1) + "\n").encode()
-    # By its content, so that a dispute that is seen each hour is kept once.
-    store.write(f"{layout.DISPUTES}{hashlib.sha256(encoded).hexdigest()}.json", encoded)
-
-
-def disputes_in(store: Store) -> Words:
-    """Return what the files that `confirm` wrote of differences say: which node disputes when."""
-    words: list[Word] = []
-    for name in store.names(layout.DISPUTES):
-        try:
-            words += msgspec.json.decode(store.read(name) or b"", type=_Dispute).disputed
-        except msgspec.MsgspecError as error:
-            logger.warning(
-                "%s/%s can't be read, so it disputes nothing: %s", store.uri, name, error
-            )
-    return tuple(words)
-
-
-class _Dispute(msgspec.Struct):
-    disputed: Words
 
 
 def _with_words(ours: Evidence, theirs: Evidence, difference: Difference, now: int) -> Evidence:
@@ -560,10 +524,7 @@ def _with_words(ours: Evidence, theirs: Evidence, difference: Difference, now: i
     # Of fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at
-    answered: dict[tuple[Node, bool], list[Span]] = {}
     for answer in theirs.answers:
-        answered.setdefault((answer.node, answer.asked[0] >= now), []).append(answer.span)
-    for (node, is_new), spans in answered.items():
-        words = (overlap(each, spans) for each in (shared, differing_at))
-        ours = ours.with_words(node, *words, is_new=is_new)
+        words = (overlap(each, [answer.span]) for each in (shared, differing_at))
+        ours = ours.with_words(answer.node, *words, is_new=answer.asked[0] >= now)
     return ours

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from balance_analysis import defaults
@@ -32,13 +33,12 @@ from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
-from balance_analysis.evidence import Answer, Evidence, Node
+from balance_analysis.evidence import Answer, Evidence, Node, Words
 from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, check_client
-from balance_analysis.proof.compare import disputes_in
-from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify_store
+from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
 from balance_analysis.rows import canonical, within
 from balance_analysis.schema import ARROW_SCHEMA, Instant
 from balance_analysis.spans import Span, between_all, clipped, joined, overlap
@@ -134,14 +134,12 @@ def repair(
         is_rebuilt, writer = _rebuild(store), Writer(store)
         with run.reported(writer, on_report):
             writer.recover()
-            left = verify_store(store)
+            left = verify(store)
             damaged = {period for problem in left.problems for period in problem.periods}
             evidence, partition = writer.manifest.evidence, writer.manifest.partition
-            names = (
-                layout.periods_between(*span, partition)
-                for span in overlap(evidence.answered, wanted)
-            )
-            periods = sorted(damaged.union(*names))
+            spans = overlap(evidence.answered, wanted)
+            named = (layout.periods_between(*span, partition) for span in spans)
+            periods = sorted(damaged.union(*named))
             for period in periods:
                 source = NodeSource(client, evidence.filters, stats=run.stats, **sizes)
                 if _mend(period, source, writer, run, damaged):
@@ -150,7 +148,7 @@ def repair(
                 # All files up to the first gap are sound by now.
                 writer.amend(replace(writer.manifest, checkpoints={}))
                 writer.checkpoint()
-                left = verify_store(store)
+                left = verify(store)
     return Repaired(tuple(periods), tuple(changed), run.record.bad_rows, is_rebuilt, left)
 
 
@@ -245,39 +243,50 @@ def _rebuild(store: Store) -> bool:
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
             bounds = layout.period_bounds(period, query.partition)
-            note = _sound_note(store.read(name) or b"", bounds)
-            if isinstance(note, str):
-                logger.warning("%s/%s is left out: it %s", store.uri, name, note)
-            else:
-                files[period] = note
+            try:
+                files[period] = _sound_entry(store.read(name) or b"", bounds)
                 spans.append(bounds)
+            except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+                logger.warning("%s/%s is left out: it %s", store.uri, name, error)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
     ends = [moment for note in files.values() for moment in (note.first, note.last + 1)]
     known = clipped(joined(spans), min(ends, default=0), max(ends, default=0))
     answers = (Answer(span, Node("unknown"), (0, 0), reached=False) for span in known)
-    evidence = Evidence(query.filters, tuple(answers), disputed=disputes_in(store))
+    evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):
         limits = content and entry_of(content, parse_limits(content)["first_seen"])
-    store.write(
-        layout.MANIFEST, to_bytes(Manifest(query.partition, evidence, files, limits=limits or None))
-    )
+    manifest = Manifest(query.partition, evidence, files, limits=limits or None)
+    store.write(layout.MANIFEST, to_bytes(manifest))
     return True
 
 
-def _sound_note(content: bytes, bounds: Span) -> FileEntry | str:
-    """Return what a period's file is, or how it is wrong if it isn't as it was written."""
-    try:
-        rows = decode_rows(content)
-        again, _ = encode_rows(rows)
-        footers = [read_footer(pa.BufferReader(each)) for each in (content, again)]
-        # The same rows give the same bytes, unless another release of pyarrow wrote them. Checksums
-        # alone don't show all damage: they leave out headers and indexes.
-        writers = {Footer(each).metadata.created_by for each in footers}
-        if again != content and len(writers) == 1:
-            return "is not what was written"
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        return f"can't be read: {error}"
-    note = entry_of(content, rows["timestamp"])
-    return find_wrong_rows(canonical(rows, sort=False), note, bounds, [bounds]) or note
+def _disputes_in(store: Store) -> Words:
+    """Return what the files that `confirm` wrote of differences say: which node disputes when."""
+    words: Words = ()
+    for name in store.names(layout.DISPUTES):
+        try:
+            content = msgspec.json.decode(store.read(name) or b"")
+            words += msgspec.convert(content["disputed"], Words)
+        except (ValueError, LookupError, TypeError) as error:
+            logger.warning(
+                "%s/%s can't be read, so it disputes nothing: %s", store.uri, name, error
+            )
+    return tuple(dict.fromkeys(words))
+
+
+def _sound_entry(content: bytes, bounds: Span) -> FileEntry:
+    """Return the entry of a period's file; one of several errors if it isn't as it was written."""
+    rows = decode_rows(content)
+    again, _ = encode_rows(rows)
+    footers = [read_footer(pa.BufferReader(each)) for each in (content, again)]
+    # The same rows give the same bytes, unless another release of pyarrow wrote them. Checksums
+    # alone don't show all damage: they leave out headers and indexes.
+    writers = {Footer(each).metadata.created_by for each in footers}
+    if again != content and len(writers) == 1:
+        raise ValueError("is not what was written")
+    entry = entry_of(content, rows["timestamp"])
+    if wrong := find_wrong_rows(canonical(rows, sort=False), entry, bounds, [bounds]):
+        raise ValueError(wrong)
+    return entry

@@ -40,7 +40,7 @@ from balance_analysis.archive.manifest import (
     export_command,
 )
 from balance_analysis.archive.sidecars import MEND_LIMITS, read_limits, read_names_file
-from balance_analysis.archive.snapshot import Snapshot, interval_of, read_snapshot, with_snapshot
+from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapshot
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
@@ -52,8 +52,7 @@ from balance_analysis.proof.compare import (
     Comparable,
     Difference,
     archive_side,
-    compare,
-    opened,
+    diff,
     rows_text,
     segments_side,
 )
@@ -196,33 +195,56 @@ def verify(
     end: Instant | None = None,
     progress: bool | Report | None = False,
 ) -> VerifyReport:
-    """Check that an archive is what it says: see `Archive.verify`."""
-    span, report = interval_of(start, end), verify_store(store, progress=progress)
-    if any(problem.kind == "manifest" for problem in report.problems):
-        return report
-    snapshot = _sound(read_snapshot(store), report)
+    """Check that an archive is what it says: see `Archive.verify`.
+
+    Raises
+    ------
+    SnapshotGoneError
+        If runs replace files that seem wrong, again and again.
+    """
+    span, uri = interval_of(start, end), without_credentials(store.uri)
+    repair = export_command(store, "--repair")
+
+    def check(snapshot: Snapshot) -> tuple[Snapshot, int, list[Problem]]:
+        checking = _Checking(store, snapshot.manifest)
+        with reporting(progress) as show:
+            problems = list(checking.problems(show))
+        for each in problems:
+            check_not_replaced(store, each.where, snapshot.manifest.entries(each.where))
+        return snapshot, checking.rows, problems
+
+    try:
+        snapshot, rows, problems = with_snapshot(store, check)
+    except ArchiveDamagedError as error:  # of the manifest; problems of other files are yielded
+        what = without_credentials(str(error))
+        return VerifyReport(uri, (Problem("manifest", what, layout.MANIFEST, repair),))
+    manifest, evidence = snapshot.manifest, snapshot.evidence
+    # Files that are wrong prove nothing.
+    wrong = [period_bounds(x, manifest.partition) for each in problems for x in each.periods]
+    snapshot = snapshot.with_evidence(evidence.clipped(between(wrong, *EVER)))
+    held: Any = archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
     others += [] if segments is None else [segments_side(segments)]
-    for other in others:
-        with opened(archive_side(snapshot), other, *span) as sides:
-            difference = compare(*sides, *span)
-        problems = *report.problems, *_differences(store, difference)
-        report = replace(report, problems=problems, compared=(*report.compared, difference))
-    if segments is not None:
-        asked = snapshot.with_evidence(snapshot.evidence.within(*span))
-        ledger = _Ledger(asked, find_stretches(segments))
-        problems = *report.problems, *ledger.problems()
-        done: Any = {"changes": ledger.changes, "not_compared": tuple(ledger.not_compared)}
-        report = replace(report, problems=problems, **done)
-    return report
-
-
-def _sound(snapshot: Snapshot, report: VerifyReport) -> Snapshot:
-    """Return a state of an archive without the evidence for periods whose files are wrong."""
-    partition = snapshot.manifest.partition
-    wrong = {period for each in report.problems for period in each.periods}
-    spans = between([period_bounds(period, partition) for period in wrong], *EVER)
-    return snapshot.with_evidence(snapshot.evidence.clipped(spans))
+    compared = [diff(held, other, start=start, end=end) for other in others]
+    for difference in compared:
+        problems += _differences(store, difference)
+    ledger = _Ledger(snapshot.with_evidence(snapshot.evidence.within(*span)))
+    problems += [] if segments is None else ledger.problems(find_stretches(segments))
+    return VerifyReport(
+        uri,
+        tuple(
+            replace(each, what=without_credentials(each.what), mend=each.mend or repair)
+            for each in problems
+        ),
+        files=len(manifest.files),
+        rows=rows,
+        checkpoints=len(manifest.checkpoints),
+        compared=tuple(compared),
+        changes=ledger.changes,
+        not_compared=tuple(ledger.not_compared),
+        missing=len(evidence.missing(*evidence.bounds)),
+        unproven=len(evidence.unproven),
+    )
 
 
 def _differences(store: Store, difference: Difference) -> Iterator[Problem]:
@@ -232,45 +254,7 @@ def _differences(store: Store, difference: Difference) -> Iterator[Problem]:
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
-        what = without_credentials(rows_text(differing, form))
-        yield Problem("difference", what, f"{begin} to {stop}", mend)
-
-
-def verify_store(store: Store, *, progress: bool | Report | None = False) -> VerifyReport:
-    """Check an archive's files against its manifest.
-
-    Raises
-    ------
-    SnapshotGoneError
-        If runs replace files that seem wrong, again and again.
-    """
-    uri, repair = without_credentials(store.uri), export_command(store, "--repair")
-
-    def check(snapshot: Snapshot) -> VerifyReport:
-        manifest, problems = snapshot.manifest, list[Problem]()
-        checking = _Checking(store, manifest)
-        with reporting(progress) as show:
-            for each in checking.problems(show):
-                check_not_replaced(store, each.where, manifest.entries(each.where))
-                what, mend = without_credentials(each.what), each.mend or repair
-                problems.append(replace(each, what=what, mend=mend))
-        evidence = manifest.evidence
-        return VerifyReport(
-            uri,
-            tuple(problems),
-            files=len(manifest.files),
-            rows=checking.rows,
-            checkpoints=len(manifest.checkpoints),
-            missing=len(evidence.missing(*evidence.bounds)),
-            unproven=len(evidence.unproven),
-        )
-
-    try:
-        read_snapshot(store)
-    except ArchiveDamagedError as error:
-        what = without_credentials(str(error))
-        return VerifyReport(uri, (Problem("manifest", what, layout.MANIFEST, repair),))
-    return with_snapshot(store, check)
+        yield Problem("difference", rows_text(differing, form), f"{begin} to {stop}", mend)
 
 
 @dataclass(slots=True)
@@ -416,8 +400,8 @@ class _Ledger:
 
     Attributes
     ----------
-    snapshot, stretches
-        The archive, whose changes are compared where it is complete, and the segments.
+    snapshot
+        The archive, whose changes are compared where it is complete.
     not_compared
         What could not be compared so far, and why.
     changes
@@ -425,15 +409,14 @@ class _Ledger:
     """
 
     snapshot: Snapshot
-    stretches: list[Stretch]
     not_compared: list[str] = field(default_factory=list)
     changes: int = 0
 
-    def problems(self) -> Iterator[Problem]:
-        """Compare all changes, and yield where they differ."""
-        for gap in missing_blocks(self.stretches):
+    def problems(self, stretches: list[Stretch]) -> Iterator[Problem]:
+        """Compare all changes with the ledger of segments, and yield where they differ."""
+        for gap in missing_blocks(stretches):
             self.not_compared.append(f"blocks {heights_text([gap])}: no segment has them")
-        for stretch in self.stretches:
+        for stretch in stretches:
             is_whole = stretch.is_from_first
             for span, flows in self._days(stretch):
                 if self.snapshot.evidence.incomplete(*span):

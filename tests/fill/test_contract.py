@@ -196,8 +196,8 @@ def arguments(options):
 
 def printed_spans(text):
     """Return the intervals that a dry run prints, after its other lines."""
-    _, found, table = text.partition("start  ")
-    lines = table.splitlines()[1:] if found else []
+    _, header, table = text.partition("start  ")
+    lines = table.splitlines()[1:] if header else []
     return [tuple(dt.datetime.fromisoformat(word) for word in line.split()) for line in lines]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 import socket
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 import requests
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from balance_analysis import (
     Archive,
@@ -39,8 +42,14 @@ from tests.loopback.node import LIMITS, V71_LIMITS
 from tests.moments import from_microseconds, range_text, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving
+from tests.waits import without_waits
 
-pytestmark = pytest.mark.usefixtures("without_waits")
+
+@pytest.fixture(autouse=True, scope="module")
+def retries_without_waits():
+    with without_waits():
+        yield
+
 
 ROWS = spread_history(31, rows=300)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -93,61 +102,73 @@ def test_rows_of_a_node_that_forgot_are_not_proven_by_one_that_gave_only_its_hea
     assert [said in each.message for each in caplog.records].count(True) == 1
 
 
-def test_a_node_that_lags_after_its_head_was_asked_gives_over_and_what_no_one_has_is_unproven(
-    tmp_path,
+def at(tenth):
+    return START + (END - START) * tenth // 10
+
+
+def rows_between(since, until):
+    return [row for row in ROWS if at(since) <= row.timestamp_ns // 1000 < at(until)]
+
+
+def is_in(spans, moment):
+    return any(start <= moment < end for start, end in spans)
+
+
+reaches = st.sets(st.integers(0, 10), min_size=2, max_size=2).map(sorted)
+"""From when to when a node has rows, in tenths of the history."""
+
+
+@settings(max_examples=20)
+@given(
+    nodes=st.lists(reaches, min_size=1, max_size=3),
+    later=st.none() | st.tuples(st.integers(1, 30), reaches),
+    behind_one_address=st.booleans(),
+    page_size=st.sampled_from([25, 5000]),
+    workers=st.sampled_from([1, 4]),
+)
+def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhile(
+    *, tmp_path_factory, nodes, later, behind_one_address, page_size, workers
 ):
-    lag = START + DAY
-    with node_of(ROWS) as full, node_of(since(RECENT)) as short:
+    folder, asked = tmp_path_factory.mktemp("nodes") / "a", itertools.count()
+    with contextlib.ExitStack() as stack:
+        servers = [node_of(rows_between(*reach), head=at(reach[1])) for reach in nodes]
 
-        def lagging(_, request):
-            full.block_timestamp = (END if request.path == LIMITS else lag) * 1000
-            full.replace(until(lag))
+        def change(*_):
+            if later and next(asked) >= later[0]:
+                for server in servers:
+                    server.replace(rows_between(*later[1]))
+                    server.block_timestamp = at(later[1][1]) * 1000
 
-        full.faults = lagging
-        export_from([full, short], tmp_path / "a")
-    assert spans_of(tmp_path / "a") == [
-        (START, lag, True),
-        (lag, RECENT, False),
-        (RECENT, END, True),
+        for server in servers:
+            server.faults = change
+        if behind_one_address:
+            addresses = [stack.enter_context(LoopbackNode(backends=servers, faults=change))]
+        else:
+            addresses = [stack.enter_context(server) for server in servers]
+        for _ in range(2):
+            with contextlib.suppress(IncompleteError):
+                export_from(addresses, folder, page_size=page_size, workers=workers)
+                assert_true(folder)
+    best = max(until for _, until in nodes)
+    held = [
+        (at(since) if not since else rows_between(since, until)[0].timestamp_ns // 1000, at(until))
+        for since, until in nodes
     ]
-    assert_true(tmp_path / "a")
+    # Its last block is whole, as the chain rests.
+    held = [(start, end + (end == at(best) < END)) for start, end in held]
+    complete = state_of(folder).evidence.complete
+    edges = {edge + beside for span in held for edge in span for beside in (-1, 0)}
+    wrong = [x for x in edges if START <= x < END and is_in(complete, x) != is_in(held, x)]
+    assert later or behind_one_address or not wrong
 
 
-@pytest.mark.parametrize("first", ["full", "short"])
-def test_of_two_nodes_of_unequal_memory_all_is_proven_and_each_is_named(tmp_path, first):
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_nodes_of_unequal_memory_each_is_named_for_what_it_sent(tmp_path, order):
     with node_of(ROWS) as full, node_of(since(RECENT)) as short:
-        (short if first == "full" else full).latency = 0.02
-        nodes = [full, short] if first == "full" else [short, full]
-        export_from(nodes, tmp_path / "a", page_size=20)
+        export_from([full, short][::order], tmp_path / "a", page_size=20)
     assert_holds(tmp_path / "a", ROWS, whole=(START, END))
-    assert spans_of(tmp_path / "a") == [(START, END, True)]
     for start, _, source in sources_of(tmp_path / "a"):
         assert source == full.url or start >= RECENT
-
-
-def test_what_nodes_forget_while_they_are_asked_is_unproven(tmp_path):
-    for forgets_at in (2, 5, 9, 14, 20, 27):
-        folder = tmp_path / str(forgets_at)
-        with node_of(ROWS) as one, node_of(ROWS) as two:
-
-            def forgetting(_, __, at=forgets_at, one=one, two=two):
-                if len(one.requests) + len(two.requests) > at:
-                    one.replace(since(RECENT))
-                    two.replace(since(RECENT))
-
-            one.faults = two.faults = forgetting
-            with contextlib.suppress(IncompleteError):
-                export_from([one, two], folder, page_size=60)
-        assert_true(folder)
-
-
-def test_behind_one_address_may_be_nodes_that_remember_differently(tmp_path):
-    for number, rows in enumerate(([ROWS, since(RECENT)], [since(RECENT), ROWS])):
-        folder = tmp_path / str(number)
-        with LoopbackNode(backends=[node_of(each) for each in rows]) as node:
-            node.block_timestamp = END * 1000
-            export_from([node], folder)
-        assert_true(folder)
 
 
 def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_path):
@@ -158,26 +179,6 @@ def test_one_that_lags_behind_the_same_address_is_not_of_another_network(tmp_pat
     with LoopbackNode(backends=backends, block_timestamp=END * 1000) as node:
         export_from([node], tmp_path / "a")
     assert_holds(tmp_path / "a", ROWS)
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-def test_no_export_is_complete_beyond_the_last_blocks_of_all_nodes_behind_one_address(
-    workers, tmp_path
-):
-    """The end lies beyond them; the last block of a chain that rests is whole."""
-    for number, heads in enumerate([(80,), (40, 80), (80, 40)]):
-        moments = [TIMES[len(TIMES) * head // 100] for head in heads]
-        backends = [node_of(until(moment + 1), head=moment) for moment in moments]
-        folder = tmp_path / str(number)
-        with LoopbackNode(backends=backends) as node:
-            for _ in range(2):
-                with contextlib.suppress(IncompleteError):
-                    export_from([node], folder, page_size=40, workers=workers)
-        complete = state_of(folder).evidence.complete
-        assert all(end <= max(moments) + 1 for _, end in complete)
-        due = [row for row in ROWS if any(a <= row.timestamp_ns // 1000 < b for a, b in complete)]
-        held = Archive(folder).read(start="2020-01-01", end="2100-01-01", partial=True)
-        assert {*lines_of_rows(due)} <= {*lines_of_table(held)}
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -270,10 +271,32 @@ def test_rows_that_another_node_sends_otherwise_or_not_at_all_are_disputed(
         assert (again.conflicts, state_of(folder).evidence.disputed) == (0, ())
         run = run_export(two, folder, overlap=dt.timedelta(days=9))
     assert run.conflicts == 2
-    found = {span: node.name for span, node in state_of(folder).evidence.disputed}
+    disputed = {span: node.name for span, node in state_of(folder).evidence.disputed}
     at = [row.timestamp_ns // 1000 for row in (gone, changed)]
-    assert found == {(at[0], at[0] + 1): two.url, (at[1], at[1] + 1): one.url}
+    assert disputed == {(at[0], at[0] + 1): two.url, (at[1], at[1] + 1): one.url}
     assert [start for start, _ in state_of(folder).evidence.unproven] == at
+
+
+def test_rows_that_one_proof_leaves_open_are_disputed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr("balance_analysis.fill.fill.SECONDS_TO_PROOF", -1.0)
+    begin, refused = START + DAY, []
+    gone = next(row.timestamp_ns for row in ROWS if row.timestamp_ns >= begin * 1000)
+
+    def refuse(_, request):
+        if request.params.get("pagination.newestFirst") == ["true"] and not refused:
+            refused.append(request)
+            return Fault.status(400)
+        return None
+
+    others = [row for row in ROWS if row.timestamp_ns != gone]
+    with node_of(ROWS) as one, node_of(others, head=END + HOUR, faults=refuse) as two:
+        run_export(one, tmp_path / "a", start=begin)
+        run = run_export(two, tmp_path / "a", overlap=dt.timedelta(days=9))
+    assert refused
+    assert run.conflicts == len(ROWS) - len(others)
+    assert [span for span, _ in state_of(tmp_path / "a").evidence.disputed] == [
+        (gone // 1000, gone // 1000 + 1)
+    ]
 
 
 def test_what_is_proven_already_is_not_warned_of(tmp_path, caplog):
@@ -315,24 +338,21 @@ def nobody():
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_nothing_is_waited_for(tmp_path):
+@pytest.mark.parametrize("is_load", [True, False])
+def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_next(
+    tmp_path, is_load
+):
     with contextlib.ExitStack() as stack:
         dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
         client = stack.enter_context(Client([dead, node.url], session=session))
         for count, end in ((1, END - DAY), (2, END)):
-            export(client, tmp_path / "a", end=from_microseconds(end))
+            if is_load:
+                table = load_balance_changes(client, end=from_microseconds(end), page_size=20)
+            else:
+                export(client, tmp_path / "a", end=from_microseconds(end))
             assert session.asked[dead] == count
-    assert lines_of_table(Archive(tmp_path / "a").read()) == lines_of_rows(ROWS)
-
-
-def test_a_load_tries_a_node_that_takes_no_connection_once_and_again_in_the_next_load():
-    with contextlib.ExitStack() as stack:
-        dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
-        client = stack.enter_context(Client([dead, node.url], session=session))
-        for count in (1, 2):
-            table = load_balance_changes(client, end=from_microseconds(END), page_size=20)
-            assert lines_of_table(table) == lines_of_rows(ROWS)
-            assert session.asked[dead] == count
+        held = table if is_load else Archive(tmp_path / "a").read()
+    assert lines_of_table(held) == lines_of_rows(ROWS)
 
 
 def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):

@@ -22,10 +22,10 @@ def metrics(path):
     for name in re.findall(r"^(\w+)\{", text, re.MULTILINE):
         assert f"# HELP {name} " in text
         assert f"# TYPE {name} gauge\n" in text
-    found = re.findall(
+    figures = re.findall(
         r"^balance_analysis_export_(\w+)\{archive=\"[^\"]*\"\} (\S+)$", text, re.MULTILINE
     )
-    return {name: float(value) for name, value in found}
+    return {name: float(value) for name, value in figures}
 
 
 def exported(node, folder, *options, code=0):
@@ -38,27 +38,29 @@ def exported(node, folder, *options, code=0):
 def test_metrics_are_of_the_archive_and_the_run(tmp_path):
     began = int(time.time())
     with node_of(ROWS) as node:
-        found = exported(node, tmp_path / "a", "--until", moment_text(END))
-    assert list(found) == [
+        figures = exported(node, tmp_path / "a", "--until", moment_text(END))
+    assert list(figures) == [
         *("last_success_timestamp_seconds", "last_run_timestamp_seconds"),
         *("archive_rows", "lag_seconds", "missing_intervals", "unproven_intervals"),
         *("conflicts", "bad_rows", "exit_code"),
     ]
-    assert found["archive_rows"] == len(ROWS)
-    assert found["missing_intervals"] == found["unproven_intervals"] == found["exit_code"] == 0
+    assert figures["archive_rows"] == len(ROWS)
+    assert (
+        figures["missing_intervals"] == figures["unproven_intervals"] == figures["exit_code"] == 0
+    )
     now = time.time()
-    assert began - END / 1e6 <= found["lag_seconds"] <= now - END / 1e6
-    assert began <= found["last_success_timestamp_seconds"] <= now
+    assert began - END / 1e6 <= figures["lag_seconds"] <= now - END / 1e6
+    assert began <= figures["last_success_timestamp_seconds"] <= now
 
 
 def test_metrics_of_a_failed_run_keep_the_last_success(tmp_path):
     with node_of(ROWS) as node:
         first = exported(node, tmp_path / "a", "--until", moment_text(END - DAY))
         node.faults = lambda _, request: Fault.status(400) if request.params else None
-        found = exported(node, tmp_path / "a", code=4)
+        figures = exported(node, tmp_path / "a", code=4)
     last = "last_success_timestamp_seconds"
-    assert (found["exit_code"], found[last]) == (4, first[last])
-    assert found[last] <= found["last_run_timestamp_seconds"]
+    assert (figures["exit_code"], figures[last]) == (4, first[last])
+    assert figures[last] <= figures["last_run_timestamp_seconds"]
 
 
 def test_metrics_without_an_archive_leave_out_what_is_not_known(tmp_path):

@@ -12,6 +12,7 @@ import balance_analysis as ba
 from balance_analysis.archive.datafile import encode_rows, read_footer
 from tests.archive.exporting import (
     DAY,
+    END,
     HOUR,
     START,
     edit_manifest,
@@ -52,13 +53,13 @@ def put(folder, name, rows, **note):
     """Replace a file, and note it in the coverage as what it is now."""
     pq.write_table(rows, folder / name)
     data = (folder / name).read_bytes()
-    found = {"rows": rows.num_rows, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    found["footer"] = hashlib.sha256(read_footer(pa.BufferReader(data))).hexdigest()
+    noted = {"rows": rows.num_rows, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    noted["footer"] = hashlib.sha256(read_footer(pa.BufferReader(data))).hexdigest()
 
     def edit(content):
-        named = {name_of(period): noted for period, noted in content["files"].items()}
+        named = {name_of(period): entry for period, entry in content["files"].items()}
         (named[CHECKPOINT],) = content["checkpoints"].values()
-        named[name].update(found, **note)
+        named[name].update(noted, **note)
 
     edit_manifest(folder, edit)
 
@@ -183,3 +184,105 @@ def interrupt(folder, *, is_replaced):
     writer.amend(writer.manifest.announce(name_of(SECOND), note, writer.manifest.evidence))
     if is_replaced:
         store.write(name_of(SECOND), content)
+
+
+NAME, EARLY, OTHER_DAY = name_of(SECOND), START - HOUR, START + 40 * HOUR
+
+FILES = [
+    (flip_a_byte, NAME, "its SHA-256 is"),
+    (truncate, NAME, "bytes, not"),
+    (note_another(sha256="0" * 64), NAME, "not 0000"),
+    (note_another(size=1), NAME, "bytes, not 1$"),
+    (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
+    (
+        note_another(first=START + 5 * HOUR),
+        NAME,
+        r"has \d+ rows from \S+ to \S+, not \d+ rows",
+    ),
+    (
+        rewritten(name_of(FIRST), with_row_at(EARLY), first=EARLY),
+        name_of(FIRST),
+        "1 of its rows are outside of the answered time$",
+    ),
+    (
+        rewritten(NAME, with_row_at(OTHER_DAY), last=OTHER_DAY),
+        NAME,
+        "1 of its rows are not of its period",
+    ),
+    (
+        rewritten(NAME, lambda rows: pa.concat_tables([rows, rows.slice(rows.num_rows - 1)])),
+        NAME,
+        "^1 of its rows repeat the account and timestamp of another$",
+    ),
+    (
+        rewritten(NAME, lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])),
+        NAME,
+        "not in the order .*; 1 of its rows repeat",
+    ),
+    (
+        rewritten(NAME, turned_around),
+        NAME,
+        "^its rows are not in the order party_id",
+    ),
+    (rewritten(NAME, with_floats), NAME, "column balance is double"),
+    (drop_a_column, NAME, "has the columns asset_id, account_type, party_id, timestamp"),
+    (rewritten(NAME, lambda rows: rows.slice(0, 0)), NAME, "has 0 rows"),
+]
+
+CHECKPOINTS = [
+    (damage_checkpoint, "is not what was written"),
+    (lambda folder: (folder / CHECKPOINT).unlink(), "is missing"),
+    (
+        change_a_balance_of_the_checkpoint,
+        "is not what the rows before 2023-05-01T00:00Z add up to",
+    ),
+    (rewritten(CHECKPOINT, lambda rows: rows.slice(1)), "is not what the rows before"),
+    (rewritten(CHECKPOINT, with_floats), "column balance is double"),
+]
+
+
+MANIFESTS = [
+    (lambda folder: (folder / MANIFEST).unlink(), "is missing"),
+    (lambda folder: (folder / MANIFEST).write_bytes(b"\x00" * 100), "is damaged"),
+    (
+        edit_answers((START, MIDDLE), (MIDDLE - HOUR, END)),
+        "overlap or are out of order",
+    ),
+    (
+        edit_answers((MIDDLE, END), (START, MIDDLE)),
+        "overlap or are out of order",
+    ),
+    (edit_answers((START, END), (END, END)), "ends before it begins"),
+    (
+        lambda folder: edit_manifest(
+            folder, lambda c: c.update(files=dict(reversed(c["files"].items())))
+        ),
+        "out of time order",
+    ),
+]
+
+
+def held_until(moment):
+    return node_of([row for row in ROWS if row.timestamp_ns < moment * 1000], head=moment)
+
+
+HELPLESS = {
+    "has forgotten it": (pruned, "2023-04-29 stays as it is: .* may have forgotten"),
+    "forgets it": (
+        lambda: prunes_meanwhile(node_of(ROWS), START + 16 * HOUR),
+        "2023-04-29 stays as it is: .* may have forgotten",
+    ),
+    "holds less yet": (lambda: held_until(START + DAY), "as it is.*doesn't hold all of it"),
+    "is another": (
+        lambda: node_of(spread_history(6, rows=400, accounts=20)),
+        "of another network",
+    ),
+    "has lost it": (
+        lambda: changed_node(lambda _: None),
+        "sends no row that the archive holds",
+    ),
+    "says that it lacks it": (
+        lambda: lacking(ROWS, START + 10 * HOUR, START + 16 * HOUR),
+        "says itself that it may",
+    ),
+}

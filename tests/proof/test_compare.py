@@ -1,35 +1,151 @@
 """A comparison is of what both sides prove, says what else there is, and calls nothing else same.
 
-The oracle looks at every tick by itself.
-"""
+The oracle looks at every tick by itself."""
 
 from __future__ import annotations
 
+import itertools
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from decimal import Decimal
 
+import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from balance_analysis.archive import layout
+from balance_analysis.evidence import Answer, Evidence, Node, SetAside
 from balance_analysis.filters import Filters
+from balance_analysis.frame import to_frame
+from balance_analysis.known import note_evidence, note_rows
+from tests.archive.writing import begin
 from tests.cli.running import run
-from tests.moments import from_microseconds
-from tests.proof.histories import (
-    ACCOUNTS,
-    FORMS,
-    ORIGINS,
-    PARTIES,
-    START,
-    TICK,
-    TICKS,
-    TRUTH,
-    Held,
-    at,
-    held,
-)
+from tests.columns import ARROW_SCHEMA
+from tests.moments import from_microseconds, to_microseconds
+
+TICK = 6 * 3_600_000_000
+START = to_microseconds("2023-04-28T18:00")
+TICKS = 14
+PARTIES = ["a" * 64, "b" * 64]
+ASSETS = ["c" * 64, "d" * 64]
+ACCOUNTS = [(x, "ACCOUNT_TYPE_GENERAL", y, "") for x, y in itertools.product(ASSETS, PARTIES)]
+FILTERS = [
+    {},
+    {"party_ids": (PARTIES[0],)},
+    {"asset_id": ASSETS[0]},
+    {"party_ids": (PARTIES[0],), "asset_id": ASSETS[0]},
+    {"party_ids": (PARTIES[1],)},
+]
+ORIGINS = [frozenset(), frozenset({"1.1.1.1:80"}), frozenset({"2.2.2.2:80"})]
+
+
+def at(tick):
+    return START + tick * TICK
+
+
+def span(first, last):
+    return at(first), at(last)
+
+
+def rows_of(balances):
+    """Return rows of {(account, tick): balance} as Arrow."""
+    columns = [[account[n] for account, _ in balances] for n in range(4)]
+    times = [at(tick) for _, tick in balances]
+    kinds = [field.type for field in ARROW_SCHEMA]
+    arrays = [pa.array(column, pa.string()).dictionary_encode() for column in columns]
+    arrays.append(pa.array(times, pa.int64()).cast(kinds[4]))
+    arrays.append(pa.array([*balances.values()], pa.int64()).cast(kinds[5]))
+    return pa.table(arrays, schema=ARROW_SCHEMA)
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one side holds: balances, and which ticks an answer of whom is of."""
+
+    balances: dict
+    answers: tuple[tuple[int, int, int, bool], ...]
+    """First tick, last one exclusive, number of the origin, and whether it reached."""
+    set_aside: tuple[tuple[int, object], ...]
+    filters: Filters
+
+    def answer(self, tick):
+        return next((each for each in self.answers if each[0] <= tick < each[1]), None)
+
+    def state(self, tick, filters=None):
+        """Return the state of a tick, naively, for some accounts."""
+        answer, filters = self.answer(tick), filters or self.filters
+        if answer is None:
+            return "missing"
+        bad = [
+            x for when, x in self.set_aside if when == tick and (x is None or filters.selects(x))
+        ]
+        return "complete" if answer[3] and not bad else "unproven"
+
+    @property
+    def evidence(self):
+        answers = tuple(
+            Answer(span(first, last), Node(f"http://n{n}", ORIGINS[n]), (n, n), None, reached)
+            for first, last, n, reached in self.answers
+        )
+        bad = tuple(SetAside((at(tick), at(tick) + 1), account) for tick, account in self.set_aside)
+        return Evidence(self.filters, answers, bad)
+
+    def write(self, folder, form):
+        """Return it as an archive, a table, or a file."""
+        if form in ("table", "file"):
+            table = to_frame(rows_of(self.balances))
+            note_evidence(table, self.evidence)
+            note_rows(table)
+            if form == "table":
+                return table.sample(frac=1, random_state=1)
+            ba.write_parquet(table, folder / "x.parquet")
+            return folder / "x.parquet"
+        writer = begin(folder / "a", form, **{k: getattr(self.filters, k) for k in FILTER_NAMES})
+        writer.prove(self.evidence)
+        periods = {}
+        for (account, tick), balance in self.balances.items():
+            if self.answer(tick) is not None:
+                period = layout.period_of(at(tick), form)
+                periods.setdefault(period, {})[account, tick] = balance
+        for period, balances in sorted(periods.items()):
+            writer.commit(period, rows_of(balances), Evidence(self.filters))
+        return ba.Archive(folder / "a")
+
+
+FILTER_NAMES = ("asset_id", "party_ids", "market_ids", "account_types")
+FORMS = ["day", "hour", "month", "table", "file"]
+TRUTH = {
+    (x, tick): 10 * n + tick for n, x in enumerate(ACCOUNTS) for tick in range(n % 2, TICKS, 2)
+}
+
+
+@st.composite
+def held(draw, origins=(1, 2)):
+    """Draw a side: the truth with some rows lost or changed, proven in some stretches."""
+    filters = Filters(**draw(st.sampled_from(FILTERS)))
+    edges = sorted(draw(st.sets(st.integers(0, TICKS), min_size=1, max_size=4)) | {0, TICKS})
+    answers = tuple(
+        (first, last, draw(st.sampled_from(origins)), draw(st.sampled_from([True, True, False])))
+        for first, last in itertools.pairwise(edges)
+        if draw(st.sampled_from([True, True, True, False]))
+    )
+    places = st.sets(st.sampled_from(sorted(TRUTH)), max_size=2)
+    lost, changed = draw(places), draw(places)
+    balances = {
+        place: balance + (place in changed)
+        for place, balance in TRUTH.items()
+        if place not in lost and filters.selects(place[0])
+    }
+    ticks = [tick for tick in range(TICKS) if any(a <= tick < b for a, b, *_ in answers)]
+    accounts = [None, *filter(filters.selects, ACCOUNTS)]
+    bad = st.tuples(st.sampled_from(ticks or [0]), st.sampled_from(accounts))
+    set_aside = draw(st.lists(bad, max_size=1 if ticks else 0))
+    return Held(balances, answers, tuple(set_aside), filters)
+
 
 FIRST, LAST = from_microseconds(START), from_microseconds(at(TICKS))
 WHOLE = Held(TRUTH, ((0, TICKS, 1, True),), (), Filters())
@@ -63,7 +179,7 @@ def differences(ours, theirs):
     return {x for x in ours.keys() | theirs.keys() if ours.get(x) != theirs.get(x)}
 
 
-def found_in(rows):
+def places_of(rows):
     kinds = {(True, False): "removed", (False, True): "added", (True, True): "changed"}
     there = zip(rows["balance"].notna(), rows["other_balance"].notna(), strict=True)
     assert [*rows["change"]] == [kinds[each] for each in there]
@@ -81,7 +197,7 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     (folder / "one").mkdir()
     (folder / "other").mkdir()
     start, end = sorted(data.draw(st.sets(st.integers(-1, TICKS + 1), min_size=2, max_size=2)))
-    found = ba.diff(
+    difference = ba.diff(
         ours.write(folder / "one", forms[0]),
         theirs.write(folder / "other", forms[1]),
         start=from_microseconds(at(start)),
@@ -91,22 +207,22 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     shared, both = shared_ticks(ours, theirs) & asked, ours.filters.intersection(theirs.filters)
     mine, its = (known_rows(side, shared, both) for side in (ours, theirs))
 
-    assert ticks_of(found.shared) == shared
-    assert found.compared == (len(mine), len(its))
-    assert found_in(found.rows) == differences(mine, its)
-    assert sum(json.loads(found.to_json())["rows"].values()) == len(differences(mine, its))
+    assert ticks_of(difference.shared) == shared
+    assert difference.compared == (len(mine), len(its))
+    assert places_of(difference.rows) == differences(mine, its)
+    assert sum(json.loads(difference.to_json())["rows"].values()) == len(differences(mine, its))
     is_all = all(
         tick in shared for tick in asked for side in (ours, theirs) if side.answer(tick) is not None
     )
-    assert found.is_same == (
+    assert difference.is_same == (
         bool(shared) and is_all and ours.filters == theirs.filters and mine == its
     )
-    for moments, *states in found.not_shared:
+    for moments, *states in difference.not_shared:
         for tick in ticks_of([moments]):
             assert states == [ours.state(tick), theirs.state(tick)]
             assert tick not in shared
-    if found.is_same:
-        assert not found.not_shared
+    if difference.is_same:
+        assert not difference.not_shared
 
 
 @settings(max_examples=15, deadline=None)
@@ -168,9 +284,9 @@ def test_a_frame_that_states_nothing_is_compared_with_nothing_and_the_cure_is_na
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
     table.attrs = {}
-    found = ba.diff(archive, table)
-    assert (found.shared, found.compared, found.is_same) == ((), (0, 0), False)
-    assert "ba.to_table(frame, known=[(start, end)])" in str(found)
+    difference = ba.diff(archive, table)
+    assert (difference.shared, difference.compared, difference.is_same) == ((), (0, 0), False)
+    assert "ba.to_table(frame, known=[(start, end)])" in str(difference)
     stated = ba.to_table(table, known=[(FIRST, LAST)])
     assert ba.diff(archive, stated).is_same
     assert ba.diff(stated, archive).is_same
@@ -206,9 +322,9 @@ def test_a_cut_of_a_table_is_proven_for_its_interval_alone(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     middle = from_microseconds(at(5))
     cut = archive.read().balances.between(middle)
-    found = ba.diff(archive, cut)
-    assert found.shared == ((middle, LAST),)
-    assert found.not_shared == (((FIRST, middle), "complete", "missing"),)
+    difference = ba.diff(archive, cut)
+    assert difference.shared == ((middle, LAST),)
+    assert difference.not_shared == (((FIRST, middle), "complete", "missing"),)
     assert ba.diff(archive, cut, start=middle).is_same
 
 
@@ -239,3 +355,48 @@ def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
     twice = table.iloc[[*range(len(table)), 3]]
     with pytest.raises(ba.CheckError, match="two rows"):
         ba.diff(archive, twice)
+
+
+SPAN = [(from_microseconds(0), from_microseconds(10))]
+
+
+def table_of(balances, moments, accounts):
+    """Return a table that states that it has every row."""
+    frame = pd.DataFrame(
+        {
+            "asset_id": "c" * 64,
+            "account_type": "ACCOUNT_TYPE_GENERAL",
+            "party_id": accounts,
+            "market_id": "",
+            "timestamp": pd.to_datetime(moments, unit="us", utc=True),
+            "balance": balances,
+        }
+    )
+    return ba.to_table(frame, known=SPAN)
+
+
+@pytest.mark.parametrize("step", [1, 2**64, -(2**64), 10**37])
+def test_balances_that_differ_in_any_of_128_bits_are_not_the_same(step):
+    ids = [f"{n:064x}" for n in range(3)]
+    ours = [Decimal(10**37)] * 3
+    theirs = [ours[0], Decimal(10**37 + step), ours[2]]
+    one, other = (table_of(balances, [1, 2, 3], ids) for balances in (ours, theirs))
+    difference = ba.diff(one, other)
+    assert (difference.is_same, difference.rows["party_id"].tolist()) == (False, [ids[1]])
+    assert ba.diff(one, table_of(ours, [1, 2, 3], ids)).is_same
+
+
+def test_one_row_among_more_of_a_moment_than_are_compared_at_once_is_not_overlooked(monkeypatch):
+    monkeypatch.setattr("balance_analysis.proof.compare._PART", 1000)
+    count = 3000
+    ids = [f"{n:064x}" for n in range(count)]
+    moments = [5] * (count - 1) + [6]
+    one = table_of(range(count), moments, ids)
+    other = one.iloc[::-1].reset_index(drop=True)
+    other.attrs = one.attrs
+    assert ba.diff(one, other).is_same
+    changed = table_of([*range(count - 2), 7, count - 1], moments, ids)
+    for sides in ((one, changed), (changed, one)):
+        difference = ba.diff(*sides)
+        assert (difference.is_same, difference.compared) == (False, (count, count))
+        assert difference.rows["party_id"].tolist() == [ids[-2]]

@@ -1,124 +1,110 @@
-"""What differs between two histories is found, whatever holds them, and nothing else."""
+"""A comparison shows all that differs and nothing else, and confirms what both have."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
+from tests.archive.exporting import (
+    DAY,
+    END,
+    node_of,
+    run_export,
+    spread_history,
+    state_of,
+)
 from tests.cli.running import fails, run
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
 
+pytestmark = pytest.mark.usefixtures("without_waits")
 ROWS = spread_history(11, rows=160)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 SPAN = {"start": TIMES[0], "end": TIMES[-1] + 1}
 KINDS = ["archive", "hours", "months", "file", "written", "table", "node", "segments"]
 
 
-def balances(rows):
-    return {(*row.account, row.timestamp_ns // 1000): int(row.balance) for row in rows}
+GONE, OTHER, LATE = (ROWS[len(ROWS) * n // 4] for n in range(1, 4))
+ANOTHER = replace(OTHER, balance=int(OTHER.balance) + 1)
+MORE = replace(LATE, timestamp_ns=LATE.timestamp_ns + 1000)
+CHANGED = [ANOTHER if row is OTHER else row for row in [*ROWS, MORE] if row is not GONE]
+"""The history with a row less, another balance, and a row more, on three days."""
 
 
-def naive(ours, theirs):
-    """Return what differs between balances by account and time, as (place, balance, other)."""
-    return {
-        (at, ours.get(at), theirs.get(at)) for at in ours | theirs if ours.get(at) != theirs.get(at)
-    }
-
-
-def found_in(difference):
-    """Return the rows of a difference, in the same form."""
-    rows = difference.rows.astype({"timestamp": "int64"}).to_dict("records")
-    kinds = {(True, False): "removed", (False, True): "added", (True, True): "changed"}
-    for row in rows:
-        is_there = pd.notna(row["balance"]), pd.notna(row["other_balance"])
-        assert row["change"] == kinds[is_there]
-    return {
-        (
-            (*(row[name] for name in ba.ACCOUNT_KEY), row["timestamp"]),
-            *(None if pd.isna(row[x]) else int(row[x]) for x in ("balance", "other_balance")),
+def assert_changed(difference):
+    """Check that a comparison of the history with the changed one has all that differs."""
+    columns = [*ba.ACCOUNT_KEY, "timestamp", "balance", "other_balance", "change"]
+    rows = difference.rows[columns].astype({"timestamp": "int64"}).astype("str").fillna("")
+    expected = [
+        (*row.account, str(row.timestamp_ns // 1000), *balances, change)
+        for row, balances, change in (
+            (GONE, (str(GONE.balance), ""), "removed"),
+            (OTHER, (str(OTHER.balance), str(ANOTHER.balance)), "changed"),
+            (MORE, ("", str(MORE.balance)), "added"),
         )
-        for row in rows
-    }
-
-
-@pytest.fixture(scope="module")
-def changed():
-    """The history with a row less, one more, and another balance, on three days."""
-    first, second, third, *_ = [ROWS[len(ROWS) * n // 4] for n in range(1, 4)]
-    rows = [row for row in ROWS if row != first]
-    rows[rows.index(second)] = replace(second, balance=int(second.balance) + 1)
-    return [*rows, replace(third, timestamp_ns=third.timestamp_ns + 1000)]
+    ]
+    assert sorted(rows.itertuples(index=False, name=None)) == sorted(expected)
 
 
 @pytest.fixture(scope="module")
 def held(tmp_path_factory):
     """Return a function that gives a history in one of several forms, which stay."""
     folder = tmp_path_factory.mktemp("diff")
-    nodes, made = [], {}
+    with contextlib.ExitStack() as stack:
 
-    def give(rows, kind):
-        key = (len(made), kind)
-        path = folder / f"{len(made)}-{kind}"
-        made[key] = path
-        if kind == "segments":
-            write_segments(path, rows)
-            return path
-        node = node_of(rows, head=END).__enter__()
-        nodes.append(node)
-        if kind == "node":
-            return node.url
-        if kind in {"archive", "hours", "months"}:
-            partition = {"archive": "day"}.get(kind, kind.removesuffix("s"))
-            run_export(node, path, **SPAN, partition=partition)
-            return path
-        bounds = {name: from_microseconds(at) for name, at in SPAN.items()}
-        with ba.Client(node.url) as client:
-            if kind == "file":
-                ba.load_to_parquet(client, f"{path}.parquet", **bounds, page_size=7)
-                return f"{path}.parquet"
-            table = ba.load_balance_changes(client, **bounds)
-        if kind == "table":
-            return table
-        ba.write_parquet(table, f"{path}.parquet")
-        return f"{path}.parquet"
+        @functools.cache
+        def node(is_changed):
+            return stack.enter_context(node_of(CHANGED if is_changed else ROWS, head=END))
 
-    yield give
-    for node in nodes:
-        node.__exit__(None, None, None)
+        @functools.cache
+        def give(kind, *, is_changed=False):
+            path, url = folder / f"{kind} {is_changed}", node(is_changed).url
+            if kind == "segments":
+                write_segments(path, CHANGED if is_changed else ROWS)
+            elif kind in {"archive", "hours", "months"}:
+                partition = {"archive": "day"}.get(kind, kind.removesuffix("s"))
+                run_export(url, path, **SPAN, partition=partition)
+            else:
+                bounds = {name: from_microseconds(at) for name, at in SPAN.items()}
+                with ba.Client(url) as client:
+                    if kind == "file":
+                        ba.load_to_parquet(client, path, **bounds, page_size=7)
+                    table = ba.load_balance_changes(client, **bounds)
+                if kind == "written":
+                    ba.write_parquet(table, path)
+                return {"table": table, "node": url}.get(kind, path)
+            return path
+
+        yield give
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_histories_are_compared_whatever_holds_them(held, changed, kind):
-    one, same = held(ROWS, "archive"), held(ROWS, kind)
+def test_histories_are_compared_whatever_holds_them(held, kind):
+    one, same, other = held("archive"), held(kind), held(kind, is_changed=True)
     assert ba.diff(one, same).is_same
     assert ba.diff(same, one).is_same
-
-    other = held(changed, kind)
-    found = ba.diff(one, other, start=moment_text(TIMES[0]), end=moment_text(TIMES[-1]))
-    assert found_in(found) == naive(balances(ROWS), balances(changed))
-    assert sorted(found.rows["change"]) == ["added", "changed", "removed"]
-    assert all(f"\n{day}: 1 " in str(found) for day in found.rows["timestamp"].dt.date)
-
-
-def test_two_nodes_and_two_files_are_compared(held, changed):
-    for kind in ("node", "file"):
-        found = ba.diff(held(ROWS, kind), held(changed, kind))
-        assert found_in(found) == naive(balances(ROWS), balances(changed))
+    difference = ba.diff(one, other, start=moment_text(TIMES[0]), end=moment_text(TIMES[-1]))
+    assert_changed(difference)
+    days = difference.rows["timestamp"].dt.date
+    assert all(f"\n{day}: 1 " in str(difference) for day in days)
+    if kind in {"node", "file"}:
+        assert_changed(ba.diff(same, other))
 
 
 def test_what_a_node_does_not_hold_yet_is_not_shared(held):
     middle = TIMES[len(TIMES) // 2]
     early = [row for row in ROWS if row.timestamp_ns // 1000 < middle]
     with node_of(early, head=middle) as behind:
-        found = ba.diff(held(ROWS, "archive"), behind.url)
-    assert found.rows.empty
-    ((span, *states),) = found.not_shared
+        difference = ba.diff(held("archive"), behind.url)
+    assert difference.rows.empty
+    ((span, *states),) = difference.not_shared
     assert (span[0], states) == (from_microseconds(middle), ["complete", "missing"])
 
 
@@ -131,10 +117,10 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
         assert ba.diff(tmp_path / "a", node.url).is_same
         asked = [request.params for request in node.requests[before:]]
     assert {"filter.assetId": [asset]}.items() <= asked[0].items()
-    found = ba.diff(tmp_path / "a", held(ROWS, "archive"))
-    assert (found.is_same, len(found.rows), found.not_shared) == (False, 0, ())
-    found = ba.diff(tmp_path / "a", tmp_path / "b")
-    assert (found.is_same, found.shared, found.filters) == (False, (), None)
+    difference = ba.diff(tmp_path / "a", held("archive"))
+    assert (difference.is_same, len(difference.rows), difference.not_shared) == (False, 0, ())
+    difference = ba.diff(tmp_path / "a", tmp_path / "b")
+    assert (difference.is_same, difference.shared, difference.filters) == (False, (), None)
     run("diff", tmp_path / "a", tmp_path / "b", code=3)
 
 
@@ -143,16 +129,23 @@ def test_a_bad_row_of_a_node_leaves_its_moment_out(held):
     with node_of(ROWS, head=END) as node:
         bad = str(ROWS[place].timestamp_ns)
         node.edit_row = lambda row: {**row, "balance": "x"} if row["timestamp"] == bad else row
-        found = ba.diff(held(ROWS, "archive"), node.url)
+        difference = ba.diff(held("archive"), node.url)
     moment = ROWS[place].timestamp_ns // 1000
-    ((span, *states),) = found.not_shared
+    ((span, *states),) = difference.not_shared
     assert span == (from_microseconds(moment), from_microseconds(moment + 1))
     assert states == ["complete", "unproven"]
-    assert found.rows.empty
+    assert difference.rows.empty
+
+
+def test_segments_with_a_bad_row_are_not_compared(tmp_path, held):
+    rows = [replace(row, balance=10**39) if row is OTHER else row for row in ROWS]
+    write_segments(tmp_path / "segments", rows)
+    with pytest.raises(ba.DecodeError, match="has a bad row"):
+        ba.diff(held("archive"), tmp_path / "segments")
 
 
 def test_time_that_was_asked_for_and_that_neither_has_is_not_the_same(held):
-    one, other = held(ROWS, "archive"), held(ROWS, "months")
+    one, other = held("archive"), held("months")
     first, last = from_microseconds(SPAN["start"]), from_microseconds(SPAN["end"])
     day = pd.Timedelta("1D")
     assert ba.diff(one, other, start=first, end=last).is_same
@@ -166,9 +159,9 @@ def test_time_that_was_asked_for_and_that_neither_has_is_not_the_same(held):
     assert "missing in the first, missing in the other" in said.stdout
 
 
-def test_a_command_ends_as_diff_does_and_writes_each_row(held, changed, tmp_path):
-    one, other = held(ROWS, "archive"), held(changed, "file")
-    assert "the same" in run("diff", one, held(ROWS, "months")).stdout
+def test_a_command_ends_as_diff_does_and_writes_each_row(held, tmp_path):
+    one, other = held("archive"), held("file", is_changed=True)
+    assert "the same" in run("diff", one, held("months")).stdout
     printed = run("diff", one, other, "-o", tmp_path / "x.csv", code=1).stdout
     written = pd.read_csv(tmp_path / "x.csv", dtype=str)
     assert sorted(written["change"]) == ["added", "changed", "removed"]
@@ -190,7 +183,7 @@ def test_a_command_ends_as_diff_does_and_writes_each_row(held, changed, tmp_path
 )
 def test_trouble_ends_with_2_and_writes_nothing(held, tmp_path, arguments, said):
     (tmp_path / "text").write_text("no table")
-    one = held(ROWS, "archive")
+    one = held("archive")
     given_ = [each.format(one=one, folder=tmp_path) for each in arguments]
     assert said in fails("diff", *given_, code=2, folder=tmp_path)
 
@@ -205,7 +198,127 @@ def test_a_selection_of_an_archive_is_compared_for_its_own_accounts(tmp_path):
     assert ba.diff(some, own).is_same
     assert ba.diff(some, own).compared == (len(own), len(own))
     for one, other in ((some, table), (archive, own), (some, archive)):
-        found = ba.diff(one, other)
-        assert not found.is_same
-        assert found.rows.empty
-        assert found.compared == (len(own), len(own))
+        difference = ba.diff(one, other)
+        assert not difference.is_same
+        assert difference.rows.empty
+        assert difference.compared == (len(own), len(own))
+
+
+def confirmed(folder):
+    return state_of(folder).evidence.confirmed
+
+
+def test_a_difference_is_kept_and_its_moment_not_confirmed_and_overwrites_nothing(tmp_path):
+    row, other = OTHER, [ANOTHER if row is OTHER else row for row in ROWS]
+    with node_of(ROWS, head=END) as node, node_of(other, head=END) as second:
+        run_export(node, tmp_path / "a", start=TIMES[0], end=END)
+        before = ba.Archive(tmp_path / "a").read()
+        confirm = ("verify", tmp_path / "a", "--against", second.url, "--confirm")
+        _ = run(*confirm, code=5), run(*confirm, code=5)
+    assert ba.Archive(tmp_path / "a").read().equals(before)
+    (kept,) = (tmp_path / "a" / "_disputes").iterdir()
+    content = json.loads(kept.read_text())
+    assert content["other"] == second.url
+    (wrong,) = content["rows"]
+    assert (wrong["balance"], wrong["other_balance"]) == (
+        str(row.balance),
+        str(int(row.balance) + 1),
+    )
+    assert wrong["party_id"] == row.party_id
+    covered = ba.Archive(tmp_path / "a").coverage()
+    assert covered["state"].tolist() == ["confirmed", "complete", "confirmed"]
+    assert covered["end"][1] - covered["start"][1] == pd.Timedelta("1us")
+    assert set(covered["confirmed_by"].dropna()) == {second.url}
+    assert ba.Archive(tmp_path / "a").status().confirmed_by == (second.url,)
+    assert f" by {second.url}" in run("status", tmp_path / "a").stdout
+    run("verify", tmp_path / "a")
+
+
+def test_only_the_node_that_disputed_asked_again_lifts_its_dispute_even_if_the_manifest_was_lost(
+    tmp_path,
+):
+    folder, archive = tmp_path / "a", ba.Archive(tmp_path / "a")
+    disputed = [(OTHER.timestamp_ns // 1000, OTHER.timestamp_ns // 1000 + 1)]
+
+    def change(sent):
+        account = str(OTHER.timestamp_ns), OTHER.party_id
+        return (
+            {**sent, "balance": "77"} if (sent["timestamp"], sent["partyId"]) == account else sent
+        )
+
+    with (
+        node_of(ROWS, head=END) as node,
+        node_of(ROWS, head=END) as second,
+        node_of(ROWS, head=END) as third,
+        ba.Client(node.url) as client,
+    ):
+        run_export(node, folder, **SPAN)
+        run_export(second, tmp_path / "older", **SPAN)
+        second.edit_row = change
+        ba.confirm(archive, second.url)
+        for agreeing in (tmp_path / "older", third.url):
+            ba.confirm(archive, agreeing)
+            assert [span for span, _ in state_of(folder).evidence.disputed] == disputed
+        (folder / "_archive.json").unlink()
+        ba.repair(client, archive)
+        run_export(node, folder, fill_gaps=True)
+        ba.confirm(archive, third.url)
+        before, after = confirmed(folder)
+        assert (before[1], after[0]) == disputed[0]
+        assert len(archive.status().disputed) == 1
+        second.edit_row = None
+        ba.confirm(archive, second.url)
+    assert confirmed(folder) == [(before[0], after[1])]
+    assert not archive.status().disputed
+
+
+def test_segments_confirm_and_the_same_node_is_no_second_source(tmp_path):
+    write_segments(tmp_path / "segments", ROWS)
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", **SPAN)
+        local = node.url.replace("127.0.0.1", "localhost")
+        said = run("verify", tmp_path / "a", "--against", local, "--confirm", code=3).stderr
+        assert "Confirmed: nothing" in said
+        assert "of two origins" in said
+        said = run("verify", tmp_path / "a", "--against", tmp_path / "segments", "--confirm")
+        ba.confirm(tmp_path / "a", node.url)  # takes nothing back
+    assert "Confirmed: 20" in said.stderr
+    assert ba.Archive(tmp_path / "a").status().confirmed_by[0].startswith("segments ")
+
+
+def test_segments_of_another_chain_confirm_nothing_whatever_rows_they_have(tmp_path):
+    for chain in ("one", "other"):
+        write_segments(tmp_path / chain, ROWS, chain=chain)
+    ba.import_segments(tmp_path / "a", tmp_path / "one")
+    ba.import_segments(tmp_path / "b", tmp_path / "other")
+    ba.write_parquet(ba.Archive(tmp_path / "b").read(), tmp_path / "x.parquet")
+    for other in (tmp_path / "other", tmp_path / "b", tmp_path / "x.parquet"):
+        with pytest.raises(ba.NetworkMismatchError, match=r"of the chain one, and .* of other"):
+            ba.confirm(tmp_path / "a", other)
+    assert not confirmed(tmp_path / "a")
+
+
+def test_what_comes_again_as_it_was_stays_confirmed_and_what_is_new_is_not(tmp_path):
+    before = END - 10**10
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        run_export(node, tmp_path / "a", start=TIMES[0], end=before)
+        ba.confirm(tmp_path / "a", second.url)
+        run_export(node, tmp_path / "a", end=END, overlap="6h")
+    assert confirmed(tmp_path / "a") == [(TIMES[0], before)]
+
+
+def test_confirm_wants_one_other_source(tmp_path):
+    with node_of(ROWS, head=END) as node:
+        run_export(node, tmp_path / "a", start=TIMES[0], end=END)
+    said = fails("verify", tmp_path / "a", "--confirm", code=2, folder=tmp_path)
+    assert "--against SOURCE" in said
+    with pytest.raises(ba.ArchiveError, match="is no archive"):
+        ba.confirm(tmp_path / "none", tmp_path / "a")
+
+
+def test_where_both_have_no_row_the_other_may_be_of_any_network_and_nothing_is_confirmed(tmp_path):
+    start, end = max(pairwise(TIMES), key=lambda pair: pair[1] - pair[0])
+    with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
+        run_export(node, tmp_path / "a", start=start + 1, end=end)
+        assert ba.confirm(tmp_path / "a", second.url).is_same
+    assert not confirmed(tmp_path / "a")

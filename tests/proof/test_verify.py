@@ -1,12 +1,13 @@
-"""Verify names whatever is wrong with an archive, and repair brings back every byte."""
+"""Verify names whatever is wrong; repair brings back every byte, or leaves all as it was."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
+from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 import balance_analysis as ba
@@ -16,106 +17,70 @@ from tests.archive.exporting import (
     HOUR,
     MONTH,
     START,
+    content_of,
     edit_manifest,
     lasting,
     node_of,
     run_export,
     spans_of,
+    spread_history,
     state_of,
+    unchanged,
 )
+from tests.cli.running import run
+from tests.moments import from_microseconds
 from tests.proof.damages import (
     CHECKPOINT,
+    CHECKPOINTS,
+    FILES,
     FIRST,
+    HELPLESS,
     MANIFEST,
-    MIDDLE,
+    MANIFESTS,
     ROWS,
     SECOND,
     change_a_balance_of_the_checkpoint,
+    changed_node,
     damage_checkpoint,
-    drop_a_column,
     edit_answers,
     flip_a_byte,
+    interrupt,
     mend,
     name_of,
-    note_another,
     put,
-    rewritten,
     rows_in,
+    text,
     truncate,
-    turned_around,
     verify,
     with_balance,
-    with_floats,
-    with_row_at,
 )
 
-NAME, EARLY, OTHER_DAY = name_of(SECOND), START - HOUR, START + 40 * HOUR
-
-FILES = [
-    (flip_a_byte, NAME, "its SHA-256 is"),
-    (truncate, NAME, "bytes, not"),
-    (note_another(sha256="0" * 64), NAME, "not 0000"),
-    (note_another(size=1), NAME, "bytes, not 1$"),
-    (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
-    (note_another(first=START + 5 * HOUR), NAME, r"has \d+ rows from \S+ to \S+, not \d+ rows"),
-    (
-        rewritten(name_of(FIRST), with_row_at(EARLY), first=EARLY),
-        name_of(FIRST),
-        "1 of its rows are outside of the answered time$",
-    ),
-    (
-        rewritten(NAME, with_row_at(OTHER_DAY), last=OTHER_DAY),
-        NAME,
-        "1 of its rows are not of its period",
-    ),
-    (
-        rewritten(NAME, lambda rows: pa.concat_tables([rows, rows.slice(rows.num_rows - 1)])),
-        NAME,
-        "^1 of its rows repeat the account and timestamp of another$",
-    ),
-    (
-        rewritten(NAME, lambda rows: pa.concat_tables([rows, rows.slice(0, 1)])),
-        NAME,
-        "not in the order .*; 1 of its rows repeat",
-    ),
-    (rewritten(NAME, turned_around), NAME, "^its rows are not in the order party_id"),
-    (rewritten(NAME, with_floats), NAME, "column balance is double"),
-    (drop_a_column, NAME, "has the columns asset_id, account_type, party_id, timestamp"),
-    (rewritten(NAME, lambda rows: rows.slice(0, 0)), NAME, "has 0 rows"),
-]
-
-CHECKPOINTS = [
-    (damage_checkpoint, "is not what was written"),
-    (lambda folder: (folder / CHECKPOINT).unlink(), "is missing"),
-    (
-        change_a_balance_of_the_checkpoint,
-        "is not what the rows before 2023-05-01T00:00Z add up to",
-    ),
-    (rewritten(CHECKPOINT, lambda rows: rows.slice(1)), "is not what the rows before"),
-    (rewritten(CHECKPOINT, with_floats), "column balance is double"),
-]
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 
-MANIFESTS = [
-    (edit_answers((START, MIDDLE), (MIDDLE - HOUR, END)), "overlap or are out of order"),
-    (edit_answers((MIDDLE, END), (START, MIDDLE)), "overlap or are out of order"),
-    (edit_answers((START, END), (END, END)), "ends before it begins"),
-    (
-        lambda folder: edit_manifest(
-            folder, lambda c: c.update(files=dict(reversed(c["files"].items())))
-        ),
-        "out of time order",
-    ),
-]
+@pytest.fixture(scope="module")
+def node():
+    with node_of(ROWS) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def undisturbed(node, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "archive"
+    run_export(node, folder, start=START, end=END)
+    return folder
+
+
+@pytest.fixture
+def folder(undisturbed, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "archive")
+    return tmp_path / "archive"
 
 
 def test_an_untouched_archive_is_whole(folder):
     report = verify(folder)
-    state = state_of(folder)
-    assert report.problems == ()
-    assert report.is_whole
-    assert (report.files, report.checkpoints) == (len(state.files), 1)
-    assert report.rows == len(ROWS)
+    assert (report.is_whole, report.problems) == (True, ())
+    assert (report.files, report.rows, report.checkpoints) == (6, len(ROWS), 1)
 
 
 def test_an_empty_archive_is_whole(tmp_path):
@@ -151,7 +116,7 @@ def test_a_wrong_checkpoint_is_named_and_made_again(node, undisturbed, folder, d
     assert lasting(folder) == lasting(undisturbed)
 
 
-def test_a_balance_changed_before_the_checkpoint_is_found_by_it(folder):
+def test_a_checkpoint_shows_a_balance_that_was_changed_before_it(folder):
     name = name_of("2023-04-30")
     rows = rows_in(folder, name)
     put(folder, name, with_balance(rows, rows.num_rows - 1, 7))
@@ -160,10 +125,11 @@ def test_a_balance_changed_before_the_checkpoint_is_found_by_it(folder):
 
 
 @pytest.mark.parametrize(("damage", "said"), MANIFESTS)
-def test_a_manifest_that_contradicts_itself_is_named_and_made_again(
+def test_a_manifest_that_is_lost_or_contradicts_itself_is_named_and_made_again_and_proven_by_a_node(
     node, undisturbed, folder, damage, said
 ):
     damage(folder)
+    content = (folder / MANIFEST).read_bytes() if (folder / MANIFEST).exists() else None
     problem = verify(folder).problems[0]
     assert (problem.kind, problem.where) == ("manifest", MANIFEST)
     assert re.search(said, problem.what)
@@ -171,8 +137,13 @@ def test_a_manifest_that_contradicts_itself_is_named_and_made_again(
     done = mend(node, folder)
     assert (done.is_rebuilt, done.left.is_whole) == (True, True)
     assert not any(is_complete for *_, is_complete in spans_of(folder))
+    with pytest.raises(ba.IncompleteError, match="nothing is known to be complete"):
+        ba.Archive(folder).read()
+    assert len(ba.Archive(folder).read(partial=True)) == len(ROWS)
+    kept = folder / "_quarantine" / MANIFEST
+    assert (kept.read_bytes() if kept.exists() else None) == content
     run_export(node, folder, start=START, end=END, fill_gaps=True)
-    assert lasting(folder)[0] == lasting(undisturbed)[0]
+    assert lasting(folder) == lasting(undisturbed)
 
 
 def test_rows_of_time_that_is_not_covered_are_named_with_the_way_to_cover_it(node, folder):
@@ -310,3 +281,291 @@ def test_limits_that_the_manifest_does_not_name_are_a_problem(tmp_path):
     (tmp_path / "a/_limits.parquet").write_bytes(b"")
     (problem,) = verify(tmp_path / "a").problems
     assert (problem.kind, "is not in the manifest" in problem.what) == ("limits", True)
+
+
+@pytest.mark.parametrize("damage", [damage_checkpoint, change_a_balance_of_the_checkpoint])
+def test_a_damaged_checkpoint_is_not_built_upon(tmp_path, damage):
+    end = START + 40 * DAY
+    with node_of(spread_history(5, rows=60, end=end), head=end) as node:
+        run_export(node, tmp_path / "x", start=START, end=END)
+        noted = (tmp_path / "x" / MANIFEST).read_bytes()
+        damage(tmp_path / "x")
+        (tmp_path / "x" / MANIFEST).write_bytes(noted)
+        run_export(node, tmp_path / "x")
+        run_export(node, tmp_path / "y", start=START)
+    later = "_checkpoints/2023-06-01.pq"
+    assert (tmp_path / "x" / later).read_bytes() == (tmp_path / "y" / later).read_bytes()
+
+
+def test_a_coverage_is_rebuilt_even_where_no_node_answers(folder):
+    (folder / MANIFEST).unlink()
+    (folder / name_of(SECOND)).unlink()
+    with ba.Client("http://127.0.0.1:9") as client:
+        done = ba.repair(client, ba.Archive(folder))
+    assert done.is_rebuilt
+    assert SECOND not in state_of(folder).files
+    assert "missing" in set(ba.Archive(folder).coverage()["state"])
+
+
+def test_a_rebuilt_coverage_names_no_damaged_file(node, undisturbed, folder, caplog):
+    flip_a_byte(folder)
+    (folder / MANIFEST).unlink()
+    done = mend(node, folder)
+    assert f"{name_of(SECOND)} is left out" in caplog.text
+    assert SECOND not in state_of(folder).files
+    assert [problem.where for problem in done.left.problems] == [name_of(SECOND)]
+    run_export(node, folder, start=START, end=END, fill_gaps=True)
+    assert lasting(folder) == lasting(undisturbed)
+
+
+def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, partition="month")
+    (tmp_path / "a" / MANIFEST).unlink()
+    assert mend(node, tmp_path / "a").left.is_whole
+    times = [row.timestamp_ns // 1000 for row in ROWS]
+    assert spans_of(tmp_path / "a") == [(min(times), max(times) + 1, False)]
+
+
+def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(tmp_path):
+    folder, last = tmp_path / "x", max(row.timestamp_ns for row in ROWS) // 1000
+    with node_of(ROWS, head=last) as stopped:
+        run_export(stopped, folder, start=START)
+        before = lasting(folder)
+        assert spans_of(folder) == [(START, last + 1, True)]
+        assert verify(folder, against=stopped.url).compared[0].is_same
+        (folder / name_of("2023-05-03")).unlink()
+        assert mend(stopped, folder).left.is_whole
+    assert lasting(folder) == before
+
+
+def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_path):
+    with changed_node(lambda row: replace(row, balance=77)) as node:
+        done = mend(node, folder, start="2023-04-29", end="2023-04-30")
+        assert (done.periods, done.changed) == ((SECOND,), (SECOND,))
+        assert verify(folder, against=node.url).is_whole
+        run_export(node, tmp_path / "again", start=START, end=END)
+    assert lasting(folder) == lasting(tmp_path / "again")
+
+
+def test_an_archive_of_some_accounts_is_compared_and_mended_with_its_filters(node, tmp_path):
+    party = max((row.party_id for row in ROWS), key=[row.party_id for row in ROWS].count)
+    run_export(node, tmp_path / "x", start=START, party_ids=party, partition="hour")
+    shutil.copytree(tmp_path / "x", tmp_path / "y")
+    assert verify(tmp_path / "x", against=node.url).is_whole
+    last = max((tmp_path / "x" / "changes").glob("*/*.parquet"))
+    last.write_bytes(last.read_bytes()[:-20])
+    assert mend(node, tmp_path / "x").left.is_whole
+    assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
+    (tmp_path / "x" / MANIFEST).unlink()
+    assert mend(node, tmp_path / "x").is_rebuilt
+    assert state_of(tmp_path / "x").query == state_of(tmp_path / "y").query
+
+
+@pytest.mark.parametrize("harm", [truncate, None])
+@pytest.mark.parametrize("kind", HELPLESS)
+def test_what_a_node_cannot_know_is_not_replaced(folder, kind, harm):
+    bounds = {"start": text(START + 10 * HOUR), "end": text(START + 11 * HOUR)}
+    if harm is not None:
+        bounds = harm(folder) or {}
+    serve, said = HELPLESS[kind]
+    with serve() as node, unchanged(folder), pytest.raises(ba.ArchiveError, match=said):
+        mend(node, folder, **bounds)
+
+
+def test_a_repair_of_a_whole_archive_asks_for_nothing_and_changes_nothing(node, folder):
+    before = len(node.requests)
+    with unchanged(folder):
+        assert "Nothing to repair" in run("export", folder, node.url, "--repair").stderr
+    assert len(node.requests) == before
+
+
+def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_time(node, tmp_path):
+    run_export(node, tmp_path / "x", start=START, end=MONTH, partition="month")
+    before = lasting(tmp_path / "x")
+    edit_manifest(tmp_path / "x", lambda c: c["files"]["2023-04"].update(sha256="0" * 64))
+    shutil.copytree(tmp_path / "x", tmp_path / "y")
+    assert mend(node, tmp_path / "x").changed == ("2023-04",)
+    assert lasting(tmp_path / "x") == before
+    with (
+        node_of(spread_history(6, rows=400, accounts=20)) as other,
+        unchanged(tmp_path / "y"),
+        pytest.raises(ba.NetworkMismatchError, match="sends no row that the archive holds"),
+    ):
+        mend(other, tmp_path / "y")
+
+
+def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
+    edit_answers((START, START + 6 * HOUR), (START + 9 * HOUR, END))(folder)
+    reports, before = [], len(node.requests)
+    done = mend(node, folder, start="2023-04-29", end="2023-04-30", on_report=reports.append)
+    day = START + 4 * HOUR
+    asked = [(day, START + 6 * HOUR), (START + 9 * HOUR, day + DAY)]
+    report = reports[-1]
+    assert done.periods == (SECOND,)
+    spans = [(from_microseconds(a), from_microseconds(b)) for a, b in asked]
+    assert report.spans == report.committed == spans
+    assert (report.rows, report.conflicts, report.source) == (0, 0, node.url)
+    assert report.block_height is not None
+    assert report.requests == len(node.requests) - before
+
+
+def test_bad_rows_are_left_out_of_a_repair_as_they_were(tmp_path):
+    bad = next(row for row in ROWS if row.timestamp_ns > (START + 5 * HOUR) * 1000)
+
+    def spoil(row):
+        return {**row, "balance": "1e5"} if row["timestamp"] == str(bad.timestamp_ns) else row
+
+    with node_of(ROWS, edit_row=spoil) as node:
+        run_export(node, tmp_path / "x", start=START)
+        shutil.copytree(tmp_path / "x", tmp_path / "y")
+        truncate(tmp_path / "x")
+        done = mend(node, tmp_path / "x")
+    assert done.bad_rows
+    assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
+
+
+def test_a_bad_row_takes_no_sound_row_away(folder):
+    before = lasting(folder)
+    bad = next(row for row in ROWS if from_microseconds(row.timestamp_ns // 1000).day == 29)
+
+    def spoil(row):
+        return {**row, "balance": "1e5"} if row["timestamp"] == str(bad.timestamp_ns) else row
+
+    with node_of(ROWS, edit_row=spoil) as node:
+        done = mend(node, folder, start="2023-04-29", end="2023-04-30")
+    assert done.bad_rows
+    assert lasting(folder) == before
+
+
+def test_unproven_intervals_stay_so_in_a_repair(tmp_path):
+    early = START - 3 * HOUR
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "x", start=early)
+        shutil.copytree(tmp_path / "x", tmp_path / "y")
+        (tmp_path / "x" / name_of(FIRST)).unlink()
+        assert mend(node, tmp_path / "x").left.is_whole
+    assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
+    assert not state_of(tmp_path / "x").evidence.answers[0].reached
+
+
+def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
+    for report in (folder / "_runs").iterdir():
+        report.unlink()
+    (folder / MANIFEST).unlink()
+    with unchanged(folder), pytest.raises(ba.ArchiveDamagedError, match="which accounts it is"):
+        mend(node, folder)
+
+
+WHOLE = (from_microseconds(START), from_microseconds(END))
+
+
+def test_a_node_of_the_same_rows_agrees_and_it_is_said_what_was_compared(node, folder):
+    report = verify(folder, against=node.url)
+    (difference,) = report.compared
+    assert (report.is_whole, difference.is_same) == (True, True)
+    assert (difference.compared, difference.shared) == ((len(ROWS), len(ROWS)), (WHOLE,))
+    assert f"compared with {node.url}: 400 rows of 2023-04-28T20:00Z to" in str(report)
+    content = json.loads(report.to_json())
+    assert content["compared"][0]["compared"] == [400, 400]
+    part = verify(folder, against=node.url, start=WHOLE[0], end=from_microseconds(START + DAY))
+    assert part.compared[0].shared == ((WHOLE[0], from_microseconds(START + DAY)),)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda row: replace(row, balance=77), " 77 of asset_id"),
+        (lambda _: None, " no row of asset_id"),
+    ],
+)
+def test_a_difference_from_a_node_is_a_problem_with_its_day_and_rows(folder, change, said):
+    with changed_node(change) as node:
+        report = verify(folder, against=node.url)
+        run("verify", folder, "--against", node.url, code=5)
+    (problem,) = report.problems
+    assert problem.kind == "difference"
+    assert problem.where.startswith("2023-04-29")
+    assert f"{node.url}{said}" in problem.what
+    assert "the archive has" in problem.what
+    assert "--repair --since 2023-04-29" in problem.mend
+
+
+def test_a_damaged_file_is_not_compared_and_the_others_are(node, folder):
+    truncate(folder)
+    report = verify(folder, against=node.url)
+    assert [problem.where for problem in report.problems] == [name_of(SECOND)]
+    (difference,) = report.compared
+    assert (len(difference.shared), difference.rows.empty) == (2, True)
+
+
+def test_where_nothing_is_compared_the_exit_code_is_3(folder, tmp_path):
+    with node_of([]) as node:
+        report = verify(folder, against=node.url)
+        assert (report.is_whole, report.compared_nothing) == (True, True)
+        said = run("verify", folder, "--against", node.url, code=3)
+        assert f"compared with {node.url}: nothing" in said.stdout
+        assert "there was nothing to compare" in said.stderr
+    run("verify", folder)
+
+
+DAY_AFTER = (START + 4 * HOUR, START + 28 * HOUR)
+"""The second file's day."""
+
+
+def confirmed_in(folder, span):
+    both = (
+        (max(start, span[0]), min(end, span[1]))
+        for start, end in state_of(folder).evidence.confirmed
+    )
+    return [(start, end) for start, end in both if start < end]
+
+
+@pytest.mark.parametrize("harm", [None, truncate])
+def test_rows_that_a_repair_replaced_are_not_confirmed_by_who_agreed_with_the_old(
+    node, folder, harm
+):
+    victim = next(x for x in ROWS if DAY_AFTER[0] <= x.timestamp_ns // 1000 < DAY_AFTER[1])
+    moment = victim.timestamp_ns // 1000
+    with node_of(ROWS) as second:
+        ba.confirm(folder, second.url)
+    assert confirmed_in(folder, (moment, moment + 1))
+    if harm is not None:
+        harm(folder)
+    bounds = {} if harm else {"start": text(moment), "end": text(moment + 1)}
+    with changed_node(lambda row: replace(row, balance=77) if row == victim else row) as other:
+        assert mend(other, folder, **bounds).changed == (SECOND,)
+    assert not confirmed_in(folder, (moment, moment + 1))
+    assert confirmed_in(folder, (END - DAY, END))
+    if harm is not None:
+        # Of a file that was damaged nobody knows which rows were others.
+        assert not confirmed_in(folder, DAY_AFTER)
+
+
+@pytest.mark.parametrize("harm", [None, truncate])
+def test_a_run_that_replaces_files_meanwhile_is_no_problem_and_hides_none(tmp_path, harm):
+    folder, shown = tmp_path / "x", []
+    late = [row for row in ROWS if row.timestamp_ns // 1000 < END - HOUR]
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=START, end=START + 2 * DAY)
+        if harm is not None:
+            harm(folder)
+
+        def meanwhile(*_):
+            if not shown:
+                shown.append(True)
+                # A damaged file ends the run that reads it for a checkpoint.
+                with contextlib.suppress(ba.ArchiveDamagedError):
+                    run_export(node, folder, end=END - HOUR)
+
+        report = ba.Archive(folder).verify(progress=meanwhile)
+    if harm is None:
+        assert (report.problems, report.rows) == ((), len(late))
+    else:
+        assert [problem.where for problem in report.problems] == [name_of(SECOND)]
+
+
+def test_a_file_that_is_neither_the_old_nor_the_announced_one_is_a_problem(folder):
+    interrupt(folder, is_replaced=False)
+    truncate(folder)
+    kinds = {problem.kind: problem.where for problem in verify(folder).problems}
+    assert kinds["rows"] == name_of(SECOND)
