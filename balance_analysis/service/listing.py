@@ -28,7 +28,7 @@ Place = tuple[int, bytes]
 """The place of a row in the list: microseconds since 1970-01-01 UTC, and its account's id."""
 
 
-class Node(msgspec.Struct, rename="camel", gc=False):
+class ListedChange(msgspec.Struct, rename="camel", gc=False):
     """A row as the interface has it, its fields in the order of nodes."""
 
     timestamp: str
@@ -39,10 +39,10 @@ class Node(msgspec.Struct, rename="camel", gc=False):
     account_type: str
 
 
-class Edge(msgspec.Struct, gc=False):
+class ListedEdge(msgspec.Struct, gc=False):
     """A row and its cursor as the interface has them."""
 
-    node: Node
+    node: ListedChange
     cursor: str
 
 
@@ -77,10 +77,10 @@ class ListedRow(msgspec.Struct, frozen=True, gc=False):
         return self.time, self.account.digest
 
     @property
-    def edge(self) -> Edge:
+    def edge(self) -> ListedEdge:
         """The row and its cursor as the interface has them."""
-        node = Node(f"{self.time}000", self.balance, *self.account.ids)
-        return Edge(node, f"{self.account.cursor}{self.time}")
+        node = ListedChange(f"{self.time}000", self.balance, *self.account.ids)
+        return ListedEdge(node, f"{self.account.cursor}{self.time}")
 
 
 def in_order(rows: pa.Table) -> list[ListedRow]:
