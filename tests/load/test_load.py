@@ -23,6 +23,7 @@ from balance_analysis import (
     DecodeError,
     IncompleteError,
     RequestError,
+    balance_at,
     check_table,
     iter_balance_changes,
     iter_pages,
@@ -117,6 +118,14 @@ def stop_after(requests):
 
 def subset(values):
     return st.lists(st.sampled_from(sorted(values)), max_size=6)
+
+
+def test_a_row_that_is_taken_out_of_a_load_is_noticed(caplog):
+    table = load(LoopbackNode(HISTORY))
+    balance_at(table, END)
+    assert "lost or gained rows" not in caplog.text
+    balance_at(table.drop(index=table.index[table.duplicated(ACCOUNT_KEY)][0]), END)
+    assert "1 account lost or gained rows" in caplog.text
 
 
 @st.composite
