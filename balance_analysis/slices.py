@@ -91,11 +91,20 @@ class Slices:
         return self.snapshot.scan(self.filters)
 
     @cached_property
-    def outline(self) -> History:
-        """A history without accounts that has the interval, the names and what is known."""
+    def _nothing(self) -> History:
         nothing = replace(self.scan, files=()).read()
         self._note_names(nothing)
-        return replace(open_history(nothing), extent=np.array(self.scan.extent(), np.int64))
+        return open_history(nothing)
+
+    @property
+    def attrs(self) -> dict[Any, Any]:
+        """The names and what is known; no file is read for them."""
+        return self._nothing.attrs
+
+    @cached_property
+    def outline(self) -> History:
+        """A history without accounts that has the interval, the names and what is known."""
+        return replace(self._nothing, extent=np.array(self.scan.extent(), np.int64))
 
     def _note_names(self, table: pd.DataFrame) -> None:
         table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)

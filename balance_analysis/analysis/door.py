@@ -52,7 +52,7 @@ def door(
     """
 
     def frames(slices: AccountSlices, *args: P.args, **options: P.kwargs) -> Iterator[pd.DataFrame]:
-        names = carried(slices.outline.attrs.get(ATTRS_KEY))
+        names = carried(slices.attrs.get(ATTRS_KEY))
         units: Any = options.get("units")
         for result in function(slices, *args, **options):
             frame = pd.DataFrame(result)  # no Table, which joins notes

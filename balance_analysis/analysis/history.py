@@ -283,6 +283,10 @@ class AccountSlices(Protocol):
     """Accounts in slices, cut where the party or the asset changes; a history is one slice."""
 
     @property
+    def attrs(self) -> dict[Any, Any]:
+        """The names and what is known, as a table's attrs; no row is read for them."""
+
+    @property
     def outline(self) -> History:
         """A history that has the interval, the names and what is known, maybe without accounts."""
 
