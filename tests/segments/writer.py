@@ -1,8 +1,7 @@
 """Network history segments as a data node writes them, of any history, with any fault.
 
 A segment is made as plain values first, which a test may edit, and then written as a zip or as a
-folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`. Columns that a table of
-balances has no use for are null.
+folder, in the form of PostgreSQL's `COPY ... (FORMAT csv, HEADER)`.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def make_segments(
             "currentstate/network_limits": [_limit(x) for x in limits if x["vega_time"] <= last],
             "history/balances": [_balance(r) for r in levels if begin <= r.timestamp_ns <= last],
             "history/blocks": [
-                {"vega_time": pg_time(t), "height": str(first + start + n)}
+                {"vega_time": pg_time(t), "height": str(first + start + n), "hash": _bytes(t)}
                 for n, t in enumerate(part)
             ],
             "history/ledger": [e for at, e in entries if begin <= at <= last],
@@ -221,6 +220,10 @@ def pg_bytes(text: str) -> str:
     return "\\x" + WELL_KNOWN.get(text, text)
 
 
+def _bytes(seed: object) -> str:
+    return "\\x" + hashlib.sha256(str(seed).encode()).hexdigest()
+
+
 def _content_id(segment: Segment) -> str:
     return "Qm" + hashlib.sha256(segment.name.encode()).hexdigest()[:44]
 
@@ -233,6 +236,7 @@ def _balance(row: Row) -> dict[str, str | None]:
     return {
         "account_id": _account(row),
         "vega_time": pg_time(row.timestamp_ns),
+        "tx_hash": _bytes(row.timestamp_ns),
         "balance": str(row.balance),
     }
 
@@ -253,6 +257,7 @@ def _accounts(rows: Iterable[Row]) -> Iterator[dict[str, str | None]]:
                     "asset_id": pg_bytes(row.asset_id),
                     "market_id": pg_bytes(market),
                     "type": str(number),
+                    "tx_hash": _bytes(account),
                     "vega_time": pg_time(row.timestamp_ns),
                 }
 
@@ -266,12 +271,17 @@ def _assets(assets: Mapping[str, tuple[str, int]], at: int) -> Iterator[dict[str
                 "name": name,
                 "symbol": symbol if version else "OLD",
                 "decimals": str(decimals if version else 0),
+                "quantum": "1",
+                "lifetime_limit": "0",
+                "withdraw_threshold": "0",
+                "status": "STATUS_ENABLED",
+                "tx_hash": _bytes(asset),
                 "vega_time": pg_time(at + (version - 1) * 10**9),
             }
 
 
 def _limit(limits: Mapping[str, Any]) -> dict[str, str | None]:
-    row: dict[str, str | None] = {}
+    row: dict[str, str | None] = {"tx_hash": _bytes("limits")}
     for name in COLUMNS["currentstate/network_limits"].split()[1:]:
         value = limits.get(name)
         if isinstance(value, bool):
@@ -293,8 +303,17 @@ def _ledger(rows: Sequence[Row], seed: int) -> list[tuple[int, dict[str, str | N
         part = rng.randrange(abs(net))
         for quantity in (part, abs(net) - part):
             ends = (bank, _account(row)) if net > 0 else (_account(row), bank)
-            entry = {"quantity": str(quantity), "vega_time": pg_time(row.timestamp_ns)}
-            entry |= {"account_from_id": ends[0], "account_to_id": ends[1]}
+            at = pg_time(row.timestamp_ns)
+            entry = {
+                "ledger_entry_time": pg_time(row.timestamp_ns + len(entries) * 1000),
+                "account_from_id": ends[0],
+                "account_to_id": ends[1],
+                "quantity": str(quantity),
+                "tx_hash": _bytes(len(entries)),
+                "vega_time": at,
+                "transfer_time": at,
+                "type": "4",
+            }
             entries.append((row.timestamp_ns, entry))
     return entries
 
