@@ -100,6 +100,13 @@ def test_rows_come_page_by_page_each_once_and_the_last_page_for_one_that_is_not_
     assert len(pages[0]["rows"]["rows"]) == 200
 
 
+def test_what_is_held_at_moments_of_one_day_is_what_the_rows_say(page):
+    for n in (499, 3, 250, 100):
+        answer = page("holders", asset="VOTE", at=BEGIN + n * 60_000_000)
+        held = {one["account"]: one["balance"] for one in as_dicts(answer["holders"])}
+        assert held[write_key(("VOTE", GENERAL, ALICE, ""))] == str(n * 7919 % 1009)
+
+
 def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(page):
     account = ("VOTE", GENERAL, ALICE, "")
     (line,) = page("series", accounts=[account], width=20)["series"]

@@ -141,6 +141,9 @@ def test_a_cursor_of_a_row_that_the_filter_leaves_out_goes_on_from_its_place(blo
         asked = {"filter.partyIds": party, "pagination.after": edges[after]["cursor"]}
         page = block.page(asked)
         assert (page["edges"], page["pageInfo"]["hasPreviousPage"]) == (rest, False)
+    both = [("filter.partyIds", edges[place]["node"]["partyId"]) for place in (3, 9)]
+    page = block.page([*both, ("pagination.after", edges[5]["cursor"])])
+    assert (page["edges"], page["pageInfo"]["hasPreviousPage"]) == ([edges[9]], True)
 
 
 @pytest.mark.parametrize("name", ["[ab]", "a?", "it's $1 {x} asset_id=1 ä ü%20"])
