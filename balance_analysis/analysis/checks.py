@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, check_frame
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, Table, to_arrow, to_frame
 from balance_analysis.known import Stated, note_known, note_rows, read_known, to_known
 from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
@@ -144,8 +144,8 @@ def sort_rows(table: pd.DataFrame) -> pd.DataFrame:
     ids = {name: sorted_ids(table[name].array) for name in ACCOUNT_KEY}
     codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
     order = by_account_and_time(account_numbers(codes, sizes), microseconds(table))
-    typed = table[list(COLUMNS)].assign(**ids)
-    return typed.take(order).reset_index(drop=True)
+    typed = table[list(COLUMNS)].assign(**ids).take(order)
+    return Table(typed.reset_index(drop=True), copy=False)
 
 
 def is_typed(table: pd.DataFrame) -> bool:

@@ -245,17 +245,20 @@ class History:
         is_all = self.known is None and self.is_changed is None
         if is_all or not len(steps.times) or steps.valid_until is not None:
             return steps
-        gaps = []
+        gaps, begin = [], ALWAYS
         if self.known is not None:
-            is_begun = self.known and says_nothing_before(self.attrs.get(ATTRS_KEY))
-            since = self.known[0][0] if is_begun else ALWAYS
-            gaps = [gap for gap in gaps_between(self.known, since, NEVER) if gap[0] < until]
+            if self.known and says_nothing_before(self.attrs.get(ATTRS_KEY)):
+                begin = self.known[0][0]
+            has_older = ((steps.times > ALWAYS) & (steps.times < begin)).any()
+            every = gaps_between(self.known, ALWAYS if has_older else begin, NEVER)
+            gaps = [gap for gap in every if gap[0] < until]
         is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
         if is_later and not of_accounts and self.is_changed is None:
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
-        after = np.minimum(steps.times, NEVER - 1) + 1
+        # An account without an opening held nothing until what is known begins.
+        after = np.where(steps.times == ALWAYS, begin, np.minimum(steps.times, NEVER - 1)) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
         for bad in of_accounts:

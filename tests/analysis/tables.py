@@ -286,10 +286,7 @@ def worlds(draw, amounts=moderate):
     rows, opening = draw(books(amounts))
     known = draw(st.none() | gaps)
     bad = draw(st.just(()) | bad_rows) if known else ()
-    times = [*(row[4] for row in rows), *(since for _, since in opening.values())]
-    # Where nothing was before, no row is older than what is known.
-    is_first = not known or known[0][0] <= min(times, default=START)
-    nothing_before = is_first and draw(st.booleans())
+    nothing_before = draw(st.booleans())
     return World(rows, opening, known, nothing_before, bad, BEGIN if opening else None)
 
 

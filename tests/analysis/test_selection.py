@@ -337,6 +337,17 @@ def test_two_loads_with_a_hole_between_them_know_the_hole():
         assert flowed.isna().any(axis=1).tolist()[2:4] == [True, True]
 
 
+def test_plain_frames_of_which_the_caller_says_what_they_know_are_put_together_as_tables():
+    whole = made()
+    spans = [(0, 2), (4, 6)]
+    plain = [pd.DataFrame(part) for part in parts_of(whole, *spans)]
+    own = [
+        ba.to_table(rows, known=[(at(24 * a), at(24 * b))])
+        for rows, (a, b) in zip(plain, spans, strict=True)
+    ]
+    assert ba.balance_at(pd.concat(own), at(24 * 3))["balance"].isna().all()
+
+
 def test_two_loads_that_meet_are_one_unless_one_of_them_had_lost_rows():
     whole = made(nothing_before=True)
     first, second = parts_of(whole, (0, 2), (2, 7))
