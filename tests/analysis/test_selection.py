@@ -345,7 +345,7 @@ def test_plain_frames_of_which_the_caller_says_what_they_know_are_put_together_a
         ba.to_table(rows, known=[(at(24 * a), at(24 * b))])
         for rows, (a, b) in zip(plain, spans, strict=True)
     ]
-    assert ba.balance_at(pd.concat(own), at(24 * 3))["balance"].isna().all()
+    assert ba.balance_at(pd.concat(own), at(24 * 3 + 1))["balance"].isna().all()
 
 
 def test_two_loads_that_meet_are_one_unless_one_of_them_had_lost_rows():
