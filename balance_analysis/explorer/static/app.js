@@ -1,40 +1,18 @@
 // The page: it shows what its address says, and hears what somebody does.
-import {
-  RANGES,
-  about,
-  between,
-  choose,
-  enter,
-  gapsIn,
-  go,
-  goBack,
-  isFrozen,
-  reread,
-  span,
-  state,
-  zoom,
-  zoomBy,
-} from "./address.js";
+import { about, choose, enter, go, isFrozen, span, state, tabs } from "./address.js";
 import { get, thaw } from "./data.js";
-import { at, make, note, refusal, settled, unbroken } from "./dom.js";
+import { at, hear, make, settled } from "./dom.js";
 import { drawLines, keysOfChart, listenToSearch, showChart, showLegend } from "./lines.js";
+import { label, meaning } from "./names.js";
 import { drawPanel, showHeadline, showPanel } from "./panels.js";
-import { label, meaning, printable } from "./text.js";
+import { note, refusal, unbroken } from "./parts.js";
+import { between, gapsIn, zoom, zoomBy } from "./range.js";
+import { printable } from "./text.js";
 
 const STALE = 5000; // milliseconds between two questions for a newer state
 let running = 0;
 
 const toField = (time) => new Date(time / 1e3).toISOString().slice(0, 19);
-
-const showRange = ([start, end]) => {
-  for (const [id, time] of Object.entries({ from: start, to: end })) {
-    at(id).value = toField(time);
-  }
-  at("wrong").hidden = true;
-  for (const one of at("ranges").children) {
-    one.setAttribute("aria-pressed", String(one.textContent === state.range));
-  }
-};
 
 const showHead = () => {
   const range = span();
@@ -44,20 +22,20 @@ const showHead = () => {
   at("title").textContent = about.name;
   document.title = state.asset ? `${state.asset.label} – ${about.name}` : about.name;
   at("chart-h").textContent = at("chart-h").title = ofAsset;
-  at("interval").replaceChildren(
-    ...unbroken(about.start < about.end ? `${between([about.start, about.end])} UTC` : empty),
-  );
+  const times = about.start < about.end ? `${between([about.start, about.end])} UTC` : empty;
+  at("interval").replaceChildren(...unbroken(times));
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
-  const option = ({ id, label: text, name }) => {
-    const selected = id === state.asset?.id;
-    return make("option", { value: id, selected }, name ? `${text} – ${name}` : text);
-  };
-  at("asset").replaceChildren(...about.assets.map(option));
+  at("asset").value = state.asset?.id;
   at("digits").value = state.digits;
   at("notice").hidden = isFrozen || !hit; // a frozen page says it above
   const said = `Not known to be complete: ${hit}. Balances that may have changed there are unknown.`;
   at("notice").replaceChildren(...unbroken(said));
-  showRange(range);
+  at("from").value = toField(range[0]);
+  at("to").value = toField(range[1]);
+  at("wrong").hidden = true;
+  for (const one of at("ranges").children) {
+    one.setAttribute("aria-pressed", String(one.textContent === state.range));
+  }
 };
 
 const redraw = () => {
@@ -73,9 +51,7 @@ const refresh = async () => {
 };
 const soon = settled(refresh, 120);
 
-const show = () => {
-  const old = state;
-  reread();
+const show = (old) => {
   showHead();
   at("main").ariaBusy = String(Boolean(state.asset));
   if (!state.asset) return;
@@ -86,9 +62,9 @@ const show = () => {
 };
 
 const keysOfTabs = ({ key }) => {
-  const tabs = [...at("tabs").children].filter((one) => !one.hidden);
   const by = { ArrowRight: 1, ArrowLeft: -1 }[key] ?? 0;
-  const next = tabs[(tabs.indexOf(document.activeElement) + by + tabs.length) % tabs.length];
+  const all = tabs();
+  const next = all.at((all.indexOf(document.activeElement) + by) % all.length);
   if (by) go({ tab: next.dataset.tab });
   next.focus();
 };
@@ -109,33 +85,28 @@ const setRange = () => {
 
 const listen = () => {
   listenToSearch();
-  const chooseAsset = ({ target }) => choose(about.assets.find(({ id }) => id === target.value));
-  const chooseRange = ({ target: { textContent: range } }) =>
-    Object.hasOwn(RANGES, range) && go({ range });
+  const chooseRange = ({ target, currentTarget }) =>
+    target !== currentTarget && go({ range: target.textContent });
   const chooseTab = ({ target: { dataset } }) => dataset.tab && go({ tab: dataset.tab });
   const paint = (isPaper) => {
     document.documentElement.toggleAttribute("data-paper", isPaper);
     redraw();
   };
-  for (const [target, event, run] of [
-    [at("asset"), "change", chooseAsset],
-    [at("digits"), "change", ({ target }) => go({ digits: target.value })],
-    [at("from"), "change", setRange],
-    [at("to"), "change", setRange],
-    [at("in"), "click", () => zoomBy(0.5)],
-    [at("out"), "click", () => zoomBy(2)],
-    [at("chart"), "keydown", keysOfChart],
-    [at("ranges"), "click", chooseRange],
-    [at("tabs"), "click", chooseTab],
-    [at("tabs"), "keydown", keysOfTabs],
-    [at("reload"), "click", () => location.reload()],
-    [window, "popstate", goBack],
-    [window, "resize", settled(redraw, 150)],
-    [window, "beforeprint", () => paint(true)],
-    [window, "afterprint", () => paint(false)],
-  ]) {
-    target.addEventListener(event, run);
-  }
+  hear(at("asset"), { change: ({ target }) => choose({ id: target.value }) });
+  hear(at("digits"), { change: ({ target }) => go({ digits: target.value }) });
+  hear(at("from"), { change: setRange });
+  hear(at("to"), { change: setRange });
+  hear(at("in"), { click: () => zoomBy(0.5) });
+  hear(at("out"), { click: () => zoomBy(2) });
+  hear(at("chart"), { keydown: keysOfChart });
+  hear(at("ranges"), { click: chooseRange });
+  hear(at("tabs"), { click: chooseTab, keydown: keysOfTabs });
+  hear(at("reload"), { click: () => location.reload() });
+  hear(window, {
+    resize: settled(redraw, 150),
+    beforeprint: () => paint(true),
+    afterprint: () => paint(false),
+  });
 };
 
 /** Say how complete the data is, and what sums leave out; a frozen page says the first itself. */
@@ -161,16 +132,18 @@ const begin = async () => {
     for (const name of ["name", "label"]) one[name] &&= printable(one[name]);
   }
   label(content.labels);
-  enter(content, frozen, show);
+  const option = ({ id: value, label: text, name }) =>
+    make("option", { value }, name ? `${text} – ${name}` : text);
+  at("asset").append(...content.assets.map(option));
+  for (const id of ["api", "picks", "tab-party", "tab-explain"]) at(id).hidden = frozen;
   listen();
-  for (const id of ["api", "picks", "tab-party", "tab-explain"]) at(id).hidden = isFrozen;
+  enter(content, frozen, show);
   showCompleteness();
   const check = async () => {
     const { version } = await get("version").catch(() => about);
     at("stale").hidden = version === about.version;
   };
   if (!isFrozen) setInterval(check, STALE);
-  show();
 };
 
 begin().catch((error) => {

@@ -1,8 +1,13 @@
 // Charts of steps and bars over time, in SVG; the style sheet colours them. What is unknown stays empty and is hatched.
 import { DAY, moment } from "./text.js";
 
-const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200];
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTH = 30 * DAY;
+const STEPS = [
+  ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800].map((seconds) => seconds * 1e6),
+  ...[1, 2, 3, 6, 12].map((hours) => hours * 3600e6),
+  ...[1, 2, 3, 7, 14].map((days) => days * DAY),
+  ...[1, 3, 6, 12, 24, 60, 120, 240, 600, 1200].map((months) => months * MONTH),
+];
 
 /** Return the least of 1, 2, 5, 10 times a power of 10 that is not less than a number. */
 const roundUp = (number) => {
@@ -12,35 +17,27 @@ const roundUp = (number) => {
 
 /** Return times of ticks at whole units of the calendar, not nearer than `least`, and the time between them. */
 const calendar = (start, end, least) => {
+  const step = least < 1e6 ? Math.max(1, roundUp(least)) : STEPS.find((each) => each >= least);
+  const isTick = (time) => {
+    const date = new Date(time / 1e3);
+    const [day, month] = [date.getUTCDate() - 1, date.getUTCFullYear() * 12 + date.getUTCMonth()];
+    if (step < MONTH) return step < DAY || day % (step / DAY) === 0;
+    return day === 0 && month % (step / MONTH) === 0;
+  };
   const ticks = [];
-  const second = TIMES.find((each) => each * 1e6 >= least);
-  const step = least < 1e6 ? Math.max(1, roundUp(least)) : second && second * 1e6;
-  if (step) {
-    for (let time = Math.ceil(start / step) * step; time <= end; time += step) ticks.push(time);
-    return [ticks, step];
+  const grain = Math.min(step, DAY);
+  for (let time = Math.ceil(start / grain) * grain; time <= end; time += grain) {
+    if (isTick(time)) ticks.push(time);
   }
-  const days = [1, 2, 3, 7, 14].find((each) => each * DAY >= least);
-  const months = [1, 3, 6, 12, 24, 60, 120, 240, 600, 1200].find((one) => one * 30 * DAY >= least);
-  const date = new Date(start / 1e3);
-  date.setUTCHours(0, 0, 0, 0);
-  if (!days) date.setUTCDate(1);
-  while (date * 1e3 <= end) {
-    const month = date.getUTCFullYear() * 12 + date.getUTCMonth();
-    const isTick = (days ? date.getUTCDate() - 1 : month) % (days ?? months) === 0;
-    if (isTick && date * 1e3 >= start) ticks.push(date * 1e3);
-    if (days) date.setUTCDate(date.getUTCDate() + 1);
-    else date.setUTCMonth(date.getUTCMonth() + 1);
-  }
-  const between = days ? days * DAY : months * 30 * DAY;
   // The last days of a month may be too near to the next one's first.
-  return [ticks.filter((time, n) => !(ticks[n + 1] - time < 0.8 * between)), between];
+  return [ticks.filter((time, n) => !(ticks[n + 1] - time < 0.8 * step)), step];
 };
 
 const timeText = (time, step) => {
   const date = new Date(time / 1e3);
-  const month = MONTHS[date.getUTCMonth()];
-  if (step >= 360 * DAY) return String(date.getUTCFullYear());
-  if (step >= 28 * DAY) return `${month} ${date.getUTCFullYear()}`;
+  const month = date.toLocaleString("en", { month: "short", timeZone: "UTC" });
+  if (step >= 12 * MONTH) return String(date.getUTCFullYear());
+  if (step >= MONTH) return `${month} ${date.getUTCFullYear()}`;
   if (step >= DAY || time % DAY === 0) return `${date.getUTCDate()} ${month}`;
   return moment(time).slice(11, step < 60e6 ? undefined : 16);
 };
@@ -140,7 +137,7 @@ const cut = (one, { start, end, until = end, bars }) => {
 const charts = new WeakMap();
 
 /** Listen once to a pointer over all that is drawn into a box: hover, drag, click and wheel. */
-const hear = (box) => {
+const listenTo = (box) => {
   let from = null;
   let clicked;
   const on = (name, run) => {
@@ -251,7 +248,7 @@ export const draw = (box, options) => {
   box.replaceChildren(
     shape("svg", { role: "img", "aria-label": label, width: wide, height: tall }, plot),
   );
-  if (!charts.has(box)) hear(box);
+  if (!charts.has(box)) listenTo(box);
   let last = charts.get(box)?.pointed() ?? null; // a pointer that rests still points
   const point = (time) => {
     last = time;

@@ -29,7 +29,8 @@ const ABSENT = "This report doesn't have that part of the data.";
 const failure = (message, isFinal) => Object.assign(new Error(printable(message)), { isFinal });
 
 const thawed = (view, parameters) => {
-  const content = frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => value)])];
+  const values = parameters.map(([, value]) => String(value));
+  const content = frozen.views[JSON.stringify([view, ...values])];
   if (!content) throw failure(ABSENT, true);
   if (content.refused) throw failure(content.refused, true);
   return content;

@@ -1,29 +1,13 @@
 // The chart of the chosen accounts, what they held under the pointer, and the search for more.
-import {
-  MOST,
-  about,
-  add,
-  again,
-  between,
-  choose,
-  go,
-  inkOf,
-  isFrozen,
-  panBy,
-  span,
-  state,
-  unit,
-  value,
-  when,
-  written,
-  zoom,
-  zoomBy,
-} from "./address.js";
+import { MOST, about, add, choose, explain, go, isFrozen, open, span, state } from "./address.js";
 import { draw } from "./chart.js";
 import { firstOf, get, histories } from "./data.js";
-import { at, button, linked, make, refill, refusal, settled } from "./dom.js";
-import { explain, open } from "./panels.js";
-import { account, hasWords, printable, searched, unknown } from "./text.js";
+import { at, button, hear, make, newest, refill, settled } from "./dom.js";
+import { account, hasWords, searched } from "./names.js";
+import { inkOf, link, linked, refusal, swatch } from "./parts.js";
+import { between, panBy, when, zoom, zoomBy } from "./range.js";
+import { printable, unknown } from "./text.js";
+import { unit, value, written } from "./unit.js";
 
 /** Return accounts that have each word of a text, the largest first: keys and balances. */
 const find = async (text, as) => {
@@ -36,7 +20,7 @@ const find = async (text, as) => {
 /** Return the parameters of an account's line. */
 const seriesOf = (keys, [start, end], width) => [
   ...keys.map((key) => ["account", key]),
-  ...Object.entries({ start: String(start), end: String(end), width: String(width) }),
+  ...Object.entries({ start, end, width }),
 ];
 const WIDEST = 4000;
 
@@ -114,19 +98,13 @@ export const listenToSearch = () => {
     close();
     offer();
   };
-  for (const [event, run] of Object.entries({
-    input: type,
-    focus: offer,
-    blur: close,
-    keydown: press,
-  })) {
-    field().addEventListener(event, run);
-  }
-  addEventListener("keydown", (event) => {
+  const lead = (event) => {
     if (event.key !== "/" || event.target.closest("input, select")) return;
     event.preventDefault();
     field().focus();
-  });
+  };
+  hear(field(), { input: type, focus: offer, blur: close, keydown: press });
+  hear(window, { keydown: lead });
 };
 
 const FIRST = 3; // lines that the page begins with
@@ -134,27 +112,21 @@ let mark = () => {};
 let lines = [];
 let cells = new Map(); // of each account, what it held and how that is known
 let last = 0;
-let inChart; // what is asked for in it
 
 export const showLegend = () => {
   cells = new Map();
   const line = (key, n) => {
     const { label, ids } = account(key);
-    const held = linked("", isFrozen ? undefined : () => explain(key, last)) || make("span");
-    cells.set(key, [held, make("span")]);
-    const swatch = make("span", { class: `swatch ${inkOf(n)}`, "aria-hidden": "true" });
+    const own = linked("", isFrozen ? undefined : () => explain(key, last)) || make("span");
+    const how = make("span");
+    cells.set(key, [own, how]);
     const others = state.accounts.filter((one) => one !== key);
     const remove = () => go({ account: others, none: "1" });
-    const [own, how] = cells.get(key);
+    const name = link(label, () => open(key), ids);
     return make(
       "tr",
       {},
-      make(
-        "th",
-        { scope: "row" },
-        swatch,
-        button(label, () => open(key), { class: "link", title: ids }),
-      ),
+      make("th", { scope: "row" }, swatch(n), name),
       make("td", { class: "n" }, own),
       make("td", { class: "how" }, how),
       make("td", {}, button("×", remove, { class: "remove", "aria-label": `Remove ${label}` })),
@@ -256,7 +228,6 @@ export const drawLines = () => {
 
 /** Choose the largest holders: people, beside whom a treasury would hide all else. */
 const chooseFirst = async () => {
-  inChart = null;
   const asset = state.asset.id;
   const keys = (await find("", "first")).map(([key]) => key);
   const people = keys.filter((key) => account(key).party !== "network");
@@ -267,40 +238,40 @@ const chooseFirst = async () => {
   go({ asset, account: wanted, none: wanted.length ? null : "1" }, true);
 };
 
-const showLines = async () => {
-  const wanted = JSON.stringify([state.accounts, span()]);
+const readLines = async () => {
   if (!state.chosen) return chooseFirst();
-  if (inChart === wanted) return;
-  inChart = wanted;
   const width = Math.min(Math.max(at("chart").clientWidth, 100), WIDEST);
-  lines = await getLines(span().map(Math.round), width).catch((error) => {
-    if (inChart === wanted) inChart = null;
-    throw error;
-  });
-  drawLines();
+  return getLines(span().map(Math.round), width);
 };
 
+const fillChart = newest((answer) => {
+  const isFailure = answer instanceof Error;
+  at("failed").replaceChildren(...(isFailure ? [refusal(answer)] : []));
+  at("failed").hidden = !isFailure;
+  if (isFailure || !answer) return;
+  lines = answer;
+  drawLines();
+});
+
 /** Show the lines of the chosen accounts, or why they can't be shown. */
-export const showChart = async () => {
-  const error = await showLines().catch((failure) => failure);
-  if (error?.name === "AbortError") return;
-  at("failed").replaceChildren(...(error ? [refusal(error, again)] : []));
-  at("failed").hidden = !error;
-};
+export const showChart = () =>
+  fillChart([state.asset.id, state.chosen, state.accounts, span()], readLines);
 
 export const keysOfChart = (event) => {
   const [start, end] = span();
   const rows = lines.flatMap(({ times }) => times).sort((a, b) => a - b);
-  const by = { "+": 0.5, "-": 2 }[event.key];
-  const pan = { PageUp: -0.5, PageDown: 0.5 }[event.key];
-  if (by) zoomBy(by, last);
-  else if (pan) panBy(pan);
-  else if (event.key === "Enter" && !isFrozen) go({ at: last });
-  else if (event.key === "0") go({ range: "ALL" });
-  else if (event.key === "ArrowRight") seek(rows.find((time) => time > last && time < end) ?? last);
-  else if (event.key === "ArrowLeft")
-    seek(rows.findLast((time) => time < last && time >= start) ?? last);
-  else return;
+  const run = {
+    "+": () => zoomBy(0.5, last),
+    "-": () => zoomBy(2, last),
+    PageUp: () => panBy(-0.5),
+    PageDown: () => panBy(0.5),
+    0: () => go({ range: "ALL" }),
+    ArrowRight: () => seek(rows.find((time) => time > last && time < end) ?? last),
+    ArrowLeft: () => seek(rows.findLast((time) => time < last && time >= start) ?? last),
+    Enter: isFrozen ? undefined : () => go({ at: last }),
+  }[event.key];
+  if (!run) return;
+  run();
   event.preventDefault();
   mark(last);
 };

@@ -1,0 +1,48 @@
+// Parts that stand in several places of the page.
+import { again } from "./address.js";
+import { button, make } from "./dom.js";
+
+/** Return the class that colours one of several; beyond the colours there are, further ones are dashed. */
+export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;
+
+/** Return a button that copies what `textOf` returns; hidden where a page may not copy. */
+export const copier = (label, textOf) => {
+  const copy = async ({ target }) => {
+    target.textContent = await navigator.clipboard.writeText(textOf()).then(
+      () => "Copied",
+      () => "Not allowed",
+    );
+    setTimeout(() => {
+      target.textContent = "Copy";
+    }, 1500);
+  };
+  const name = `Copy ${label}`;
+  const hidden = !navigator.clipboard;
+  return button("Copy", copy, { class: "copy", hidden, "aria-label": name, title: name });
+};
+
+/** Return what leads to an account or a party. */
+export const link = (text, run, title) => button(text, run, { class: "link", title });
+
+/** Return an amount; with `run`, a button that shows where it comes from. */
+export const linked = (text, run) =>
+  run ? button(text, run, { class: "origin", title: "Where it comes from" }) : text;
+
+const WHOLE = /(\d{4}-\d\d-\d\d(?:[ T][\d:.]+Z?)?|https?:\/\/\S+)/;
+
+/** Return a text as parts; dates and addresses break nowhere. */
+export const unbroken = (text) =>
+  text.split(WHOLE).map((part, n) => (n % 2 ? make("span", { class: "whole" }, part) : part));
+
+export const note = (text, ...more) => make("p", { class: "note" }, ...unbroken(text), ...more);
+
+/** Return what went wrong; where it may be over, with a button that tries again. */
+export const refusal = (error, run = again) => {
+  const more = !error.isFinal && button("Try again", run);
+  return make("p", { class: "note", role: "alert" }, error.message, more && " ", more);
+};
+
+export const swatch = (place) =>
+  make("span", { class: `swatch ${inkOf(place)}`, "aria-hidden": "true" });
+
+export const tools = (...parts) => make("div", { class: "tools" }, ...parts);
