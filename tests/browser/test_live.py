@@ -50,8 +50,7 @@ FITS = """() => {
             .map((one) => middle(one.getBoundingClientRect()))));
     return [pen.measureText(field.placeholder).width < field.clientWidth - 16,
         innerWidth < 700 || lines.every(({size}) => size === 1),
-        innerWidth > 640 || [...document.querySelectorAll(".wide")].every(
-            (one) => one.scrollWidth <= one.clientWidth)];
+        [...document.querySelectorAll(".wide")].every((one) => one.scrollWidth <= one.clientWidth)];
 }"""
 HURRIED = "((every) => { setInterval = (run, time) => every(run, time / 20); })(setInterval)"
 CLIPBOARD = "() => navigator.clipboard.readText()"
