@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, check_frame
 from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, Table, to_arrow, to_frame
-from balance_analysis.known import Stated, note_known, note_rows, read_known, to_known
+from balance_analysis.known import (
+    ROWS_KEY,
+    Stated,
+    note_known,
+    note_rows,
+    read_known,
+    to_known,
+)
 from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
@@ -129,10 +136,12 @@ def to_table(
     made = merge_duplicates(sort_rows(table))
     made.attrs = dict(table.attrs)
     metadata = made.attrs.get(ATTRS_KEY)
-    if known is not None or start is not None or nothing_before:
+    is_stated = known is not None or start is not None or nothing_before
+    if is_stated:
         spans = read_known(metadata) if known is None else to_known(known)
         since = None if start is None else to_microseconds(start)
         note_known(made, spans, start=since, nothing_before=nothing_before)
+    if is_stated or ROWS_KEY not in (metadata or {}):
         note_rows(made)
     return made
 

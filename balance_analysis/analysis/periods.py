@@ -362,9 +362,8 @@ def summarize_accounts(
           nothing is known)
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
-        `opening` of an account that has no row before `start`, every amount of one that has no
-        row before `end`; and what may have changed in a stretch that is
-        not known.
+        `opening` of an account that has no row before `start`, every level of one that has no row
+        before `end`, and what may have changed in a stretch that is not known.
 
     Raises
     ------

@@ -27,7 +27,13 @@ import pyarrow as pa
 from balance_analysis.analysis.int128 import to_decimals, words_of
 from balance_analysis.archive import layout
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.datafile import NO_ROWS, Predicate, numbers_of, times_of
+from balance_analysis.archive.datafile import (
+    NO_ROWS,
+    Predicate,
+    merge_last_rows,
+    numbers_of,
+    times_of,
+)
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
@@ -37,7 +43,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
 from balance_analysis.filters import Filters
 from balance_analysis.frame import to_arrow, to_columns, to_frame
-from balance_analysis.known import table_evidence
+from balance_analysis.known import read_known, start_of, table_evidence
 from balance_analysis.labels import with_names
 from balance_analysis.load.source import NodeSource
 from balance_analysis.names import Names, names_of
@@ -47,13 +53,23 @@ from balance_analysis.rows import canonical
 from balance_analysis.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
+    ATTRS_KEY,
     Instant,
     to_microseconds,
     to_moments,
 )
 from balance_analysis.segments.rows import evidence_of, iter_rows
 from balance_analysis.segments.segment import are_segments, find_stretches
-from balance_analysis.spans import EVER, Moments, Span, between, between_all, joined, overlap
+from balance_analysis.spans import (
+    EVER,
+    Moments,
+    Span,
+    between,
+    between_all,
+    clipped,
+    joined,
+    overlap,
+)
 from balance_analysis.text import (
     count_text,
     list_text,
@@ -94,6 +110,9 @@ class Side:
         Why it proves nothing, and what to do about that.
     names
         What a table carries of names.
+    start, openings, known
+        Of a table, and of a node that is compared with one: from when on it has every change; from
+        the oldest opening until then, if there is one; and what is known including that.
     """
 
     name: str
@@ -101,6 +120,25 @@ class Side:
     rows: Callable[[Sequence[Span], Filters], Iterable[pa.Table]]
     note: str = ""
     names: Names = field(default_factory=Names)
+    start: int = EVER[0]
+    openings: Span | None = None
+    known: Sequence[Span] = ()
+
+    def last_rows(self, span: Span, filters: Filters) -> pa.Table | None:
+        """Return each account's last row in a span; `None` if another one may be missing."""
+        if between(self.known if self.start == span[1] else self.evidence.complete, *span):
+            return None
+        chosen = Predicate(filters.allowed(), (span,))
+        lasts = merge_last_rows(map(chosen.select, self.rows([span], filters)))
+        return lasts.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
+
+    def state(self, span: Span) -> str:
+        """Return what it has of a span, in a word."""
+        if self.start == span[1] and not between(self.known, *span):
+            return "openings"
+        if not between(self.evidence.complete, *span):
+            return "complete"
+        return "unproven" if overlap(self.evidence.answered, [span]) else "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +165,7 @@ class Difference(Record):
         carries names, `symbol` and `label` come first.
     not_shared
         What was asked for and not compared: an interval, and its state in the first and in the
-        other: "complete", "unproven" or "missing".
+        other: "complete", "unproven", "missing", or "openings" where a table has these alone.
     notes
         Why a side proves nothing, and what to do about that.
     """
@@ -245,6 +283,19 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         for pair in _side_by_side(streams):
             counts = [count + rows.num_rows for count, rows in zip(counts, pair, strict=True)]
             parts.append(differing(*pair))
+    openings = [side.openings for side in sides if side.openings and start <= side.openings[0]]
+    not_shared: list[tuple[Moments, str, str]] = []
+    for stop in {stop for _, stop in openings}:
+        span = min(each for each in openings if each[1] == stop)
+        if (
+            filters is None
+            or (first := one.last_rows(span, filters)) is None
+            or (second := other.last_rows(span, filters)) is None
+        ):
+            not_shared.append((to_moments([span])[0], one.state(span), other.state(span)))
+        else:
+            counts = [counts[0] + first.num_rows, counts[1] + second.num_rows]
+            parts.append(differing(first, second))
     rows = to_columns(pa.concat_tables(parts))
     rows["change"] = rows["change"].cat.set_categories(_KINDS)
     names = one.names.updated(other.names)
@@ -257,7 +308,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         to_moments(shared),
         (counts[0], counts[1]),
         rows,
-        tuple(_not_shared(ours, theirs, shared, start, end)),
+        (*not_shared, *_not_shared(ours, theirs, shared, start, end)),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
 
@@ -408,8 +459,20 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     if evidence is None:
         evidence, note = Evidence(), _CURE
     rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
-    parts = (rows.slice(at, _PART) for at in range(0, rows.num_rows, _PART))
-    return Side(name, evidence, lambda *_: parts, note, names_of(source))
+    places = range(0, rows.num_rows, _PART)
+    metadata = source.attrs.get(ATTRS_KEY)
+    start, known = start_of(metadata) or EVER[0], read_known(metadata) or ()
+    oldest = int(times_of(rows)[0]) if rows.num_rows else start
+    return Side(
+        name,
+        evidence,
+        lambda *_: (rows.slice(place, _PART) for place in places),
+        note,
+        names_of(source),
+        start,
+        (oldest, start) if oldest < start else None,
+        known,
+    )
 
 
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
@@ -431,10 +494,11 @@ def _node(
 
     What a node proves of it shows only after the last answer.
     """
-    filters = mate.evidence.filters if isinstance(mate, Side) else Filters()
-    source = NodeSource(client, filters, on_bad_rows="quarantine")
+    as_mate = mate if isinstance(mate, Side) else Side("", Evidence(), lambda *_: ())
+    source = NodeSource(client, as_mate.evidence.filters, on_bad_rows="quarantine")
     if isinstance(mate, Side):
-        spans = mate.evidence.within(start, end).complete
+        openings = [mate.openings] if mate.openings else []
+        spans = [*clipped(joined([*mate.evidence.complete, *openings]), start, end)]
     else:
         spans = [source.interval(None if start == EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
@@ -442,8 +506,15 @@ def _node(
         for step in itertools.chain(*(source.known_rows(*span) for span in spans)):
             writer.write_table(pa.Table.from_batches(step.batches, ARROW_SCHEMA))
     file = stack.enter_context(open_parquet(path))
-    groups = (file.read_row_group(n).cast(ARROW_SCHEMA) for n in range(file.num_row_groups))
-    return Side(", ".join(client.base_urls), source.evidence(), lambda *_: groups)
+    groups, evidence = range(file.num_row_groups), source.evidence()
+    return Side(
+        ", ".join(client.base_urls),
+        evidence.within(as_mate.start, EVER[1]),
+        lambda *_: (file.read_row_group(group).cast(ARROW_SCHEMA) for group in groups),
+        start=as_mate.start,
+        openings=as_mate.openings,
+        known=evidence.complete,
+    )
 
 
 def confirm(

@@ -104,7 +104,10 @@ def serve_until_signal(
             loop.call_soon_threadsafe(ending.set)
 
         for number in _SIGNALS:
-            signal.signal(number, end)
+            try:  # this wakes a loop that is about to wait
+                loop.add_signal_handler(number, end)
+            except NotImplementedError:  # on Windows, where signals wake it anyway
+                signal.signal(number, end)
         await _serve(app, listener, ending)
 
     try:

@@ -164,6 +164,20 @@ def test_an_account_that_lost_as_many_rows_as_it_gained_is_unknown():
     assert balances.isna().tolist() == [True, False, False]
 
 
+def test_rows_taken_out_of_a_callers_own_table_are_noticed_also_where_he_stated_nothing():
+    plain = pd.DataFrame(table_of(ROWS))
+    plain.attrs = {}
+    whole = ba.to_table(plain)
+    account = whole.loc[whole.duplicated(list(ba.ACCOUNT_KEY)), list(ba.ACCOUNT_KEY)].index[0]
+    with warnings_of_rows() as said:
+        assert ba.balance_at(whole.drop(index=account), at(144))["balance"].isna().any()
+        assert (
+            ba.balance_at(ba.to_table(whole.drop(index=account)), at(144))["balance"].isna().any()
+        )
+    assert said
+    assert silently(ba.balance_at, ba.to_table(whole), at(144))["balance"].notna().all()
+
+
 def test_who_states_what_is_known_is_taken_at_his_word():
     cut = made()[lambda table: table["timestamp"] >= at(48)]
     table = ba.to_table(cut, known=[(at(0), "2023-05-01")])

@@ -400,3 +400,50 @@ def test_one_row_among_more_of_a_moment_than_are_compared_at_once_is_not_overloo
         difference = ba.diff(*sides)
         assert (difference.is_same, difference.compared) == (False, (count, count))
         assert difference.rows["party_id"].tolist() == [ids[-2]]
+
+
+openings = st.dictionaries(
+    st.sampled_from(ACCOUNTS), st.tuples(st.integers(0, 4), st.integers(1, 2))
+)
+
+
+@given(openings, openings, st.booleans(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_what_was_held_at_the_start_is_compared_where_both_know_it(one, other, is_cut, has_gap):
+    """The oracle compares dictionaries of each account's last row before the start."""
+    changes = {(ACCOUNTS[0], 6): 9}
+    first = dict(sorted(one.items(), key=str)) | {ACCOUNTS[0]: (0, 3)}
+    other = other | {ACCOUNTS[0]: (0, 3)}
+
+    def made(held, since, start):
+        rows = {(account, tick): balance for account, (tick, balance) in held.items()} | changes
+        known = [(since, 8)] if not has_gap or since else [(0, 2), (5, 8)]
+        return ba.to_table(
+            to_frame(rows_of(rows)),
+            known=[tuple(map(from_microseconds, map(at, x))) for x in known],
+            start=from_microseconds(at(start)) if start else None,
+        )
+
+    ours, theirs = made(first, 0, 5), made(other, 0, 5 if is_cut else 0)
+    for pair in ((ours, theirs), (theirs, ours)):
+        difference = ba.diff(*pair)
+        at_start = difference.rows[difference.rows["timestamp"] < from_microseconds(at(5))]
+        if has_gap:
+            assert not difference.is_same
+            assert difference.not_shared
+            continue
+        differ = {x for x in {*first, *other} if first.get(x) != other.get(x)}
+        keys = at_start[list(ba.ACCOUNT_KEY)].astype(str).itertuples(index=False, name=None)
+        assert {*keys} == differ
+        assert difference.is_same == (is_cut and not differ)
+
+
+def test_openings_that_only_one_side_has_are_not_the_same():
+    whole = to_frame(rows_of({(ACCOUNTS[0], 0): 3, (ACCOUNTS[0], 6): 9}))
+    known = tuple(map(from_microseconds, span(0, 8)))
+    start = from_microseconds(at(5))
+    opened = ba.to_table(whole, known=[known], start=start)
+    bare = ba.to_table(whole.iloc[1:], known=[(start, known[1])], start=start)
+    assert ba.diff(opened, bare).not_shared == (((known[0], start), "openings", "missing"),)
+    assert ba.diff(opened, opened).is_same
+    assert ba.diff(bare, bare).is_same
