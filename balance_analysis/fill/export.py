@@ -114,8 +114,8 @@ def export(
     lag
         How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
-        How much of the end of the coverage is asked for again and compared, where there is something
-        newer to ask for.
+        How much of the end of the coverage is asked for again and compared, where there is
+        something newer to ask for.
     fill_gaps
         Whether to ask also for stretches inside the archive that are missing or unproven. After a
         run that failed or was killed they are asked for in any case.
