@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Annotations are objects here, not text: typer would have to compile each of them at every start.
-Option = partial(typer.Option, show_envvar=False)  # every option has one; help says so once
+# Every option has an environment variable; help says so once.
+Option: partial[Any] = partial(typer.Option, show_envvar=False)
 Text = str | None
 Texts = list[str] | None
 PrintFormat = Annotated[Literal["table", "json"], Option("--format", help="Format to print.")]

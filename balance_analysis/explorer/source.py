@@ -144,7 +144,8 @@ class ArchiveState:
         self._snapshot, self._kept = snapshot, kept
         self.name: str = title_of(archive)
         self.version: str = snapshot.version
-        self.start, self.end = snapshot.evidence.bounds
+        self.start: int = snapshot.evidence.bounds[0]
+        self.end: int = snapshot.evidence.bounds[1]
         self.known: Known | None = snapshot.known
         self.names: Names = read_archive_names(snapshot.store).updated(given)
 
