@@ -335,6 +335,7 @@ def test_a_link_opens_the_same_view_and_nonsense_in_it_is_left_out(visit, open_p
     for part in ("#readout", "#panel table", "#headline"):
         assert other.locator(part).inner_text() == page.locator(part).inner_text()
     page.go_back()
+    page.locator("#readout .link").nth(2).wait_for()
     settle(page)
     assert len(chips(page)) == 3
     for link in (
