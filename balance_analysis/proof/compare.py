@@ -252,6 +252,7 @@ def diff(
     Difference
         What was compared: the accounts that both have, where both are complete. The rows that
         differ there. And what only one of them has, or has unproven: then they aren't the same.
+        Openings of a table are compared with each account's last row before the table's start.
         A frame that doesn't say in which time it has every row has nothing to compare: see
         `to_table`. A selection of a table's rows is such a frame too.
 
@@ -283,7 +284,11 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         for pair in _side_by_side(streams):
             counts = [count + rows.num_rows for count, rows in zip(counts, pair, strict=True)]
             parts.append(differing(*pair))
-    openings = [side.openings for side in sides if side.openings and start <= side.openings[0]]
+    openings = [
+        side.openings
+        for side in sides
+        if side.openings and start <= side.openings[0] and side.start <= end
+    ]
     not_shared: list[tuple[Moments, str, str]] = []
     for stop in {stop for _, stop in openings}:
         span = min(each for each in openings if each[1] == stop)
@@ -460,7 +465,7 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
         evidence, note = Evidence(), _CURE
     rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
     places = range(0, rows.num_rows, _PART)
-    metadata = source.attrs.get(ATTRS_KEY)
+    metadata = None if note else source.attrs.get(ATTRS_KEY)
     start, known = start_of(metadata) or EVER[0], read_known(metadata) or ()
     oldest = int(times_of(rows)[0]) if rows.num_rows else start
     return Side(
@@ -494,11 +499,13 @@ def _node(
 
     What a node proves of it shows only after the last answer.
     """
-    as_mate = mate if isinstance(mate, Side) else Side("", Evidence(), lambda *_: ())
-    source = NodeSource(client, as_mate.evidence.filters, on_bad_rows="quarantine")
+    since, openings, filters = EVER[0], None, Filters()
     if isinstance(mate, Side):
-        openings = [mate.openings] if mate.openings else []
-        spans = [*clipped(joined([*mate.evidence.complete, *openings]), start, end)]
+        since, openings, filters = mate.start, mate.openings, mate.evidence.filters
+    source = NodeSource(client, filters, on_bad_rows="quarantine")
+    if isinstance(mate, Side):
+        wanted = [*mate.evidence.complete, *([openings] if openings else [])]
+        spans = [*clipped(joined(wanted), start, end)]
     else:
         spans = [source.interval(None if start == EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
@@ -509,10 +516,10 @@ def _node(
     groups, evidence = range(file.num_row_groups), source.evidence()
     return Side(
         ", ".join(client.base_urls),
-        evidence.within(as_mate.start, EVER[1]),
+        evidence.within(since, EVER[1]),
         lambda *_: (file.read_row_group(group).cast(ARROW_SCHEMA) for group in groups),
-        start=as_mate.start,
-        openings=as_mate.openings,
+        start=since,
+        openings=openings,
         known=evidence.complete,
     )
 

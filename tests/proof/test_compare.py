@@ -447,3 +447,14 @@ def test_openings_that_only_one_side_has_are_not_the_same():
     assert ba.diff(opened, bare).not_shared == (((known[0], start), "openings", "missing"),)
     assert ba.diff(opened, opened).is_same
     assert ba.diff(bare, bare).is_same
+    earlier = ba.diff(opened, bare, end=from_microseconds(at(4)))
+    assert [states for _, *states in earlier.not_shared] == [["missing", "missing"]]
+
+
+def test_openings_of_a_table_that_lost_rows_prove_nothing():
+    held = {(ACCOUNTS[0], 0): 3, (ACCOUNTS[1], 1): 4, (ACCOUNTS[0], 6): 9, (ACCOUNTS[1], 7): 9}
+    known = tuple(map(from_microseconds, span(0, 8)))
+    opened = ba.to_table(to_frame(rows_of(held)), known=[known], start=from_microseconds(at(5)))
+    difference = ba.diff(opened.drop(index=0), opened)
+    assert difference.rows.empty
+    assert not difference.is_same
