@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.checks import microseconds, sort_rows
-from balance_analysis.analysis.door import Cells, Units, door, each_group, group_names, make_groups
+from balance_analysis.analysis.door import (
+    Cells,
+    Units,
+    distinct_ids,
+    door,
+    each_group,
+    group_names,
+    make_groups,
+)
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -37,6 +45,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.frame import to_arrow, to_frame
+from balance_analysis.known import Known
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -497,14 +506,33 @@ def reconcile(
                       timestamp  delta  net  difference        reason
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
-    history = source.whole()
-    rows = _without_external(row_deltas(history))
     ledger = _read_flows(flows)
+    ids, numbers = distinct_ids(ledger[ACCOUNT_KEY])
+    accounts, known = pd.MultiIndex.from_frame(ids.astype("str")), source.outline.known
+
+    def compared(history: History) -> tuple[NDArray[np.bool_], pd.DataFrame, int]:
+        own = pd.MultiIndex.from_frame(history.accounts.astype("str"))
+        is_its = accounts.isin(own)
+        rows = _without_external(row_deltas(history))
+        return is_its, *_differences(rows, ledger[is_its[numbers]], known)
+
+    seen, frames, counts = zip(*source.map(compared), strict=True)
+    rest = ledger[~np.logical_or.reduce(seen)[numbers]]  # of accounts without a row
+    others, left_out = _differences(rest.iloc[:0].rename(columns={"net": "delta"}), rest, known)
+    whole = pd.concat([*frames, others]).sort_values(_ROW, ignore_index=True)
+    result = whole.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
+    result.attrs[ATTRS_KEY] = {"not_compared": sum(counts) + left_out}
+    yield result
+
+
+def _differences(
+    rows: pd.DataFrame, ledger: pd.DataFrame, known: Known | None
+) -> tuple[pd.DataFrame, int]:
+    """Return where deltas of accounts and their flows differ, and how many are not compared."""
     texts = dict.fromkeys(ACCOUNT_KEY, "str")
-    both = rows.astype(texts).merge(
-        ledger.astype(texts), on=_ROW, how="outer", indicator=True, sort=True
-    )
-    is_known = are_known(history.known, microseconds(both), microseconds(both) + 1)
+    both = rows.astype(texts).merge(ledger.astype(texts), on=_ROW, how="outer", indicator=True)
+    times = microseconds(both)
+    is_known = are_known(known, times, times + 1)
     is_left_out = np.where(both["_merge"] == "right_only", ~is_known, both["delta"].isna())
     delta, net = (int128.words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
     difference, too_large = int128.subtract(delta, net)
@@ -512,12 +540,7 @@ def reconcile(
     reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
     compared = both.assign(difference=int128.to_balances(difference), reason=reasons)
     columns = [*_ROW, "delta", "net", "difference", "reason"]
-    result = compared.loc[~int128.is_zero(difference) & ~is_left_out, columns].reset_index(
-        drop=True
-    )
-    result = result.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
-    result.attrs[ATTRS_KEY] = {"not_compared": int(is_left_out.sum())}
-    yield result
+    return compared.loc[~int128.is_zero(difference) & ~is_left_out, columns], int(is_left_out.sum())
 
 
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:

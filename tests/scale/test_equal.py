@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from tests.analysis.tables import (
     HOUR,
     LARGEST,
     MARGIN,
+    OTHER,
     START,
     accounts,
     asked,
@@ -24,6 +27,7 @@ from tests.analysis.tables import (
     outcome,
     table_of,
 )
+from tests.columns import ATTRS_KEY
 from tests.scale.archives import archive_of, assert_same
 
 PACE = 5 * HOUR
@@ -43,6 +47,11 @@ bad_rows = st.builds(
 groups = st.lists(st.sampled_from(ba.ACCOUNT_KEY[1:]), unique=True).flatmap(
     lambda names: st.permutations(["asset_id", *names])
 )
+
+
+MOVES = [(*key, START + step * PACE, 3) for key in (GENERAL, OTHER) for step in range(14)]
+LEDGER = table_of([*MOVES, ("none", *OTHER[1:], START, 1)]).rename(columns={"balance": "net"})
+"""Flows of two accounts that a table may have, and of one that none has."""
 
 
 def bounds(grid):
@@ -78,6 +87,7 @@ CALLS = {
     "holders at a moment": lambda grid, by, at: (ba.holders, {"at": at[0], "by": by}),
     "holders at the end": lambda grid, by, at: (ba.holders, {"by": by}),
     "comparison": lambda grid, by, at: (ba.compare, {"at": at}),
+    "reconciliation": lambda grid, by, at: (ba.reconcile, {"flows": LEDGER}),
 }
 """What is called, of a drawn grid, columns of groups, and two moments."""
 
@@ -113,6 +123,8 @@ def check(function, archive, size, **how):
         assert actual.index.equals(expected.index)
     else:
         assert_same(actual, expected)
+        notes = ({**frame.attrs.get(ATTRS_KEY, {})} for frame in (actual, expected))
+        assert operator.eq(*(each.get("not_compared") for each in notes))
 
 
 moments = st.lists(
