@@ -97,18 +97,15 @@ def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
     return Option(metavar="DURATION", help=help)
 
 
-def id_option(kind: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
-    """Return the option of ids, such as of a party, which may be names or short."""
-    return Option(f"--{kind}-id", f"--{kind}", metavar="ID", help=help)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AccountOptions:
     """The options that say which accounts."""
 
-    asset_id: Annotated[Text, id_option("asset", "Only this asset; an id or a symbol.")] = None
-    party_id: Annotated[Texts, id_option("party", "Only this party; repeatable.")] = None
-    market_id: Annotated[Texts, id_option("market", "Only this market; repeatable.")] = None
+    asset_id: Annotated[Text, Option(metavar="ID", help="Only this asset; an id or a symbol.")] = (
+        None
+    )
+    party_id: Annotated[Texts, Option(metavar="ID", help="Only this party; repeatable.")] = None
+    market_id: Annotated[Texts, Option(metavar="ID", help="Only this market; repeatable.")] = None
     account_type: Annotated[Texts, Option(help="Only this type, such as GENERAL; repeatable.")] = (
         None
     )

@@ -311,7 +311,7 @@ def explain(
         raise ValueError(f"{archive} has no such account")
     if len(keys) > 1:
         said = f"{archive} has {count_text(len(keys), 'such account')}: name one"
-        raise ValueError(f"{said} by --asset, --account-type, --party and --market")
+        raise ValueError(f"{said} by --asset-id, --account-type, --party-id and --market-id")
     print_record(held.explain(keys.iloc[0], at=at), form)
 
 
@@ -526,7 +526,7 @@ def report(
         int, Option(min=0, help="Accounts per asset whose history the page has.")
     ] = 20,
     party_id: Annotated[
-        options.Texts, options.id_option("party", "Show this party first; repeatable.")
+        options.Texts, Option(metavar="ID", help="Show this party first; repeatable.")
     ] = None,
     assets: options.AssetsFile = None,
     labels: options.LabelsFile = None,

@@ -135,8 +135,15 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
 def test_a_command_explains_the_account_that_its_options_name(folder):
     row = ROWS[-1]
     at = moment_text(row.timestamp_ns // 1000)
-    names = ("--asset", row.asset_id, "--party", row.party_id, "--account-type", row.account_type)
-    market = ("--market", row.market_id) if row.market_id else ()
+    names = (
+        "--asset-id",
+        row.asset_id,
+        "--party-id",
+        row.party_id,
+        "--account-type",
+        row.account_type,
+    )
+    market = ("--market-id", row.market_id) if row.market_id else ()
     printed = run("explain", folder, *names, *market, "--at", at, "--format=json").stdout
     content = json.loads(printed)
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
@@ -147,10 +154,15 @@ def test_a_command_explains_the_account_that_its_options_name(folder):
 
 def test_a_command_explains_one_account_alone(folder):
     moment = ("--at", "2023-04-05")
-    nobody = fails("explain", folder, "--party", "f" * 64, *moment, code=2, folder=folder)
+    nobody = fails("explain", folder, "--party-id", "f" * 64, *moment, code=2, folder=folder)
     assert "no row has the party" in nobody
-    several = fails("explain", folder, "--asset", ROWS[0].asset_id, *moment, code=2, folder=folder)
-    assert "such accounts: name one by --asset, --account-type, --party and --market" in several
+    several = fails(
+        "explain", folder, "--asset-id", ROWS[0].asset_id, *moment, code=2, folder=folder
+    )
+    assert (
+        "such accounts: name one by --asset-id, --account-type, --party-id and --market-id"
+        in several
+    )
 
 
 def test_what_is_no_account_is_refused(folder):

@@ -24,7 +24,7 @@ def test_segments_become_an_archive_and_again_are_nothing_new(tmp_path):
 
 def test_filters_are_those_of_an_export(tmp_path):
     write_segments(tmp_path / "segments", ROWS, assets={ROWS[0].asset_id: ("tUSD", 6)})
-    run("import", tmp_path / "archive", tmp_path / "segments", "--asset", "tUSD")
+    run("import", tmp_path / "archive", tmp_path / "segments", "--asset-id", "tUSD")
     assert set(ba.Archive(tmp_path / "archive").read()["asset_id"]) == {ROWS[0].asset_id}
 
 

@@ -109,7 +109,16 @@ def test_what_is_chosen_is_said(kind, says, tmp_path, small):
 
 def test_what_is_given_is_not_chosen(tmp_path, small):
     said = draw(
-        "plot", small, "--kind", "flows", "--freq", "1D", "--asset", DAI, "-o", tmp_path / "x.png"
+        "plot",
+        small,
+        "--kind",
+        "flows",
+        "--freq",
+        "1D",
+        "--asset-id",
+        DAI,
+        "-o",
+        tmp_path / "x.png",
     )
     assert said == f"Wrote {tmp_path / 'x.png'}\n"
 
@@ -129,14 +138,14 @@ def test_the_drawdown_is_of_the_account_that_held_most_in_the_interval(drawn, tm
     accounts = accounts[accounts["asset_id"] == DAI].reset_index(drop=True)
     most = accounts.iloc[max(range(len(accounts)), key=lambda i: int(accounts["maximum"][i] or 0))]
     arguments = ("-o", tmp_path / "x.png", "--since", bounds["start"], "--until", bounds["end"])
-    draw("plot", small, "--kind", "drawdown", "--asset", DAI, *arguments)
+    draw("plot", small, "--kind", "drawdown", "--asset-id", DAI, *arguments)
     levels = drawn[-1].axes[0].lines[0].get_ydata()
     assert max(levels) == float(most["maximum"])
     assert levels[0] == float(most["opening"])
 
 
 def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path, small):
-    options = ("--asset", "tUSD", "--assets", ASSETS)
+    options = ("--asset-id", "tUSD", "--assets", ASSETS)
     bounds = ("--since", "2023-04-12", "--until", "2023-04-13")
     for kind in ("totals", "drawdown"):
         draw("plot", small, "--kind", kind, "-o", tmp_path / "x.png", *options, *bounds)
@@ -154,7 +163,7 @@ def test_whole_units_have_the_asset_s_symbol(drawn, tmp_path, small):
         (["-o", "{}/x.png", "--kind", "drawdown", "--freq", "1D"], "leave out --freq"),
         (["-o", "{}/x.png", "--kind", "activity", "--freq", "1W"], "leave out --freq"),
         (["-o", "{}/x.png", "--kind", "coverage", "--since", "1d"], "leave out --since"),
-        (["-o", "{}/x.png", "--kind", "coverage", "--asset", USD], "covers all accounts"),
+        (["-o", "{}/x.png", "--kind", "coverage", "--asset-id", USD], "covers all accounts"),
     ],
 )
 def test_options_that_do_not_go_together_are_usage_before_anything_is_read(
@@ -167,7 +176,8 @@ def test_options_that_do_not_go_together_are_usage_before_anything_is_read(
 
 
 @pytest.mark.parametrize(
-    ("kind", "option"), [("flows", ("--asset", "ab" * 32)), ("activity", ("--party", "ab" * 32))]
+    ("kind", "option"),
+    [("flows", ("--asset-id", "ab" * 32)), ("activity", ("--party-id", "ab" * 32))],
 )
 def test_filters_that_leave_nothing_do_not_replace_a_picture(kind, option, tmp_path, small):
     (tmp_path / "x.png").write_text("old")
@@ -209,7 +219,7 @@ def test_a_report_of_a_file_is_that_of_the_library(small, tmp_path):
     table = ba.read_parquet(small, assets=ASSETS)
     ba.write_report(table, tmp_path / "expected.html", **bounds, **options)
     arguments = ("--since", bounds["start"], "--until", bounds["end"], "--assets", ASSETS)
-    said = draw("report", small, "-o", tmp_path / "x.html", "--party", party, *arguments)
+    said = draw("report", small, "-o", tmp_path / "x.html", "--party-id", party, *arguments)
     assert said == f"Wrote {tmp_path / 'x.html'}\n"
     assert (tmp_path / "x.html").read_bytes() == (tmp_path / "expected.html").read_bytes()
 
@@ -224,7 +234,7 @@ def test_a_report_of_an_archive_shows_its_gap(gapped, tmp_path):
     ("arguments", "says"),
     [
         (["-o", "{}/x.png"], "name a .html"),
-        (["-o", "{}/x.html", "--party", "ab" * 32], "ab"),
+        (["-o", "{}/x.html", "--party-id", "ab" * 32], "ab"),
         (["-o", "{}/x.html", "--assets", "none.toml"], "none.toml"),
         (["-o", "{}/x.html", "--since", "2023-05-01", "--until", "2023-04-01"], "before"),
     ],

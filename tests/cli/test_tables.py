@@ -201,7 +201,16 @@ def test_filters_that_leave_nothing_do_not_replace_a_file(command, tmp_path):
 def test_a_filter_that_leaves_nothing_beside_others_is_refused(tmp_path):
     party = ba.read_parquet(SAMPLE)["party_id"].iloc[0]
     other = "ab" * 32
-    arguments = ("series", SAMPLE, "--party", party, "--party", other, "-o", tmp_path / "x.csv")
+    arguments = (
+        "series",
+        SAMPLE,
+        "--party-id",
+        party,
+        "--party-id",
+        other,
+        "-o",
+        tmp_path / "x.csv",
+    )
     assert other[:4] in fails(*arguments, code=2, folder=tmp_path)
 
 
@@ -262,8 +271,8 @@ def test_a_wide_series_by_party_has_what_parties_are_called_above_it(tmp_path):
     one, other = sorted({*table["party_id"][table["asset_id"] == asset]} - {"network"})[:2]
     (tmp_path / "names.csv").write_text(f"id,label\n{one},Alice\n")
     names = ("--assets", ASSETS, "--labels", tmp_path / "names.csv")
-    words = ("--by", "party", "--layout", "wide", "--freq", "7D", "--asset", "tUSD")
-    said = run("series", SAMPLE, *words, *names, "--party", "Alice", "--party", other).stdout
+    words = ("--by", "party", "--layout", "wide", "--freq", "7D", "--asset-id", "tUSD")
+    said = run("series", SAMPLE, *words, *names, "--party-id", "Alice", "--party-id", other).stdout
     header = said.splitlines()[0]
     unit, short = "[10^-6 tUSD]", f"{other[:6]}..{other[-4:]}"
     assert header == f"timestamp,tUSD/Alice {unit},tUSD/{short} {unit}"
