@@ -37,6 +37,11 @@ def test_the_holders_of_each_range_s_start_are_there_by_account_and_by_party(vis
             page.locator("#panel select").first.select_option(index=n)
             settle(page)
             assert sheet(page, "Holders")
+    page = visit(frozen, f"asset=VOTE&at={START + 5}")
+    assert page.locator("#panel select").first.input_value() == ""
+    said = page.locator("#panel > .note").inner_text()
+    assert said.startswith("This report has no holders at 2023-03-28 10:40:00.000005. Held just")
+    assert len(sheet(page, "Holders")) == 12
 
 
 def test_a_table_sorts_by_size_to_the_last_digit_and_filters_by_whole_ids(visit, frozen):

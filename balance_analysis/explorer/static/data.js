@@ -25,24 +25,19 @@ export const histories = () =>
 const turns = new Map();
 let version = null; // of the data that the page shows: all of it is of one state
 
-const ABSENT = "This report doesn't have that part of the data.";
 const failure = (message, isFinal) => Object.assign(new Error(printable(message)), { isFinal });
 
+const kept = (view, parameters) =>
+  frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => String(value))])];
+
+/** Return whether there is a view: a report lacks some. */
+export const has = (view, parameters) => !frozen || Boolean(kept(view, parameters));
+
 const thawed = (view, parameters) => {
-  const values = parameters.map(([, value]) => String(value));
-  const content = frozen.views[JSON.stringify([view, ...values])];
-  if (!content) throw failure(ABSENT, true);
+  const content = kept(view, parameters);
+  if (!content) throw failure("This report doesn't have that part of the data.", true);
   if (content.refused) throw failure(content.refused, true);
   return content;
-};
-
-/** Return whether a report has a view. */
-export const has = (view, parameters) => {
-  try {
-    return Boolean(thawed(view, parameters));
-  } catch (error) {
-    return error.message !== ABSENT;
-  }
 };
 
 /** Return a view; parameters are names and values, in the view's order. A newer question under the same `as` ends an older one. */

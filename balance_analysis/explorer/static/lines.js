@@ -4,7 +4,7 @@ import { draw } from "./chart.js";
 import { firstOf, get, histories } from "./data.js";
 import { at, button, hear, make, newest, refill, settled } from "./dom.js";
 import { account, hasWords, searched } from "./names.js";
-import { inkOf, link, linked, refusal, swatch } from "./parts.js";
+import { inkOf, link, linked, refusal, swatch, unbroken } from "./parts.js";
 import { between, panBy, when, zoom, zoomBy } from "./range.js";
 import { printable, unknown } from "./text.js";
 import { unit, value, written } from "./unit.js";
@@ -54,7 +54,7 @@ const suggest = settled(async () => {
       run();
     };
     const own = { role: "option", id: `found-${n}`, "aria-selected": "false", onmousedown };
-    return make("li", own, make("span", {}, label), make("small", {}, more));
+    return make("li", own, make("span", {}, ...unbroken(label)), make("small", {}, more));
   };
   at("found").replaceChildren(...options.map(item));
   at("found").hidden = !options.length || document.activeElement !== field();

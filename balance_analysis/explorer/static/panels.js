@@ -231,14 +231,14 @@ const facts = (sheet, { own = decimals(), from, isPart } = {}) => {
 
 /** Return a field for a moment, in UTC; of a report, a choice of those that it has. */
 const momentField = () => {
-  const choices = Object.keys(RANGES).map((name) => String(span(name)[0]));
-  const options = [...new Set(choices)].map((time) => [time, moment(Number(time))]);
   const pick = (time) => go({ at: time });
-  const chosen = String(state.when ?? "");
-  const type = ({ target: { value } }) => go({ at: value ? Date.parse(`${value}Z`) * 1e3 : null });
+  const type = ({ target: { value } }) => pick(value ? Date.parse(`${value}Z`) * 1e3 : null);
   const value = state.when === null ? "" : moment(state.when).slice(0, 19).replace(" ", "T");
   const own = { type: "datetime-local", step: "1", value, onchange: type };
-  const field = isFrozen ? select([["", "the end"], ...options], chosen, pick) : make("input", own);
+  const starts = [...new Set(Object.keys(RANGES).map((name) => span(name)[0]))];
+  const options = [["", "the end"], ...starts.map((time) => [time, moment(time)])];
+  const chosen = starts.includes(state.when) ? state.when : "";
+  const field = isFrozen ? select(options, chosen, pick) : make("input", own);
   return make("label", { class: "when" }, "At (UTC) ", field);
 };
 
@@ -248,12 +248,10 @@ const NO_HISTORY =
 const accountPanel = async () => {
   const key = state.focus ?? state.accounts[0];
   if (!key) return [note("Add an account above to see its page.")];
-  if (isFrozen && !has("account", [["account", key], ...bounds("ALL")])) {
-    return [note(NO_HISTORY)];
-  }
   const range = isFrozen ? "ALL" : state.range;
   const of = [["account", key], ...bounds(range)];
-  const page = isFrozen ? pageOf(of) : state.page;
+  if (!has("account", of)) return [note(NO_HISTORY)];
+  const page = has("rows", [...of, ["page", state.page]]) ? state.page : 0;
   const asked = [get("account", of), get("rows", [...of, ["page", page]])];
   const [{ summary, periods }, { rows, pages, count: all, page: is }] = await Promise.all(asked);
   const { label, type, party, market, asset: id } = account(key);
@@ -268,7 +266,7 @@ const accountPanel = async () => {
   const part = pages > 1 ? `; part ${is + 1} of ${pages} of all ${many(all, "row")}` : "";
   const always = isFrozen ? " In a report, this tab is always about all of the time." : "";
   return [
-    make("h3", {}, label),
+    make("h3", {}, ...unbroken(label)),
     idsOf({ type, party, market: market || "none", asset: id }),
     note(over(range) + always),
     facts(summary, { from: origin(key), isPart: average === null }),
@@ -279,9 +277,6 @@ const accountPanel = async () => {
     pages > 1 && tools(turn(-1, "Newer rows"), turn(1, "Older rows")),
   ];
 };
-
-/** Return the page of rows that a report has in place of one that it doesn't have. */
-const pageOf = (of) => (has("rows", [...of, ["page", state.page]]) ? state.page : 0);
 
 const partyParts = (one) => {
   const own = about.assets.find(({ id }) => id === one.id);
@@ -319,10 +314,14 @@ const partyPanel = async () => {
 const PANELS = {
   async holders() {
     const by = state.by ? [["by", state.by]] : [];
-    const time = state.when ?? lastOf(span(preset()));
-    const at_ = time === about.end - 1 ? [] : [["at", time]];
-    const { holders, level, count: all } = await get("holders", [asset(), ...by, ...at_]);
-    const moments = state.when ? `at ${moment(state.when)}` : justBefore(time);
+    const last = about.end - 1;
+    const of = (time) => [asset(), ...by, ...(time === last ? [] : [["at", time]])];
+    const wanted = state.when ?? lastOf(span(preset()));
+    const isThere = has("holders", of(wanted));
+    const time = isThere ? wanted : last;
+    const { holders, level, count: all } = await get("holders", of(time));
+    const absent = isThere ? "" : `This report has no holders at ${moment(wanted)}. `;
+    const then = state.when && isThere ? `at ${moment(time)}` : justBefore(time);
     const [listed, what] = [holders.rows.length, state.by ? "parties" : "accounts"];
     const cut = all > listed ? `The largest ${count(listed)} of ${count(all)} ${what}.` : "";
     const why = firstRow(level).unknown_accounts === 0 ? "" : ` ${whyUnknown(time)}`;
@@ -330,7 +329,7 @@ const PANELS = {
     const whose = select(choices, state.by, (name) => go({ by: name }));
     return [
       tools(momentField(), make("label", { class: "when" }, "By ", whose)),
-      note(`Held ${moments} UTC, in ${unit()}.${why}`),
+      note(`${absent}Held ${then} UTC, in ${unit()}.${why}`),
       facts(level),
       table("Holders", holders, { note: cut, origin: origin(undefined, time) }),
     ];
@@ -364,7 +363,7 @@ const PANELS = {
     const { explanation, cited } = await get("explain", [["account", key], ...at_]);
     const { label, type, party, market } = account(key);
     return [
-      make("h3", {}, `Where a balance comes from: ${label}`),
+      make("h3", {}, ...unbroken(`Where a balance comes from: ${label}`)),
       idsOf({ type, party, market: market || "none" }),
       momentField(),
       note(`Amounts are in ${unit()}.`),
@@ -380,7 +379,8 @@ const PANELS = {
 };
 
 export const drawPanel = () => {
-  for (const box of at("panel").querySelectorAll(".chart")) box.dispatchEvent(new Event("draw"));
+  for (const box of at("panel").querySelectorAll(".chart, .wide"))
+    box.dispatchEvent(new Event("draw"));
 };
 
 const fillPanel = newest((answer) => {

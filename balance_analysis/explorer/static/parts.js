@@ -22,15 +22,15 @@ export const copier = (label, textOf) => {
 };
 
 /** Return what leads to an account or a party. */
-export const link = (text, run, title) => button(text, run, { class: "link", title });
+export const link = (text, run, title) => button(unbroken(text), run, { class: "link", title });
 
 /** Return an amount; with `run`, a button that shows where it comes from. */
 export const linked = (text, run) =>
   run ? button(text, run, { class: "origin", title: "Where it comes from" }) : text;
 
-const WHOLE = /(\d{4}-\d\d-\d\d(?:[ T][\d:.]+Z?)?|https?:\/\/\S+)/;
+const WHOLE = /(\d{4}-\d\d-\d\d(?:[ T][\d:.]+Z?)?|https?:\/\/\S+|\S{1,6}…\S{1,4})/;
 
-/** Return a text as parts; dates and addresses break nowhere. */
+/** Return a text as parts; dates, addresses and short ids break nowhere. */
 export const unbroken = (text) =>
   text.split(WHOLE).map((part, n) => (n % 2 ? make("span", { class: "whole" }, part) : part));
 

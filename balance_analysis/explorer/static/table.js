@@ -83,6 +83,12 @@ const accountParts = (key, hasParties) => {
   return [link(label, () => open(key), ids), ...more];
 };
 
+/** Let rows stand in several lines each where the table is too wide. */
+const fit = ({ target: box }) => {
+  box.classList.remove("stacked");
+  box.classList.toggle("stacked", box.scrollWidth > box.clientWidth);
+};
+
 /**
  * Return a table under its caption. Its amounts are of the asset `of`, by default the chosen one;
  * `note` stands above it, or `none` in place of it, and `origin` returns what shows where an amount
@@ -117,14 +123,9 @@ export const table = (caption, content, options = {}) => {
       "data-name": words(name),
       title: kind === "text" || whole !== text ? whole : undefined,
     };
-    if (name === "party_id" && hasParties) {
-      return make(
-        "td",
-        data,
-        link(called(value), () => openParty(value), whole),
-      );
-    }
-    return make("td", data, linked(text, origin?.(name, asObject(columns, row))));
+    const isParty = name === "party_id" && hasParties;
+    const party = isParty && link(called(value), () => openParty(value), whole);
+    return make("td", data, party || linked(text, origin?.(name, asObject(columns, row))));
   };
 
   const body = make("tbody");
@@ -134,6 +135,7 @@ export const table = (caption, content, options = {}) => {
   const turn = (by) => {
     start += by;
     fill();
+    fit({ target: wide });
   };
   const back = button("Previous", () => turn(-long));
   const on = button("Next", () => turn(long));
@@ -182,6 +184,7 @@ export const table = (caption, content, options = {}) => {
   fill();
   const head = make("thead", {}, make("tr", {}, ...heads));
   const grid = make("table", { "aria-label": heading }, head, body);
+  const wide = make("div", { class: "wide", ondraw: fit }, grid);
   return make(
     "section",
     { class: "sheet" },
@@ -193,7 +196,7 @@ export const table = (caption, content, options = {}) => {
       button("Download CSV", () => save(name, file(","), "text/csv")),
     ),
     said && note(said),
-    all.length ? make("div", { class: "wide" }, grid) : note(none),
+    all.length ? wide : note(none),
     pages,
     printed,
   );
