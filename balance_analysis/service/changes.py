@@ -149,8 +149,8 @@ class Finder:
         listed = in_order(pa.concat_tables(parts))
         if cursor is None:
             return False, listed[::-1] if descending else listed
-        place = bisect.bisect_left(listed, cursor, key=lambda row: row.place)
-        is_there = place < len(listed) and listed[place].place == cursor
+        place = bisect.bisect_left(listed, cursor, key=lambda row: row[:2])
+        is_there = place < len(listed) and listed[place][:2] == cursor
         return is_there, listed[:place][::-1] if descending else listed[place + is_there :]
 
     def _files(self, start: int, end: int) -> list[tuple[File, tuple[Span, ...]]]:

@@ -64,30 +64,16 @@ class Account(msgspec.Struct, frozen=True, gc=False):
     ids: tuple[str, str, str, str]
 
 
-class ListedRow(msgspec.Struct, frozen=True, gc=False):
-    """A row of the list; its time is in microseconds since 1970-01-01 UTC."""
-
-    time: int
-    balance: str
-    account: Account
-
-    @property
-    def place(self) -> Place:
-        """Its place in the list."""
-        return self.time, self.account.digest
-
-    @property
-    def edge(self) -> ListedEdge:
-        """The row and its cursor as the interface has them."""
-        node = ListedChange(f"{self.time}000", self.balance, *self.account.ids)
-        return ListedEdge(node, f"{self.account.cursor}{self.time}")
+ListedRow = tuple[int, bytes, str, Account]
+"""A row of the list: its place, which sorts it, its balance and its account."""
 
 
 def in_order(rows: pa.Table) -> list[ListedRow]:
     """Return rows of `ARROW_SCHEMA`, in any order, as the list has them, oldest first."""
     balances, *ids = (rows[name].cast(pa.string()).to_pylist() for name in ("balance", *_IDS))
-    columns = times_of(rows).tolist(), balances, map(_account, *ids)
-    return sorted(map(ListedRow, *columns), key=lambda row: row.place)
+    accounts = [*map(_account, *ids)]
+    digests = (account.digest for account in accounts)
+    return sorted(zip(times_of(rows).tolist(), digests, balances, accounts, strict=True))
 
 
 @lru_cache(maxsize=1 << 15)
@@ -108,7 +94,10 @@ def render(rows: Iterable[ListedRow], *, has_next: bool, has_previous: bool) -> 
         Whether the list is known to go on after, or before, these rows. An empty page knows
         neither; the side that the page was not counted towards is known only with a cursor.
     """
-    edges = [row.edge for row in rows]
+    edges = [
+        ListedEdge(ListedChange(f"{time}000", balance, *own.ids), f"{own.cursor}{time}")
+        for time, _, balance, own in rows
+    ]
     info = {
         "hasNextPage": has_next,
         "hasPreviousPage": has_previous,
