@@ -154,16 +154,7 @@ def export(
     """
     check_client(client)
     store, names = to_store(archive), read_names(assets, labels)
-    query = bind(
-        store,
-        partition,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        assets=names.assets or assets,
-        labels=names.labels or labels,
-    )
+    query = bind(store, partition, names, (asset_id, party_ids, market_ids, account_types))
     run = RunWriter(store, Run(kind="export"))
     old = dt.datetime.now(dt.UTC) - to_duration(lag)
     asked = _Asked(

@@ -26,7 +26,7 @@ from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, 
 from balance_analysis.evidence import Evidence, SetAside
 from balance_analysis.filters import make_filters
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.names import AssetsLike, LabelsLike
+from balance_analysis.names import Names
 from balance_analysis.node.reach import started
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, canonical, within
@@ -63,28 +63,32 @@ class Source(Protocol):
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end) that it knows, in time order."""
 
-    def answered(self, start: int, end: int) -> Evidence:
-        """Return the evidence for the rows so far in [start, end), without asking anything."""
-
     def evidence(self) -> Evidence:
         """Return the evidence for all rows so far; a node is asked for its reach."""
+
+    def answered(self) -> Evidence:
+        """Return the evidence for all rows so far, without asking anything."""
+        return self.evidence()
 
     def finish(self, writer: Writer) -> None:
         """Keep names and limits that came beside the rows."""
 
 
 def bind(
-    store: Store,
-    partition: layout.Partition | None,
-    *,
-    assets: AssetsLike | None,
-    labels: LabelsLike | None,
-    **accounts: Any,  # noqa: ANN401 - as of `export`
+    store: Store, partition: layout.Partition | None, names: Names, ids: tuple[Any, ...]
 ) -> BoundQuery:
-    """Return the query of an archive, or of a new one; ArchiveError if it is bound to another."""
-    filters = make_filters(
-        **accounts, names=lambda: sidecars.read_archive_names(store).overridden_by(assets, labels)
-    )
+    """Return the query of an archive, or of a new one; ArchiveError if it is bound to another.
+
+    `ids` are what a caller asks for: an asset, parties, markets and account types. Names that are
+    given take the place of those that the archive keeps.
+    """
+
+    def known() -> Names:
+        kept = sidecars.read_archive_names(store)
+        return kept.overridden_by(names.assets or None, names.labels or None)
+
+    columns = ("asset_id", "party_ids", "market_ids", "account_types")
+    filters = make_filters(**dict(zip(columns, ids, strict=True)), names=known)
     query = BoundQuery(filters.sorted(), partition_of(store, partition))
     check_bound(store, query)
     return query
@@ -146,8 +150,8 @@ class _Filler:
         to lack.
     contradicted
         Rows that came, and that an earlier complete answer has otherwise, or lacks.
-    is_known, is_checked
-        Whether the source is known to be of the archive's network; whether it was checked.
+    is_known
+        Whether the source is known to be of the archive's network; `None` before it was checked.
     proven_at
         When the source was last asked what it may have forgotten, in seconds of a clock.
     """
@@ -159,7 +163,7 @@ class _Filler:
         self.waiting: list[Step] = []
         self.committed: list[Span] = []
         self.absent = self.missed = self.contradicted = NO_ROWS
-        self.is_known, self.is_checked = not writer.manifest.files, False
+        self.is_known = None if writer.manifest.files else True
         self.proven_at = time.monotonic()
 
     def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
@@ -200,8 +204,8 @@ class _Filler:
 
     def check(self) -> None:
         """Check once, by a row outside of the stretches, that the source is of the network."""
-        if not (self.is_known or self.is_checked):
-            self.is_checked, self.is_known = True, self.source.check(self.writer)
+        if self.is_known is None:
+            self.is_known = self.source.check(self.writer)
 
     def keep(self) -> None:
         """Commit what is complete, and prove it if the source answers in time.
@@ -210,7 +214,7 @@ class _Filler:
         """
         try:
             self._commit_periods(with_rest=True)
-            self._join(self.source.answered(*EVER))
+            self._join(self.source.answered())
             self._join(started(self.source.evidence).result(PATIENCE))
         except (BalanceAnalysisError, OSError) as error:
             why = str(error) or "the node doesn't answer"
@@ -244,7 +248,7 @@ class _Filler:
             other = pa.concat_tables([merged.added, merged.changed])
             doubted = _inside(other, self.before.complete)
             self.contradicted = pa.concat_tables([self.contradicted, doubted])
-            answered = self.source.answered(self.begin, stop)
+            answered = self.source.answered().within(self.begin, stop)
             evidence = _doubting(self.writer.manifest.evidence | answered, doubted)
             agreed = _inside(other, [span for span, _ in self.before.agreed])
             evidence = evidence.without_agreement(moments_of(agreed))
@@ -258,10 +262,11 @@ class _Filler:
 
     def _check_network(self, held: int, merged: Merged) -> None:
         """Raise if none of the rows that are held came, though the node reaches over them."""
-        self.is_known = held > merged.conflicts.num_rows
-        if not held:
+        if held > merged.conflicts.num_rows:
+            self.is_known = True
+        elif not held:
             self.check()
-        elif not self.is_known:
+        else:
             due = moments_of(_inside(merged.absent, self.source.evidence().complete))
             if due:
                 raise NetworkMismatchError(

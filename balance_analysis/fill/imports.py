@@ -122,16 +122,8 @@ def import_segments(
     check_on_bad_rows(on_bad_rows)
     store, stretches, names = to_store(archive), find_stretches(paths), read_names(assets, labels)
     newest = read_segment_assets(stretches[-1].segments[-1])
-    query = bind(
-        store,
-        partition,
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        assets={**newest, **names.assets},
-        labels=names.labels or labels,
-    )
+    known, ids = Names(newest).updated(names), (asset_id, party_ids, market_ids, account_types)
+    query = bind(store, partition, known, ids)
     run = RunWriter(store, Run(kind="import"))
     source = _Segments(store, query, run, stretches, newest, names, on_bad_rows)
     return fill(store, query, source, run, progress=progress, dry_run=dry_run, on_report=on_report)
@@ -239,12 +231,8 @@ class _Segments(Source):
                     yield step
                 start = stop
 
-    def answered(self, start: int, end: int) -> Evidence:
-        """Return the evidence for the rows so far in [start, end)."""
-        return self._evidence.within(start, end)
-
     def evidence(self) -> Evidence:
-        """Return the same: segments forget nothing."""
+        """Return the evidence for the rows so far: segments forget nothing."""
         return self._evidence
 
     def finish(self, writer: Writer) -> None:

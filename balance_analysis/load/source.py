@@ -311,9 +311,9 @@ class NodeSource:
                 evidence |= Evidence(self.filters, (replace(answer, span=part),))
         return evidence
 
-    def answered(self, start: int, end: int) -> Evidence:
-        """Return the evidence for [start, end) without asking: none of it is proven yet."""
-        return self._evidence([]).within(start, end)
+    def answered(self) -> Evidence:
+        """Return the evidence for all steps without asking: none of it is proven yet."""
+        return self._evidence([])
 
     def _evidence(self, reached: list[Span]) -> Evidence:
         """Return the evidence for the steps; some stretches are proven."""

@@ -65,7 +65,6 @@ from balance_analysis.spans import (
     Moments,
     Span,
     between,
-    between_all,
     clipped,
     joined,
     overlap,
@@ -124,21 +123,28 @@ class Side:
     openings: Span | None = None
     known: Sequence[Span] = ()
 
+    def chosen(self, spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+        """Yield its rows in some stretches and of some accounts: see `rows`."""
+        return map(Predicate(filters.allowed(), tuple(spans)).select, self.rows(spans, filters))
+
     def last_rows(self, span: Span, filters: Filters) -> pa.Table | None:
         """Return each account's last row in a span; `None` if another one may be missing."""
         if between(self.known if self.start == span[1] else self.evidence.complete, *span):
             return None
-        chosen = Predicate(filters.allowed(), (span,))
-        lasts = merge_last_rows(map(chosen.select, self.rows([span], filters)))
+        lasts = merge_last_rows(self.chosen([span], filters))
         return lasts.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
 
-    def state(self, span: Span) -> str:
-        """Return what it has of a span, in a word."""
-        if self.start == span[1] and not between(self.known, *span):
-            return "openings"
-        if not between(self.evidence.complete, *span):
-            return "complete"
-        return "unproven" if overlap(self.evidence.answered, [span]) else "missing"
+    def opening_state(self, span: Span) -> str:
+        """Return what it has of a span before a start, in a word."""
+        has_openings = self.start == span[1] and not between(self.known, *span)
+        return "openings" if has_openings else _state(self.evidence, span)
+
+
+def _state(evidence: Evidence, span: Span) -> str:
+    """Return the state of a span that has only one."""
+    if not between(evidence.complete, *span):
+        return "complete"
+    return "unproven" if overlap(evidence.answered, [span]) else "missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,48 +280,44 @@ def diff(
 
 def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
     """Compare two sides in [start, end), microseconds: see `diff`."""
-    sides = (one, other)
+    sides, pairs = (one, other), list[Iterable[Sequence[pa.Table]]]()
     ours, theirs = (side.evidence.within(start, end) for side in sides)
     shared, filters = (ours & theirs).complete, ours.filters.intersection(theirs.filters)
-    parts, counts = [NO_DIFFERENCE], [0, 0]
-    if shared and filters is not None:
-        chosen = Predicate(filters.allowed(), tuple(shared))
-        streams = [map(chosen.select, side.rows(shared, filters)) for side in sides]
-        for pair in _side_by_side(streams):
-            counts = [count + rows.num_rows for count, rows in zip(counts, pair, strict=True)]
-            parts.append(differing(*pair))
-    openings = [
-        side.openings
-        for side in sides
-        if side.openings and start <= side.openings[0] and side.start <= end
-    ]
-    not_shared: list[tuple[Moments, str, str]] = []
-    for stop in {stop for _, stop in openings}:
-        span = min(each for each in openings if each[1] == stop)
-        if (
-            filters is None
-            or (first := one.last_rows(span, filters)) is None
-            or (second := other.last_rows(span, filters)) is None
-        ):
-            not_shared.append((to_moments([span])[0], one.state(span), other.state(span)))
+    not_shared = [*_not_shared(ours, theirs, shared, start, end)]
+    for span in _openings(sides, start, end):
+        lasts = [side.last_rows(span, filters) for side in sides if filters is not None]
+        if any(rows is None for rows in lasts or [None]):
+            states = one.opening_state(span), other.opening_state(span)
+            not_shared.insert(0, (to_moments([span])[0], *states))
         else:
-            counts = [counts[0] + first.num_rows, counts[1] + second.num_rows]
-            parts.append(differing(first, second))
+            pairs.append([lasts])
+    if shared and filters is not None:
+        pairs.append(_side_by_side([side.chosen(shared, filters) for side in sides]))
+    parts, counts = [NO_DIFFERENCE], (0, 0)
+    for first, second in itertools.chain.from_iterable(pairs):
+        counts = counts[0] + first.num_rows, counts[1] + second.num_rows
+        parts.append(differing(first, second))
     rows = to_columns(pa.concat_tables(parts))
     rows["change"] = rows["change"].cat.set_categories(_KINDS)
     names = one.names.updated(other.names)
-    rows = with_names(rows, names) if names.assets or names.labels else rows
     return Difference(
         one.name,
         other.name,
         (ours.filters.sorted(), theirs.filters.sorted()),
         filters,
         to_moments(shared),
-        (counts[0], counts[1]),
-        rows,
-        (*not_shared, *_not_shared(ours, theirs, shared, start, end)),
+        counts,
+        with_names(rows, names) if names.assets or names.labels else rows,
+        tuple(not_shared),
         tuple(f"{side.name}: {side.note}" for side in sides if side.note),
     )
+
+
+def _openings(sides: Iterable[Side], start: int, end: int) -> list[Span]:
+    """Return the time from the oldest opening until each side's start, if it was asked for."""
+    spans = [x.openings for x in sides if x.openings and start <= x.openings[0] and x.start <= end]
+    # Of two that end together the one that begins first.
+    return [*{stop: (begin, stop) for begin, stop in sorted(spans, reverse=True)}.values()]
 
 
 def _not_shared(
@@ -329,23 +331,15 @@ def _not_shared(
     answered = [*ours.answered, *theirs.answered]
     begin = start if start != EVER[0] else min((a for a, _ in answered), default=0)
     stop = end if end != EVER[1] else max((b for _, b in answered), default=0)
-    one, other = (
-        {
-            "complete": x.complete,
-            "unproven": x.unproven,
-            "missing": between(x.answered, begin, stop),
-        }
-        for x in (ours, theirs)
-    )
     absent = overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
-    stretches = [(span, "missing", "missing") for span in absent if (start, end) != EVER]
-    stretches += [
-        (span, state, its)
-        for (state, spans), (its, others) in itertools.product(one.items(), other.items())
-        for span in between_all(overlap(spans, others), shared)
-        if (state, its) != ("missing", "missing")
-    ]
-    yield from ((to_moments([span])[0], state, its) for span, state, its in sorted(stretches))
+    cuts = [(begin, stop), *answered, *ours.complete, *theirs.complete, *shared]
+    edges = sorted({edge for span in cuts for edge in span if begin <= edge <= stop})
+    for span in itertools.pairwise(edges):
+        states = _state(ours, span), _state(theirs, span)
+        is_absent = states == ("missing", "missing")
+        is_asked = (start, end) != EVER and bool(overlap(absent, [span]))
+        if not overlap(shared, [span]) and (is_asked or not is_absent):
+            yield to_moments([span])[0], *states
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
