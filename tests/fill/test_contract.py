@@ -1,17 +1,14 @@
-"""What holds of every fill, whichever surface begins it: the library, or a command.
+"""What holds of every fill, from whichever source: a node, or segments of the same history.
 
-Rows come from a node or from segments of the same history. What is special to one surface is
-tested beside it.
+What is special to one source is tested beside it, and what commands print in `tests/cli`.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-import pandas as pd
 import pytest
 
 import balance_analysis as ba
@@ -28,7 +25,7 @@ from tests.archive.exporting import (
     spread_history,
     unchanged,
 )
-from tests.cli.running import invoke, moment
+from tests.cli.running import moment, run
 from tests.loopback import Fault
 from tests.moments import to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
@@ -49,12 +46,9 @@ GAPS = [(TIMES[3] + 1, TIMES[6]), (TIMES[9] + 1, TIMES[12])]
 AGAIN = {"end": END + HOUR, "overlap": "9d"}
 """Asks a node whose chain went on for all that an archive has."""
 
-OPTIONS = {
-    "start": "--since",
-    "end": "--until",
-    "party_ids": "--party-id",
-    "account_types": "--account-type",
-}
+SHARED = {"party_ids", "account_types", "asset_id", "partition", "on_bad_rows"}
+SHARED |= {"dry_run", "progress", "on_report"}
+"""The options that segments have a word for; the others are for nodes alone."""
 
 
 class Source:
@@ -99,106 +93,19 @@ class Source:
         return self._folder
 
 
-@dataclass
-class Done:
-    """How a fill ended; a command by a code, the library by an error.
-
-    Attributes
-    ----------
-    before
-        The rows that it held and that came otherwise or not again, as lines; of the library.
-    reasons
-        Why rows are bad; of the library.
-    """
-
-    spans: list
-    rows: int = 0
-    conflicts: int = 0
-    bad_rows: int = 0
-    before: list = field(default_factory=list)
-    reasons: set = field(default_factory=set)
-    code: int | None = None
-    error: BaseException | None = None
-    said: str = ""
-
-    def ended(self, code):
-        """Return whether a command ended with this code, and anything else without an error."""
-        return self.error is None if self.code is None else self.code == code
-
-    def failed(self, kind, code):
-        """Return whether it failed so: a command by its code."""
-        return isinstance(self.error, kind) if self.code is None else self.code == code
-
-
 class Surface:
     """One way to fill an archive."""
 
     def __init__(self, name):
-        self.imports, self.is_command = name.startswith("import"), name.endswith("command")
+        self.imports = name == "import"
 
     def fill(self, source, folder, **options):
-        """Bring an archive up to date; what segments have no word for is left out."""
-        how = self._command if self.is_command else self._call
+        """Bring an archive up to date, and return the run."""
         if self.imports:
-            own = {"party_ids", "account_types", "asset_id", "partition", "on_bad_rows"}
-            kept = own | {"dry_run", "progress"}
-            options = {name: value for name, value in options.items() if name in kept}
-            return how(source, folder, source.segments(), options)
+            known = {name: value for name, value in options.items() if name in SHARED}
+            return ba.import_segments(ba.Archive(folder), source.segments(), **known)
         with source.node as node:
-            return how(source, folder, node.url, options)
-
-    def _call(self, _, folder, where, options):
-        kind = self._import if self.imports else run_export
-        try:
-            run = kind(where, folder, **options)
-        except Exception as error:  # noqa: BLE001 - the test looks at it
-            return Done([], error=error)
-        before = [
-            (
-                *(row[name] for name in ba.ACCOUNT_KEY),
-                to_microseconds(row["timestamp"]),
-                int(row["balance"]),
-            )
-            for row in run.conflicting_rows
-        ]
-        aside = folder / "_quarantine" / f"{run.id}.jsonl"
-        lines = aside.read_text().splitlines() if run.bad_rows else []
-        reasons = {json.loads(line)["reason"] for line in lines}
-        return Done(run.spans, run.rows, run.conflicts, run.bad_rows, before, reasons)
-
-    @staticmethod
-    def _import(where, folder, **options):
-        return ba.import_segments(ba.Archive(folder), where, **options)
-
-    def _command(self, _, folder, where, options):
-        begin = ("import", folder, where) if self.imports else ("export", folder, where)
-        before = reports(folder)
-        result = invoke([*begin, *arguments(options)])
-        new = [report for name, report in reports(folder).items() if name not in before]
-        done = Done(printed_spans(result.stdout), code=result.exit_code, said=result.stderr)
-        for report in new:
-            done.spans = [tuple(map(dt.datetime.fromisoformat, span)) for span in report["spans"]]
-            done.rows, done.conflicts = report["rows"], report["conflicts"]
-            done.bad_rows = report["bad_rows"]
-        return done
-
-
-def arguments(options):
-    """Return options of `ba.export` as words of a command."""
-    for name, value in options.items():
-        option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
-        for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, bool):
-                yield from [option] * each
-            else:
-                yield from (option, moment(each).isoformat() if name in ("start", "end") else each)
-
-
-def printed_spans(text):
-    """Return the intervals that a dry run prints, after its other lines."""
-    _, header, table = text.partition("start  ")
-    lines = table.splitlines()[1:] if header else []
-    return [tuple(dt.datetime.fromisoformat(word) for word in line.split()) for line in lines]
+            return run_export(node, folder, **options)
 
 
 def reports(folder):
@@ -206,12 +113,7 @@ def reports(folder):
     return {path.name: json.loads(path.read_text()) for path in folder.glob("_runs/*.json")}
 
 
-NODES = ["export", "export command"]
-SEGMENTS = ["import", "import command"]
-of_nodes = pytest.mark.parametrize("surface", NODES, indirect=True)
-of_calls = pytest.mark.parametrize(
-    "surface", [name for name in NODES + SEGMENTS if "command" not in name], indirect=True
-)
+of_nodes = pytest.mark.parametrize("surface", ["export"], indirect=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -220,7 +122,7 @@ def retries_without_waits():
         yield
 
 
-@pytest.fixture(scope="module", params=NODES + SEGMENTS)
+@pytest.fixture(scope="module", params=["export", "import"])
 def surface(request):
     return Surface(request.param)
 
@@ -274,7 +176,6 @@ def assert_whole(folder, made, partition="day"):
 
 def test_rows_and_coverage_are_the_truth(filled, made):
     done, folder = filled
-    assert done.ended(0), done
     assert (done.rows, done.conflicts, done.bad_rows) == (len(ROWS), 0, 0)
     assert_whole(folder, made)
 
@@ -284,8 +185,7 @@ def test_rows_and_coverage_are_the_truth(filled, made):
 )
 def test_each_period_has_one_file_under_its_name(surface, tmp_path, made, partition, first):
     folder = tmp_path / "a"
-    done = surface.fill(source_at(tmp_path), folder, start=START, end=END, partition=partition)
-    assert done.ended(0), done
+    surface.fill(source_at(tmp_path), folder, start=START, end=END, partition=partition)
     names = content_of(folder, "changes/")
     assert min(names) == f"changes/{first}/changes.parquet"
     assert all(name.count("/") == 2 for name in names)
@@ -295,45 +195,35 @@ def test_each_period_has_one_file_under_its_name(surface, tmp_path, made, partit
 def test_the_report_of_a_run_says_what_it_did(surface, filled):
     done, folder = filled
     [report] = reports(folder).values()
+    assert report == json.loads(done.to_json())
     assert report["kind"] == ("import" if surface.imports else "export")
     assert (report["outcome"], report["error"]) == ("complete", None)
-    asked = [[pd.Timestamp(each) for each in span] for span in report["spans"]]
-    assert asked == [[moment(START), moment(END)]] == [list(span) for span in done.spans]
-    assert report["committed"] == report["spans"]
-    assert (report["rows"], report["conflicts"], report["bad_rows"]) == (len(ROWS), 0, 0)
-    assert pd.Timestamp(report["coverage_end"]) == moment(END)
-    assert (report["requests"] > 0) is not surface.imports
+    assert done.spans == done.committed == [(moment(START), moment(END))]
+    assert (done.rows, done.coverage_end) == (len(ROWS), moment(END))
+    assert (done.requests > 0) is not surface.imports
 
 
 def test_a_rerun_brings_nothing_new(surface, archive, tmp_path):
     source = source_at(tmp_path)
     before = lasting(archive)
     done = surface.fill(source, archive, end=END)
-    assert done.ended(0), done
-    assert (done.spans, done.rows) == ([], 0)
+    assert (done.outcome, done.spans, done.rows) == ("nothing new", [], 0)
     assert lasting(archive) == before
     assert len(source.node.requests) <= 5
-    assert max(reports(archive).items())[1]["outcome"] == "nothing new"
 
 
 def test_gaps_stay_until_just_they_are_filled(surface, with_gaps, tmp_path, made):
-    folder = shutil.copytree(with_gaps, tmp_path / "a")
+    folder, shares = shutil.copytree(with_gaps, tmp_path / "a"), []
     if not surface.imports:
         assert surface.fill(source_at(tmp_path), folder, start=START, end=END).spans == []
         with pytest.raises(ba.IncompleteError, match="is missing"):
             ba.Archive(folder).read()
-    done = surface.fill(source_at(tmp_path), folder, end=END, fill_gaps=True)
-    assert done.ended(0), done
+    how = {"end": END, "fill_gaps": True, "progress": lambda *now: shares.append(now)}
+    done = surface.fill(source_at(tmp_path), folder, **how)
     assert done.spans == [tuple(map(moment, gap)) for gap in GAPS]
     assert done.rows == len(in_spans(ROWS, [(*gap, False) for gap in GAPS]))
     assert_whole(folder, made)
-
-
-@of_calls
-def test_progress_runs_once_from_nothing_to_all(surface, with_gaps, tmp_path):
-    folder, shares = shutil.copytree(with_gaps, tmp_path / "a"), []
-    options = {"progress": lambda share, rows: shares.append((share, rows))}
-    done = surface.fill(source_at(tmp_path), folder, end=END, fill_gaps=True, **options)
+    # Progress runs once from nothing to all.
     assert shares == sorted(shares)
     assert shares[0][0] > 0
     assert shares[-1] == (pytest.approx(1), done.rows)
@@ -342,7 +232,6 @@ def test_progress_runs_once_from_nothing_to_all(surface, with_gaps, tmp_path):
 def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(surface, with_gaps, tmp_path):
     options = {"start": START, "end": END, "fill_gaps": True, "dry_run": True}
     done = surface.fill(source_at(tmp_path), tmp_path / "none", **options)
-    assert done.ended(0), done
     assert done.spans == [(moment(START), moment(END))]
     assert not (tmp_path / "none").exists()
     folder = shutil.copytree(with_gaps, tmp_path / "a")
@@ -350,9 +239,7 @@ def test_a_dry_run_changes_nothing_and_lists_the_spans_of_the_run(surface, with_
     with unchanged(folder):
         done = surface.fill(source, folder, **options)
     assert len(source.node.requests) < 10
-    assert [[each.floor("s") for each in map(pd.Timestamp, span)] for span in done.spans] == [
-        [moment(each).floor("s") for each in gap] for gap in GAPS
-    ]
+    assert done.spans == [tuple(map(moment, gap)) for gap in GAPS]
     assert reports(folder) == reports(with_gaps)
 
 
@@ -360,20 +247,18 @@ def test_bad_rows_are_set_aside_and_the_rest_is_kept(surface, tmp_path):
     folder = tmp_path / "a"
     done = surface.fill(source_at(tmp_path, bad=LAST), folder, start=START, end=END)
     good = [row for row in ROWS if row.timestamp_ns != LAST * 1000]
-    assert done.ended(5), done
     assert (done.rows, done.bad_rows) == (len(good), len(ROWS) - len(good))
-    assert len(content_of(folder, "_quarantine/")) == 1
+    [(name, kept)] = content_of(folder, "_quarantine/").items()
+    assert name == f"_quarantine/{done.id}.jsonl"
+    reasons = [json.loads(line)["reason"] for line in kept.splitlines()]
+    assert ["has more than 38 digits" in reason for reason in reasons] == [True] * done.bad_rows
     assert lines_of_table(ba.Archive(folder).read()) == lines_of_rows(good)
-    if surface.is_command:
-        assert "_quarantine/" in done.said
-    else:
-        assert all("has more than 38 digits" in reason for reason in done.reasons)
 
 
 def test_bad_rows_can_end_the_run_with_what_came_before_committed(surface, tmp_path):
     options = {"start": START, "end": END, "page_size": 10, "on_bad_rows": "raise"}
-    done = surface.fill(source_at(tmp_path, bad=LAST), tmp_path / "a", **options)
-    assert done.failed(ba.DecodeError, 5), done
+    with pytest.raises(ba.DecodeError):
+        surface.fill(source_at(tmp_path, bad=LAST), tmp_path / "a", **options)
     assert START < spans_of(tmp_path / "a")[-1][1] <= LAST
     assert_holds(tmp_path / "a", ROWS)
 
@@ -387,22 +272,22 @@ def test_what_differs_is_a_conflict_and_the_newer_is_kept(surface, archive, tmp_
     came = [row for row in ROWS[:-1] if row is not gone]
     came.append(replace(changed, balance=changed.balance + 1))
     done = surface.fill(source_at(tmp_path, came, head=END + HOUR), archive, **AGAIN)
-    assert done.ended(5), done
     assert (done.rows, done.conflicts) == (0, 2)
     held = sorted([*came, gone], key=lambda row: row.order)
     assert_holds(archive, held, whole=(START, END))
-    if surface.is_command:
-        assert "conflict" in done.said
-    else:
-        assert sorted(done.before) == sorted(lines_of_rows([gone, changed]))
+    before = [
+        (*map(row.get, ba.ACCOUNT_KEY), to_microseconds(row["timestamp"]), int(row["balance"]))
+        for row in done.conflicting_rows
+    ]
+    assert sorted(before) == sorted(lines_of_rows([gone, changed]))
 
 
 def test_another_network_is_refused_with_the_archive_as_it_was(surface, archive, tmp_path):
     others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
     before = lasting(archive)
     source = source_at(tmp_path, others, chain="two", head=END + HOUR)
-    done = surface.fill(source, archive, **AGAIN)
-    assert done.failed(ba.NetworkMismatchError, 76), done
+    with pytest.raises(ba.NetworkMismatchError):
+        surface.fill(source, archive, **AGAIN)
     assert lasting(archive) == before
 
 
@@ -421,10 +306,8 @@ def test_an_archive_is_bound_to_its_query(surface, archive, tmp_path):
         (archive, {"partition": "hour"}),
     ):
         source = source_at(tmp_path)
-        with unchanged(folder):
-            done = surface.fill(source, folder, end=END, **other)
-        assert done.failed(ba.ArchiveError, 2), done
-        assert "bound to another query" in (done.said or str(done.error))
+        with unchanged(folder), pytest.raises(ba.ArchiveError, match="bound to another query"):
+            surface.fill(source, folder, end=END, **other)
         assert source.node.requests == []
 
 
@@ -441,8 +324,8 @@ def test_an_archive_is_bound_to_its_query(surface, archive, tmp_path):
 )
 def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(surface, tmp_path, wrong):
     source = source_at(tmp_path)
-    done = surface.fill(source, tmp_path / "a", **wrong)
-    assert done.failed(ValueError, 2), done
+    with pytest.raises(ValueError, match=r"week|eat|odd|asset|'ab'"):
+        surface.fill(source, tmp_path / "a", **wrong)
     assert not (tmp_path / "a").exists()
     assert source.node.requests == []
 
@@ -451,17 +334,14 @@ def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
     surface, tmp_path, made
 ):
     folder, options = tmp_path / "a", {"start": START, "end": END, "page_size": 5}
-    done = surface.fill(source_at(tmp_path, broken=THIRD), folder, **options)
-    assert done.failed((ba.RequestError, ba.DecodeError), 5 if surface.imports else 3), done
+    with pytest.raises((ba.RequestError, ba.DecodeError)):
+        surface.fill(source_at(tmp_path, broken=THIRD), folder, **options)
     [report] = reports(folder).values()
     assert report["outcome"] == "partial"
     start, end, _ = spans_of(folder)[0]
     assert START == start < end < END
     assert_holds(folder, ROWS)
-    if surface.is_command and not surface.imports:
-        assert "What was complete is committed" in done.said
     done = surface.fill(source_at(tmp_path), folder, end=END)
-    assert done.ended(0), done
     if surface.imports:
         assert moment(START) < done.spans[0][0] <= moment(end)
     assert_whole(folder, made)
@@ -471,12 +351,30 @@ def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
 def test_what_a_node_may_have_forgotten_is_unproven_until_another_has_it(surface, tmp_path, made):
     folder, oldest = tmp_path / "a", GAPS[1][1]
     kept = [row for row in ROWS if row.timestamp_ns >= oldest * 1000]
-    done = surface.fill(source_at(tmp_path, kept), folder, start=START, end=END)
-    assert done.ended(3), done
+    surface.fill(source_at(tmp_path, kept), folder, start=START, end=END)
     assert spans_of(folder) == [(START, oldest, False), (oldest, END, True)]
     assert_holds(folder, kept)
     with pytest.raises(ba.IncompleteError, match="may have forgotten rows"):
         ba.Archive(folder).read(start=moment(START))
-    done = surface.fill(source_at(tmp_path), folder, end=END, fill_gaps=True)
-    assert done.ended(0), done
+    surface.fill(source_at(tmp_path), folder, end=END, fill_gaps=True)
     assert_whole(folder, made)
+
+
+def test_a_command_ends_with_the_code_of_what_came_and_says_it(tmp_path):
+    folder, end = tmp_path / "a", END + HOUR
+    changed = [replace(row, balance=row.balance + 1) if row is ROWS[-1] else row for row in ROWS]
+    others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
+    for source, code, said, *options in (
+        (Source(None, broken=THIRD), 3, "What was complete is committed"),
+        (Source(None, ROWS[-3:]), 3, "is not complete for"),
+        (Source(None), 0, "new rows", "--fill-gaps"),
+        (Source(None), 0, "Nothing new", "--fill-gaps"),
+        (Source(None, changed, head=end), 5, "1 conflict"),
+        (Source(None, others, head=end), 76, "another network"),
+        (Source(None), 2, "bound to another query", "--partition", "hour"),
+        (Source(None), 2, "odd", "--account-type", "odd"),
+    ):
+        until = moment(source.node.block_timestamp // 1000)
+        bounds = ["--since", moment(START), "--until", until, "--overlap", "9d", "--page-size", 5]
+        with source.node as node:
+            assert said in run("export", folder, node.url, *bounds, *options, code=code).stderr

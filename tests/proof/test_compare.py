@@ -6,26 +6,21 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.archive import layout
-from balance_analysis.evidence import Answer, Evidence, Node, SetAside
-from balance_analysis.filters import Filters
-from balance_analysis.frame import to_frame
-from balance_analysis.known import note_evidence, note_rows
-from tests.archive.writing import begin
+from tests.archive.exporting import edit_manifest
 from tests.cli.running import run
-from tests.columns import ARROW_SCHEMA
+from tests.columns import note_evidence
 from tests.moments import from_microseconds, to_microseconds
+from tests.scale.archives import write_archive
 
 TICK = 6 * 3_600_000_000
 START = to_microseconds("2023-04-28T18:00")
@@ -33,14 +28,15 @@ TICKS = 14
 PARTIES = ["a" * 64, "b" * 64]
 ASSETS = ["c" * 64, "d" * 64]
 ACCOUNTS = [(x, "ACCOUNT_TYPE_GENERAL", y, "") for x, y in itertools.product(ASSETS, PARTIES)]
+EVERYONE = {"asset_id": None, "party_ids": (), "market_ids": (), "account_types": ()}
 FILTERS = [
-    {},
-    {"party_ids": (PARTIES[0],)},
-    {"asset_id": ASSETS[0]},
-    {"party_ids": (PARTIES[0],), "asset_id": ASSETS[0]},
-    {"party_ids": (PARTIES[1],)},
+    EVERYONE,
+    {**EVERYONE, "party_ids": (PARTIES[0],)},
+    {**EVERYONE, "asset_id": ASSETS[0]},
+    {**EVERYONE, "party_ids": (PARTIES[0],), "asset_id": ASSETS[0]},
+    {**EVERYONE, "party_ids": (PARTIES[1],)},
 ]
-ORIGINS = [frozenset(), frozenset({"1.1.1.1:80"}), frozenset({"2.2.2.2:80"})]
+ORIGINS = [(), ("1.1.1.1:80",), ("2.2.2.2:80",)]
 
 
 def at(tick):
@@ -48,18 +44,17 @@ def at(tick):
 
 
 def span(first, last):
-    return at(first), at(last)
+    return from_microseconds(at(first)), from_microseconds(at(last))
 
 
-def rows_of(balances):
-    """Return rows of {(account, tick): balance} as Arrow."""
-    columns = [[account[n] for account, _ in balances] for n in range(4)]
-    times = [at(tick) for _, tick in balances]
-    kinds = [field.type for field in ARROW_SCHEMA]
-    arrays = [pa.array(column, pa.string()).dictionary_encode() for column in columns]
-    arrays.append(pa.array(times, pa.int64()).cast(kinds[4]))
-    arrays.append(pa.array([*balances.values()], pa.int64()).cast(kinds[5]))
-    return pa.table(arrays, schema=ARROW_SCHEMA)
+def table_of(balances, **knowing):
+    """Return a table of {(account, tick): balance}; by default it knows nothing of any time."""
+    ids = [[account[n] for account, _ in balances] for n in range(4)]
+    columns = dict(zip(ba.ACCOUNT_KEY, [pd.Series(each, dtype="str") for each in ids], strict=True))
+    moments = pd.to_datetime([at(tick) for _, tick in balances], unit="us", utc=True)
+    amounts = pd.Series([*balances.values()], dtype="object")
+    frame = pd.DataFrame({**columns, "timestamp": moments, "balance": amounts})
+    return ba.to_table(frame, **{"known": (), **knowing})
 
 
 @dataclass(frozen=True)
@@ -69,54 +64,59 @@ class Held:
     balances: dict
     answers: tuple[tuple[int, int, int, bool], ...]
     """First tick, last one exclusive, number of the origin, and whether it reached."""
-    set_aside: tuple[tuple[int, object], ...]
-    filters: Filters
+    set_aside: tuple[tuple[int, object], ...] = ()
+    filters: dict = field(default_factory=EVERYONE.copy)
+
+    @property
+    def accounts(self):
+        asset, parties = self.filters["asset_id"], self.filters["party_ids"]
+        return {x for x in ACCOUNTS if asset in {None, x[0]} and (not parties or x[2] in parties)}
 
     def answer(self, tick):
         return next((each for each in self.answers if each[0] <= tick < each[1]), None)
 
-    def state(self, tick, filters=None):
+    def state(self, tick, accounts=None):
         """Return the state of a tick, naively, for some accounts."""
-        answer, filters = self.answer(tick), filters or self.filters
+        answer, accounts = self.answer(tick), accounts or self.accounts
         if answer is None:
             return "missing"
-        bad = [
-            x for when, x in self.set_aside if when == tick and (x is None or filters.selects(x))
-        ]
+        bad = [x for when, x in self.set_aside if when == tick and (x is None or x in accounts)]
         return "complete" if answer[3] and not bad else "unproven"
 
     @property
     def evidence(self):
-        answers = tuple(
-            Answer(span(first, last), Node(f"http://n{n}", ORIGINS[n]), (n, n), None, reached)
+        """The evidence, as files and archives have it."""
+        answers = [
+            {
+                "span": (at(first), at(last)),
+                "node": {"name": f"http://n{n}", "origin": ORIGINS[n]},
+                "asked": (n, n),
+                "heights": None,
+                "reached": reached,
+            }
             for first, last, n, reached in self.answers
-        )
-        bad = tuple(SetAside((at(tick), at(tick) + 1), account) for tick, account in self.set_aside)
-        return Evidence(self.filters, answers, bad)
+        ]
+        bad = [{"span": (at(tick), at(tick) + 1), "account": x} for tick, x in self.set_aside]
+        words = {"agreed": [], "disputed": [], "from_first_block": False}
+        return {"filters": self.filters, "answers": answers, "set_aside": bad, **words}
 
     def write(self, folder, form):
         """Return it as an archive, a table, or a file."""
-        if form in ("table", "file"):
-            table = to_frame(rows_of(self.balances))
-            note_evidence(table, self.evidence)
-            note_rows(table)
-            if form == "table":
-                return table.sample(frac=1, random_state=1)
-            ba.write_parquet(table, folder / "x.parquet")
-            return folder / "x.parquet"
-        writer = begin(folder / "a", form, **{k: getattr(self.filters, k) for k in FILTER_NAMES})
-        writer.prove(self.evidence)
-        periods = {}
-        for (account, tick), balance in self.balances.items():
-            if self.answer(tick) is not None:
-                period = layout.period_of(at(tick), form)
-                periods.setdefault(period, {})[account, tick] = balance
-        for period, balances in sorted(periods.items()):
-            writer.commit(period, rows_of(balances), Evidence(self.filters))
-        return ba.Archive(folder / "a")
+        if form not in ("table", "file"):
+            there = {x: y for x, y in self.balances.items() if self.answer(x[1]) is not None}
+            archive = write_archive(folder / "a", table_of(there), form)
+            edit_manifest(folder / "a", lambda content: content.update(evidence=self.evidence))
+            return archive
+        table = table_of(self.balances)
+        ticks = [tick for tick in range(TICKS) if self.state(tick) == "complete"]
+        complete = [(at(tick), at(tick + 1)) for tick in ticks]
+        note_evidence(table, complete, self.evidence)
+        if form == "table":
+            return table.sample(frac=1, random_state=1)
+        ba.write_parquet(table, folder / "x.parquet")
+        return folder / "x.parquet"
 
 
-FILTER_NAMES = ("asset_id", "party_ids", "market_ids", "account_types")
 FORMS = ["day", "hour", "month", "table", "file"]
 TRUTH = {
     (x, tick): 10 * n + tick for n, x in enumerate(ACCOUNTS) for tick in range(n % 2, TICKS, 2)
@@ -126,7 +126,7 @@ TRUTH = {
 @st.composite
 def held(draw, origins=(1, 2)):
     """Draw a side: the truth with some rows lost or changed, proven in some stretches."""
-    filters = Filters(**draw(st.sampled_from(FILTERS)))
+    own = Held({}, (), filters=draw(st.sampled_from(FILTERS)))
     edges = sorted(draw(st.sets(st.integers(0, TICKS), min_size=1, max_size=4)) | {0, TICKS})
     answers = tuple(
         (first, last, draw(st.sampled_from(origins)), draw(st.sampled_from([True, True, False])))
@@ -138,17 +138,16 @@ def held(draw, origins=(1, 2)):
     balances = {
         place: balance + (place in changed)
         for place, balance in TRUTH.items()
-        if place not in lost and filters.selects(place[0])
+        if place not in lost and place[0] in own.accounts
     }
     ticks = [tick for tick in range(TICKS) if any(a <= tick < b for a, b, *_ in answers)]
-    accounts = [None, *filter(filters.selects, ACCOUNTS)]
-    bad = st.tuples(st.sampled_from(ticks or [0]), st.sampled_from(accounts))
+    bad = st.tuples(st.sampled_from(ticks or [0]), st.sampled_from([None, *sorted(own.accounts)]))
     set_aside = draw(st.lists(bad, max_size=1 if ticks else 0))
-    return Held(balances, answers, tuple(set_aside), filters)
+    return replace(own, balances=balances, answers=answers, set_aside=tuple(set_aside))
 
 
 FIRST, LAST = from_microseconds(START), from_microseconds(at(TICKS))
-WHOLE = Held(TRUTH, ((0, TICKS, 1, True),), (), Filters())
+WHOLE = Held(TRUTH, ((0, TICKS, 1, True),))
 
 
 def ticks_of(moments):
@@ -156,23 +155,19 @@ def ticks_of(moments):
     return {t for t in range(TICKS) for a, b in moments if a <= from_microseconds(at(t)) < b}
 
 
-def shared_ticks(ours, theirs):
-    both = ours.filters.intersection(theirs.filters)
-    if both is None:
-        return set()
-    return {
+def compared(ours, theirs, ticks=range(TICKS)):
+    """Return the ticks and the accounts that both prove, and the rows of each there."""
+    accounts = ours.accounts & theirs.accounts
+    shared = {
         tick
-        for tick in range(TICKS)
-        if ours.state(tick, both) == theirs.state(tick, both) == "complete"
+        for tick in ticks
+        if accounts and ours.state(tick, accounts) == theirs.state(tick, accounts) == "complete"
     }
-
-
-def known_rows(side, ticks, filters):
-    return {
-        (account, tick): balance
-        for (account, tick), balance in side.balances.items()
-        if tick in ticks and filters is not None and filters.selects(account)
-    }
+    rows = [
+        {x: y for x, y in side.balances.items() if x[1] in shared and x[0] in accounts}
+        for side in (ours, theirs)
+    ]
+    return shared, accounts, *rows
 
 
 def differences(ours, theirs):
@@ -204,8 +199,7 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
         end=from_microseconds(at(end)),
     )
     asked = {*range(max(start, 0), min(end, TICKS))}
-    shared, both = shared_ticks(ours, theirs) & asked, ours.filters.intersection(theirs.filters)
-    mine, its = (known_rows(side, shared, both) for side in (ours, theirs))
+    shared, _, mine, its = compared(ours, theirs, asked)
 
     assert ticks_of(difference.shared) == shared
     assert difference.compared == (len(mine), len(its))
@@ -233,8 +227,7 @@ def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     folder = tmp_path_factory.mktemp("confirm")
     (folder / "other").mkdir()
     archive = ours.write(folder, "day")
-    shared, both = shared_ticks(ours, theirs), ours.filters.intersection(theirs.filters)
-    mine, its = (known_rows(side, shared, both) for side in (ours, theirs))
+    shared, both, mine, its = compared(ours, theirs)
     common = [place for place in mine if mine[place] == its.get(place)]
     before = archive.coverage()
     try:
@@ -246,13 +239,13 @@ def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     assert common or not (mine and its)
     status = archive.status()
     disputed = {tick for _, tick in differences(mine, its)}
-    is_of_all = both == ours.filters.sorted()
+    is_of_all = both == ours.accounts
     confirmed = {
         tick
         for tick in shared - disputed
         if is_of_all and common and ours.state(tick) == "complete"
         for one, other in [(ORIGINS[ours.answer(tick)[2]], ORIGINS[theirs.answer(tick)[2]])]
-        if one and other and not one & other
+        if one and other and one != other
     }
     assert ticks_of(status.confirmed) == confirmed
     assert ticks_of(status.disputed) == disputed
@@ -332,7 +325,7 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     (tmp_path / "other").mkdir()
     WHOLE.write(tmp_path, "day")
     archive = tmp_path / "a"
-    party = replace(WHOLE, filters=Filters(party_ids=(PARTIES[0],)))
+    party = replace(WHOLE, filters=FILTERS[1])
     party = replace(party, balances={x: y for x, y in TRUTH.items() if x[0][2] == PARTIES[0]})
     other = party.write(tmp_path / "other", "file")
     said = run("diff", archive, other, code=3).stdout
@@ -344,7 +337,7 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     said = run("diff", archive, archive).stdout
     assert "the same" in said
     content = json.loads(run("diff", archive, other, "--format=json", code=3).stdout)
-    all_accounts = {"asset_id": None, "party_ids": [], "market_ids": [], "account_types": []}
+    all_accounts = json.loads(json.dumps(EVERYONE))
     assert content["filters"] == {**all_accounts, "party_ids": [PARTIES[0]]}
     assert content["accounts"] == [all_accounts, content["filters"]]
 
@@ -357,94 +350,67 @@ def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
         ba.diff(archive, twice)
 
 
-SPAN = [(from_microseconds(0), from_microseconds(10))]
-
-
-def table_of(balances, moments, accounts):
-    """Return a table that states that it has every row."""
-    frame = pd.DataFrame(
-        {
-            "asset_id": "c" * 64,
-            "account_type": "ACCOUNT_TYPE_GENERAL",
-            "party_id": accounts,
-            "market_id": "",
-            "timestamp": pd.to_datetime(moments, unit="us", utc=True),
-            "balance": balances,
-        }
-    )
-    return ba.to_table(frame, known=SPAN)
-
-
 @pytest.mark.parametrize("step", [1, 2**64, -(2**64), 10**37])
 def test_balances_that_differ_in_any_of_128_bits_are_not_the_same(step):
-    ids = [f"{n:064x}" for n in range(3)]
-    ours = [Decimal(10**37)] * 3
-    theirs = [ours[0], Decimal(10**37 + step), ours[2]]
-    one, other = (table_of(balances, [1, 2, 3], ids) for balances in (ours, theirs))
+    ours = {(account, 1): Decimal(10**37) for account in ACCOUNTS}
+    theirs = {**ours, (ACCOUNTS[1], 1): Decimal(10**37 + step)}
+    one, same, other = (table_of(rows, known=[span(0, 2)]) for rows in (ours, ours, theirs))
     difference = ba.diff(one, other)
-    assert (difference.is_same, difference.rows["party_id"].tolist()) == (False, [ids[1]])
-    assert ba.diff(one, table_of(ours, [1, 2, 3], ids)).is_same
+    assert (difference.is_same, places_of(difference.rows)) == (False, {(ACCOUNTS[1], 1)})
+    assert ba.diff(one, same).is_same
 
 
 def test_one_row_among_more_of_a_moment_than_are_compared_at_once_is_not_overlooked(monkeypatch):
     monkeypatch.setattr("balance_analysis.proof.compare._PART", 1000)
-    count = 3000
-    ids = [f"{n:064x}" for n in range(count)]
-    moments = [5] * (count - 1) + [6]
-    one = table_of(range(count), moments, ids)
-    other = one.iloc[::-1].reset_index(drop=True)
-    other.attrs = one.attrs
-    assert ba.diff(one, other).is_same
-    changed = table_of([*range(count - 2), 7, count - 1], moments, ids)
+    ids = [f"{n:064x}" for n in range(3000)]
+    rows = {((*ACCOUNTS[0][:2], each, ""), 5 + (each == ids[-1])): 7 for each in ids}
+    place = [*rows][-2]
+    one, changed = (
+        table_of(each, known=[span(0, 9)]).sample(frac=1, random_state=1)
+        for each in (rows, {**rows, place: 8})
+    )
+    assert ba.diff(one, one.iloc[::-1]).is_same
     for sides in ((one, changed), (changed, one)):
         difference = ba.diff(*sides)
-        assert (difference.is_same, difference.compared) == (False, (count, count))
-        assert difference.rows["party_id"].tolist() == [ids[-2]]
+        assert (difference.is_same, difference.compared) == (False, (3000, 3000))
+        assert places_of(difference.rows) == {place}
 
 
+OPENED = {"known": [span(0, 8)], "start": from_microseconds(at(5))}
 openings = st.dictionaries(
     st.sampled_from(ACCOUNTS), st.tuples(st.integers(0, 4), st.integers(1, 2))
 )
 
 
 @given(openings, openings, st.booleans(), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_was_held_at_the_start_is_compared_where_both_know_it(one, other, is_cut, has_gap):
     """The oracle compares dictionaries of each account's last row before the start."""
     changes = {(ACCOUNTS[0], 6): 9}
-    first = dict(sorted(one.items(), key=str)) | {ACCOUNTS[0]: (0, 3)}
-    other = other | {ACCOUNTS[0]: (0, 3)}
-
-    def made(held, since, start):
-        rows = {(account, tick): balance for account, (tick, balance) in held.items()} | changes
-        known = [(since, 8)] if not has_gap or since else [(0, 2), (5, 8)]
-        return ba.to_table(
-            to_frame(rows_of(rows)),
-            known=[tuple(map(from_microseconds, map(at, x))) for x in known],
-            start=from_microseconds(at(start)) if start else None,
+    first, second = one | {ACCOUNTS[0]: (0, 3)}, other | {ACCOUNTS[0]: (0, 3)}
+    known = [span(0, 2), span(5, 8)] if has_gap else [span(0, 8)]
+    ours, theirs = (
+        table_of(
+            {(x, tick): y for x, (tick, y) in held.items()} | changes, known=known, start=start
         )
-
-    ours, theirs = made(first, 0, 5), made(other, 0, 5 if is_cut else 0)
+        for held, start in ((first, OPENED["start"]), (second, OPENED["start"] if is_cut else None))
+    )
     for pair in ((ours, theirs), (theirs, ours)):
         difference = ba.diff(*pair)
-        at_start = difference.rows[difference.rows["timestamp"] < from_microseconds(at(5))]
         if has_gap:
             assert not difference.is_same
             assert difference.not_shared
             continue
-        differ = {x for x in {*first, *other} if first.get(x) != other.get(x)}
-        keys = at_start[list(ba.ACCOUNT_KEY)].astype(str).itertuples(index=False, name=None)
-        assert {*keys} == differ
+        differ = {x for x in {*first, *second} if first.get(x) != second.get(x)}
+        assert {x for x, tick in places_of(difference.rows) if tick < 5} == differ
         assert difference.is_same == (is_cut and not differ)
 
 
 def test_openings_that_only_one_side_has_are_not_the_same():
-    whole = to_frame(rows_of({(ACCOUNTS[0], 0): 3, (ACCOUNTS[0], 6): 9}))
-    known = tuple(map(from_microseconds, span(0, 8)))
-    start = from_microseconds(at(5))
-    opened = ba.to_table(whole, known=[known], start=start)
-    bare = ba.to_table(whole.iloc[1:], known=[(start, known[1])], start=start)
-    assert ba.diff(opened, bare).not_shared == (((known[0], start), "openings", "missing"),)
+    opened = table_of({(ACCOUNTS[0], 0): 3, (ACCOUNTS[0], 6): 9}, **OPENED)
+    bare = ba.to_table(opened.iloc[1:], known=[(OPENED["start"], from_microseconds(at(8)))])
+    before = (FIRST, OPENED["start"])
+    assert ba.diff(opened, bare).not_shared == ((before, "openings", "missing"),)
     assert ba.diff(opened, opened).is_same
     assert ba.diff(bare, bare).is_same
     earlier = ba.diff(opened, bare, end=from_microseconds(at(4)))
@@ -453,8 +419,7 @@ def test_openings_that_only_one_side_has_are_not_the_same():
 
 def test_openings_of_a_table_that_lost_rows_prove_nothing():
     held = {(ACCOUNTS[0], 0): 3, (ACCOUNTS[1], 1): 4, (ACCOUNTS[0], 6): 9, (ACCOUNTS[1], 7): 9}
-    known = tuple(map(from_microseconds, span(0, 8)))
-    opened = ba.to_table(to_frame(rows_of(held)), known=[known], start=from_microseconds(at(5)))
+    opened = table_of(held, **OPENED)
     difference = ba.diff(opened.drop(index=0), opened)
     assert difference.rows.empty
     assert not difference.is_same

@@ -98,14 +98,34 @@ def test_histories_are_compared_whatever_holds_them(held, kind):
         assert_changed(ba.diff(same, other))
 
 
-def test_what_a_node_does_not_hold_yet_is_not_shared(held):
-    middle = TIMES[len(TIMES) // 2]
-    early = [row for row in ROWS if row.timestamp_ns // 1000 < middle]
-    with node_of(early, head=middle) as behind:
-        difference = ba.diff(held("archive"), behind.url)
-    assert difference.rows.empty
-    ((span, *states),) = difference.not_shared
-    assert (span[0], states) == (from_microseconds(middle), ["complete", "missing"])
+MIDDLE = OTHER.timestamp_ns // 1000
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "bad", "span", "state"),
+    [
+        (TIMES[0], MIDDLE, None, (MIDDLE, SPAN["end"]), "missing"),
+        (MIDDLE, END, None, (TIMES[0], MIDDLE), "unproven"),
+        (TIMES[0], END, OTHER, (MIDDLE, MIDDLE + 1), "unproven"),
+    ],
+    ids=["it holds less yet", "it has forgotten", "it sends a bad row"],
+)
+def test_what_a_node_may_lack_is_not_shared(*, held, since, until, bad, span, state):
+    def spoil(row):
+        is_bad = bad is not None and row["timestamp"] == str(bad.timestamp_ns)
+        return {**row, "balance": "x"} if is_bad else row
+
+    rows = [row for row in ROWS if since <= row.timestamp_ns // 1000 < until]
+    with node_of(rows, head=until, edit_row=spoil) as node:
+        for sides in ((held("archive"), node.url), (node.url, held("archive"))):
+            difference = ba.diff(*sides)
+            ((moments, *states),) = difference.not_shared
+            assert moments == tuple(map(from_microseconds, span))
+            assert sorted(states) == ["complete", state]
+            assert difference.rows.empty
+            assert not difference.is_same
+        assert not ba.diff(held("node"), node.url).is_same
+        assert not ba.diff(node.url, held("node")).is_same
 
 
 def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
@@ -122,19 +142,6 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
     difference = ba.diff(tmp_path / "a", tmp_path / "b")
     assert (difference.is_same, difference.shared, difference.filters) == (False, (), None)
     run("diff", tmp_path / "a", tmp_path / "b", code=3)
-
-
-def test_a_bad_row_of_a_node_leaves_its_moment_out(held):
-    place = len(ROWS) // 2
-    with node_of(ROWS, head=END) as node:
-        bad = str(ROWS[place].timestamp_ns)
-        node.edit_row = lambda row: {**row, "balance": "x"} if row["timestamp"] == bad else row
-        difference = ba.diff(held("archive"), node.url)
-    moment = ROWS[place].timestamp_ns // 1000
-    ((span, *states),) = difference.not_shared
-    assert span == (from_microseconds(moment), from_microseconds(moment + 1))
-    assert states == ["complete", "unproven"]
-    assert difference.rows.empty
 
 
 def test_segments_with_a_bad_row_are_not_compared(tmp_path, held):
