@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import threading
-import time
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,12 +13,11 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
 from tests.service.archives import Stretch, write_archive
-from tests.service.conftest import read_error
 from tests.service.rows import BASE, HOUR, block_of
-from tests.serving import CHANGES, LIMITS, application, serving
+from tests.serving import CHANGES, LIMITS, Answer, answering, application, serving
 
-BROWSER = {"Origin": "https://example.org"}
-ASKING = {"Access-Control-Request-Method": "GET"}
+BROWSER = {"origin": "https://example.org"}
+ASKING = {"access-control-request-method": "GET"}
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +26,15 @@ def archive(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def service(archive):
+    with answering(archive) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
 def url(archive):
     with serving(archive) as url:
         yield url
-
-
-def ask(url, path=CHANGES, method="GET", **options):
-    return requests.request(method, url + path, timeout=30, **options)
-
-
-def refused(response):
-    """Status and code of an answer that must be an error."""
-    return response.status_code, read_error(response.json())[0]
 
 
 def spoken(url, sent, timeout=20):
@@ -52,8 +48,8 @@ def spoken(url, sent, timeout=20):
 # The form of answers
 
 
-def test_fields_stand_in_the_order_of_a_node(url):
-    balances = ask(url, params={"pagination.first": 1}).json()["balances"]
+def test_fields_stand_in_the_order_of_a_node(service):
+    balances = service.page({"pagination.first": 1})
     (edge,) = balances["edges"]
     assert [*balances, *edge] == ["edges", "pageInfo", "node", "cursor"]
     names = ["timestamp", "balance", "partyId", "assetId", "marketId", "accountType"]
@@ -62,31 +58,32 @@ def test_fields_stand_in_the_order_of_a_node(url):
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "BREW"])
 @pytest.mark.parametrize("path", [CHANGES, "/health"])
-def test_other_methods_are_refused_with_those_that_are_supported(url, method, path):
-    response = ask(url, path, method)
-    assert refused(response) == (405, 12)
-    assert {*response.headers["Allow"].split(", ")} == {"GET", "HEAD"}
+def test_other_methods_are_refused_with_those_that_are_supported(service, method, path):
+    answer = service.get(path=path, method=method)
+    assert answer.error[:2] == (405, 12)
+    assert {*answer.headers["allow"].split(", ")} == {"GET", "HEAD"}
 
 
 def test_a_head_has_the_headers_of_a_get_and_no_body(url):
-    get, head = ask(url), ask(url, method="HEAD")
+    get, head = requests.get(url + CHANGES, timeout=30), requests.head(url + CHANGES, timeout=30)
     assert (head.status_code, head.content) == (200, b"")
     assert {**head.headers, "date": ""} == {**get.headers, "date": ""}
 
 
-@pytest.mark.parametrize("path", ["/nope", f"{CHANGES}/", "/docs", "/..%2fetc", "/%00", "/%c3%a4"])
-def test_an_unknown_address_is_not_found(url, path):
-    assert refused(ask(url, path)) == (404, 5)
+@pytest.mark.parametrize("path", ["/nope", f"{CHANGES}/", "/docs", "/../etc", "/\0", "/ä"])
+def test_an_unknown_address_is_not_found(service, path):
+    assert service.get(path=path).error[:2] == (404, 5)
 
 
 def test_as_many_ids_as_our_client_sends_are_answered(url):
     query = "&".join(f"filter.partyIds={row.party_id}" for row in block_of(90))
-    assert len(ask(url, f"{CHANGES}?{query}").json()["balances"]["edges"]) == 90
+    page = requests.get(f"{url}{CHANGES}?{query}", timeout=30).json()["balances"]
+    assert len(page["edges"]) == 90
 
 
 @pytest.mark.parametrize("value", ["' OR '1'='1", "../../etc/passwd", "\0", "\r\nX-In: 1", "😀"])
 def test_an_asset_s_id_has_no_other_meaning(url, value):
-    response = ask(url, params={"filter.assetId": value})
+    response = requests.get(url + CHANGES, {"filter.assetId": value}, timeout=30)
     assert response.json()["balances"]["edges"] == []
     assert "X-In" not in response.headers
 
@@ -106,36 +103,39 @@ def test_what_is_no_request_is_refused_or_cut_off_and_the_service_goes_on(url, s
     except ConnectionError:
         answer = b""
     assert answer[:10] in (b"", b"HTTP/1.1 4")
-    assert ask(url).status_code == 200
+    assert requests.get(url + CHANGES, timeout=30).status_code == 200
 
 
-def test_answers_are_compressed_only_for_who_takes_that(url):
-    plain = ask(url, headers={"Accept-Encoding": "identity"})
-    packed = ask(url, headers={"Accept-Encoding": "gzip"})
-    assert "Content-Encoding" not in plain.headers
-    assert packed.headers["Content-Encoding"] == "gzip"
-    assert plain.content == packed.content
+def test_answers_are_compressed_only_for_who_takes_that(service):
+    plain = service.get(accept_encoding="identity")
+    packed = service.get(accept_encoding="gzip")
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert plain.body == gzip.decompress(packed.body)
 
 
-def test_the_page_needs_nothing_from_elsewhere(url):
-    response = ask(url, "/")
-    assert "<html" in response.text
-    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+def test_the_page_needs_nothing_from_elsewhere(service):
+    answer = service.get(path="/")
+    assert b"<html" in answer.body
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
 def test_health_counts_gaps_and_unproven_stretches(tmp_path):
     parts = [(0, 1, True), (1, 2, False), (3, 4, True)]
     stretches = [Stretch(BASE + a * HOUR, BASE + b * HOUR, proven) for a, b, proven in parts]
-    with serving(write_archive(tmp_path / "a", [], stretches=stretches)) as url:
-        health = ask(url, "/health").json()
-    assert (health["status"], health["missing"], health["unproven"], health["rows"]) == (
-        "ok",
-        1,
-        1,
-        0,
+    with answering(write_archive(tmp_path / "a", [], stretches=stretches)) as service:
+        health = service.get(path="/health").json()
+    assert (health.pop("age_seconds") > 0, health) == (
+        True,
+        {
+            "status": "ok",
+            "coverage_start": "2023-05-01T00:00:00+00:00",
+            "coverage_end": "2023-05-01T04:00:00+00:00",
+            "missing": 1,
+            "unproven": 1,
+            "rows": 0,
+        },
     )
-    assert health["coverage_start"] == "2023-05-01T00:00:00+00:00"
-    assert health["coverage_end"] == "2023-05-01T04:00:00+00:00"
 
 
 # Browsers
@@ -146,48 +146,44 @@ OTHER += ["[::2]", "[::1", "127.0.0.1@example.org", "localhost:80:80", "::1", "u
 PATHS = [CHANGES, LIMITS, "/", "/openapi.json", "/health", "/explore/about", "/nope"]
 
 
-@pytest.mark.parametrize("host", OWN)
-def test_on_loopback_every_name_of_loopback_is_answered(url, host):
-    assert ask(url, headers={"Host": host}).status_code == 200
-
-
-@pytest.mark.parametrize("host", OTHER)
-def test_on_loopback_another_name_is_refused(url, host):
+@pytest.mark.parametrize("host", [*OWN, *OTHER])
+def test_on_loopback_every_name_of_loopback_is_answered_and_another_name_refused(service, host):
     """Else a page whose name is made to lead here, by DNS rebinding, would read the archive."""
-    response = ask(url, headers={"Host": host})
-    assert (response.status_code, "edges" in response.text) == (400, False)
+    answer = service.get(host=host)
+    status = 200 if host in OWN else 400
+    assert (answer.status, b"edges" in answer.body) == (status, host in OWN)
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_on_loopback_no_page_from_elsewhere_reads_anything(url, path):
-    assert ask(url, path, headers={"Host": "example.org"}).status_code == 400
-    answers = [ask(url, path, headers=BROWSER)]
-    answers += [ask(url, path, "OPTIONS", headers={**BROWSER, **ASKING})]
-    assert not [name for each in answers for name in each.headers if name.startswith("Access-")]
+def test_on_loopback_no_page_from_elsewhere_reads_anything(service, path):
+    assert service.get(path=path, host="example.org").status == 400
+    answers = [service.get(path=path, **BROWSER)]
+    answers += [service.get(path=path, method="OPTIONS", **BROWSER, **ASKING)]
+    assert not [name for each in answers for name in each.headers if name.startswith("access-")]
 
 
 def test_an_allowed_origin_reads_on_loopback_and_its_host_is_answered(archive):
     allowed = ["https://example.org", "http://other.example:8080"]
-    with serving(archive, allow_origins=allowed) as url:
+    with answering(archive, allow_origins=allowed) as service:
         for origin in allowed:
-            response = ask(url, headers={"Origin": origin, "Host": origin.partition("//")[2]})
-            assert response.status_code == 200
-            assert response.headers["Access-Control-Allow-Origin"] == origin
-        stranger = ask(url, headers={"Origin": "https://evil.example"})
-        assert ask(url, headers={"Host": "evil.example"}).status_code == 400
-    assert (stranger.status_code, "Access-Control-Allow-Origin" in stranger.headers) == (200, False)
+            answer = service.get(origin=origin, host=origin.partition("//")[2])
+            assert answer.status == 200
+            assert answer.headers["access-control-allow-origin"] == origin
+        stranger = service.get(origin="https://evil.example")
+        assert service.get(host="evil.example").status == 400
+    assert (stranger.status, "access-control-allow-origin" in stranger.headers) == (200, False)
 
 
 @pytest.mark.parametrize("how", [{"allow_origins": ["*"]}, {"host": "0.0.0.0"}])
-@pytest.mark.parametrize("path", [CHANGES, LIMITS, "/nope", "/health"])
-def test_a_star_and_every_address_but_loopback_allow_any_origin_and_host(archive, how, path):
-    with serving(archive, **how) as url:
-        response = ask(url, path, headers={**BROWSER, "Host": "example.org"})
-        asked = ask(url, path, "OPTIONS", headers={**BROWSER, **ASKING})
-    assert response.status_code != 400
-    assert response.headers["Access-Control-Allow-Origin"] == "*"
-    assert "X-Incomplete" in response.headers["Access-Control-Expose-Headers"]
-    assert asked.headers["Access-Control-Allow-Methods"] == "GET, HEAD"
+def test_a_star_and_every_address_but_loopback_allow_any_origin_and_host(archive, how):
+    with answering(archive, **how) as service:
+        for path in (CHANGES, LIMITS, "/nope", "/health"):
+            answer = service.get(path=path, host="example.org", **BROWSER)
+            asked = service.get(path=path, method="OPTIONS", **BROWSER, **ASKING)
+            assert answer.status != 400
+            assert answer.headers["access-control-allow-origin"] == "*"
+            assert "X-Incomplete" in answer.headers["access-control-expose-headers"]
+            assert asked.headers["access-control-allow-methods"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "HTTPS://", "", "**"])
@@ -219,58 +215,50 @@ class Slow:
         return {}
 
 
-def asking(url, count):
-    """Ask for views that wait; return the threads, and what they will have been answered."""
-    answers = []
-
-    def one(number):
-        answers.append(ask(url, "/explore/accounts", params={"text": str(number)}))
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads, answers
+def asking(service, count):
+    """Questions for views that wait."""
+    return [service.ask({"text": n}, "/explore/accounts") for n in range(count)]
 
 
 def test_pages_and_the_state_are_answered_while_views_wait(archive, monkeypatch):
     slow = Slow(monkeypatch)
-    with serving(archive) as url:
-        threads, answers = asking(url, 6)
-        assert slow.begun.acquire(timeout=30)
-        began = time.monotonic()
-        for path in (CHANGES, "/explore/version", "/health", "/") * 3:
-            assert ask(url, path).status_code == 200
-        assert time.monotonic() - began < 10
-        assert not slow.begun.acquire(timeout=0.05)  # one view at once
-        slow.go.set()
-        for thread in threads:
-            thread.join()
-    assert [each.status_code for each in answers] == [200] * 6
+    with answering(archive) as service:
+
+        async def meanwhile():
+            for path in (CHANGES, "/explore/version", "/health", "/") * 3:
+                assert (await service.ask(path=path)).status == 200
+            assert slow.begun.acquire(timeout=30)
+            is_alone = not slow.begun.acquire(timeout=0.05)  # one view at once
+            slow.go.set()
+            return is_alone
+
+        *answers, is_alone = service.run(*asking(service, 6), meanwhile())
+    assert ([each.status for each in answers], is_alone) == ([200] * 6, True)
 
 
 def test_waiting_counts_as_time_and_late_work_ends(archive, monkeypatch):
     slow = Slow(monkeypatch)
-    with serving(archive, timeout=0.3) as url:
-        threads, answers = asking(url, 3)
-        for thread in threads:
-            thread.join()
+    with answering(archive, timeout=0.3) as service:
+        answers = service.run(*asking(service, 3))
         assert slow.ended.acquire(timeout=10)
         slow.go.set()
-        assert ask(url, "/explore/accounts").status_code == 200
-    assert [refused(each) for each in answers] == [(504, 4)] * 3
+        assert service.get(path="/explore/accounts").status == 200
+    assert [each.error[:2] for each in answers] == [(504, 4)] * 3
 
 
 def test_more_questions_than_may_wait_are_refused(archive, monkeypatch):
     monkeypatch.setattr("balance_analysis.service.app.MOST_WAITING", 1)
     slow = Slow(monkeypatch)
-    with serving(archive) as url:
-        threads, answers = asking(url, 3)
-        while not answers:
-            time.sleep(0.01)
-        slow.go.set()
-        for thread in threads:
-            thread.join()
-    assert [each.status_code for each in answers] == [503, 200, 200]
+    with answering(archive) as service:
+
+        async def let_go(asked):
+            answer = await asked
+            slow.go.set()
+            return answer
+
+        one, other, late = asking(service, 3)
+        answers = service.run(one, other, let_go(late))
+    assert [each.status for each in answers] == [200, 200, 503]
 
 
 def test_an_unexpected_error_shows_nothing_of_the_inside(archive, monkeypatch, caplog):
@@ -279,9 +267,9 @@ def test_an_unexpected_error_shows_nothing_of_the_inside(archive, monkeypatch, c
 
     monkeypatch.setattr("balance_analysis.explorer.views.answer", fail)
     with serving(archive) as url:
-        response = ask(url, "/explore/accounts")
-        assert ask(url).status_code == 200
-    assert refused(response) == (500, 13)
+        response = requests.get(f"{url}/explore/accounts", timeout=30)
+        assert requests.get(url + CHANGES, timeout=30).status_code == 200
+    assert Answer(response.status_code, {}, response.content).error[:2] == (500, 13)
     assert "secret" not in response.text
     assert "a secret" in caplog.text
 
@@ -290,11 +278,14 @@ def test_an_unexpected_error_shows_nothing_of_the_inside(archive, monkeypatch, c
 
 
 @pytest.fixture(scope="module")
-def document(url):
-    return ask(url, "/openapi.json").json()
+def described(sample):
+    """The service over the sample, and its description."""
+    with answering(sample) as service:
+        yield service, service.get(path="/openapi.json").json()
 
 
-def test_the_description_is_openapi_and_has_every_parameter_of_the_interface(document):
+def test_the_description_is_openapi_and_has_every_parameter_of_the_interface(described):
+    document = described[1]
     validate(document)
     parameters = document["paths"][CHANGES]["get"]["parameters"]
     assert {each["name"]: each["schema"]["type"] for each in parameters} == {
@@ -314,17 +305,17 @@ def test_the_description_is_openapi_and_has_every_parameter_of_the_interface(doc
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"),
+    ("path", "items", "kind"),
     [
-        (f"{CHANGES}?pagination.first=50", "ListBalanceChangesResponse"),
-        (LIMITS, "GetNetworkLimitsResponse"),
-        ("/explore/about", "View"),
-        (f"{CHANGES}?pagination.first=0", "Error"),
-        ("/explore/series?account=x", "Error"),
-        ("/nope", "Error"),
+        (CHANGES, {"pagination.first": 50}, "ListBalanceChangesResponse"),
+        (LIMITS, {}, "GetNetworkLimitsResponse"),
+        ("/explore/about", {}, "View"),
+        (CHANGES, {"pagination.first": 0}, "Error"),
+        ("/explore/series", {"account": "x"}, "Error"),
+        ("/nope", {}, "Error"),
     ],
 )
-def test_answers_have_the_described_form(sample, document, path, kind):
+def test_answers_have_the_described_form(described, path, items, kind):
+    service, document = described
     schema = {"$ref": f"#/components/schemas/{kind}", "components": document["components"]}
-    with serving(sample) as url:
-        OAS31Validator(schema).validate(ask(url, path).json())
+    OAS31Validator(schema).validate(service.get(items, path).json())

@@ -31,17 +31,16 @@ ROWS = spread_history(6, rows=240, accounts=60, largest_block=40)
 ENDS = sorted({START, END, *(row.timestamp_ns // 1000 for row in ROWS)})
 
 
-@pytest.fixture(scope="module", params=["day", "hour", "month"])
-def source(request, tmp_path_factory):
-    """An archive of the whole history, and the address at which it is served."""
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """An archive of the whole history, and a client of the service over it."""
     folder = tmp_path_factory.mktemp("law") / "archive"
-    partition = request.param
     with node_of(ROWS) as node:
         # In several runs, which is how archives come about.
         for end in (START + DAY, START + DAY + HOUR, END):
-            run_export(node, folder, start=START, end=end, partition=partition)
+            run_export(node, folder, start=START, end=end)
     with serving(Archive(folder)) as url, Client(url, timeout=20) as client:
-        yield folder, client, partition
+        yield folder, client
 
 
 def _some(values):
@@ -71,15 +70,15 @@ def _bounded(question):
 @given(question=_questions(), size=st.sampled_from((1, 7, 30, 41, 5000)), workers=st.integers(1, 4))
 @settings(max_examples=12)
 def test_a_load_gives_the_rows_of_the_archive(source, question, size, workers):
-    _, client, _ = source
+    _, client = source
     table = load_balance_changes(client, **_bounded(question), page_size=size, workers=workers)
     assert lines_of_table(table) == lines_of_rows(matching(ROWS, **question))
 
 
 def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(source, tmp_path):
     """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
-    folder, client, partition = source
-    export(client, Archive(tmp_path / "copy"), start=from_microseconds(START), partition=partition)
+    folder, client = source
+    export(client, Archive(tmp_path / "copy"), start=from_microseconds(START))
     assert lasting(tmp_path / "copy") == lasting(folder)
     assert len(content_of(folder, "changes/")) >= 2
     names = ["propose_asset_enabled_from", "can_propose_market", "genesis_loaded", "extra"]

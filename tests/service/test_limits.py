@@ -9,9 +9,9 @@ import pytest
 
 from balance_analysis import Archive, Client, NetworkLimits, load_network_limits
 from tests.archive.writing import writer_of
-from tests.service.conftest import read_error
+from tests.serving import LIMITS as PATH
+from tests.serving import serving
 
-PATH = "/api/v2/network/limits"
 FLAGS = {
     "can_propose_market": "canProposeMarket",
     "can_propose_asset": "canProposeAsset",
@@ -53,10 +53,10 @@ def served(node):
     def keep(*snapshots):
         for snapshot in snapshots:
             writer_of(Archive(node.path)).keep_limits(snapshot)
-        response = node.get(path=PATH)
-        assert response.status_code == 200, response.text
-        assert set(response.json()) == {"limits"}
-        return response.json()["limits"]
+        answer = node.get(path=PATH)
+        assert answer.status == 200, answer.body
+        assert set(answer.json()) == {"limits"}
+        return answer.json()["limits"]
 
     return keep
 
@@ -70,9 +70,7 @@ def test_the_limits_have_the_interface_s_form_and_a_snapshot_that_comes_back_is_
 
 
 def test_without_a_snapshot_the_limits_are_not_found(node):
-    node.hold([])
-    response = node.get(path=PATH)
-    assert (response.status_code, read_error(response.json())[0]) == (404, 5)
+    assert node.hold().get(path=PATH).error[:2] == (404, 5)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_a_date_keeps_its_nanoseconds_and_no_extra_field_hides_a_known_one(
 
 def test_our_own_client_reads_the_limits_that_were_kept(node, served):
     served(SNAPSHOT)
-    with Client(node.url) as client:
+    with serving(Archive(node.path)) as url, Client(url) as client:
         limits = load_network_limits(client)
     whence = {x: getattr(SNAPSHOT, x) for x in ("fetched_at", "source", "block_height")}
     assert replace(limits, **whence) == SNAPSHOT
@@ -107,7 +105,5 @@ def test_our_own_client_reads_the_limits_that_were_kept(node, served):
 def test_a_damaged_snapshot_is_an_error_that_shows_nothing_of_the_inside(node, content):
     node.hold([])
     (node.path / "_limits.parquet").write_bytes(content)
-    response = node.get(path=PATH)
-    assert response.status_code in (500, 503)
-    assert read_error(response.json())[0] in (13, 14)
+    assert node.get(path=PATH).error[:2] in ((500, 13), (503, 14))
     assert node.page()["edges"] == []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.loopback import LoopbackNode
 from tests.loopback import Row as LoopbackRow
 from tests.service.archives import HEIGHT, Held, archives
-from tests.service.conftest import holding, read_error
+from tests.service.conftest import holding
 from tests.service.rows import (
     ASSETS,
     BASE,
@@ -114,7 +114,7 @@ def compare(asked, items, data):
     answer, right = service.get(ours), node.ask(items)
     assert (answer.status == 200) == (right is not None), answer.body
     if right is None:
-        assert read_error(answer.json())[0] == 3
+        assert answer.error[:2] == (400, 3)
         return
     answered, edges = answer.json()["balances"], right["edges"]
     wanted = [{"node": x["node"], "cursor": cursors[place(x["node"])]} for x in edges]
@@ -160,12 +160,12 @@ def missing(held, asked, items):
 
 
 @given(data=st.data())
-def test_every_request_gets_the_answer_of_a_node_whose_cursors_lose_nothing(held_in, data):
+def test_every_request_gets_the_answer_of_a_node_whose_cursors_lose_nothing(node, data):
     held = data.draw(archives())
-    service, node = held_in(held), Node(held)
+    service, right = node.hold(**held._asdict()), Node(held)
     cursors = cursors_of(service, held)
     for _ in range(5):
-        compare((service, held, node, cursors), data.draw(questions(held)), data)
+        compare((service, held, right, cursors), data.draw(questions(held)), data)
 
 
 @pytest.fixture(scope="module", params=[True, False])
@@ -174,9 +174,9 @@ def large(request, tmp_path_factory):
     patch = pytest.MonkeyPatch()
     if not request.param:
         patch.setattr("balance_analysis.service.changes.KEPT_ROWS", 0)
-    with holding(tmp_path_factory.mktemp("large") / "archive") as held_in:
+    with holding(tmp_path_factory.mktemp("large") / "archive") as service:
         held = Held((*busy_day(1, 18_000), *busy_day(2, 600, start=BASE - 24 * HOUR)))
-        service = held_in(held)
+        service.hold(**held._asdict())
         yield service, held, Node(held), cursors_of(service, held)
     patch.undo()
 
@@ -190,9 +190,9 @@ def test_a_file_of_several_row_groups_is_asked_as_a_small_one(large, data):
 @pytest.mark.parametrize("forward", [True, False])
 @given(data=st.data())
 @settings(max_examples=8)
-def test_paging_visits_every_row_once(held_in, forward, data):
+def test_paging_visits_every_row_once(node, forward, data):
     held = data.draw(archives(max_size=40))
-    service = held_in(held)
+    service = node.hold(**held._asdict())
     newest_first = data.draw(st.booleans())
     count, cursor, more, end = (
         (FIRST, AFTER, "hasNextPage", "endCursor")
