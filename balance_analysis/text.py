@@ -46,7 +46,7 @@ def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
 
     Examples
     --------
-    >>> moment_text(1_680_307_200_000_000), moment_text(1_680_307_201_000_000)
+    >>> moment_text(1_680_307_200_000_000), moment_text(1_680_307_201_500_000, "seconds")
     ('2023-04-01T00:00Z', '2023-04-01T00:00:01Z')
     """
     if isinstance(moment, int):

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import ticker
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
+from matplotlib.font_manager import font_scalings
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
@@ -41,8 +43,8 @@ _READABLE: Final = (1e3, 1e15)
 _LETTERS: Final = 30
 """Letters of a line of a legend and of the name of an asset; a title's line has twice as many."""
 
-_TALL: Final = 15
-"""Lines of a legend from which on its letters are smaller."""
+_SMALLEST: Final = 5.0
+"""Points: the letters of a legend that finds little room."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class Chart:
         What can't be drawn is refused before a figure is made.
         """
         words, _ = self.unit.axis_label(measure), self.interval
-        self.ax.set_ylabel(words, **PLAIN)
+        self.ax.set_ylabel(words, wrap=True, **PLAIN)
         return self.ax
 
     def show(self, interval: Extent, *, unknown: Iterable[Span] = ()) -> list[Artist]:
@@ -154,8 +156,9 @@ class Chart:
 
     def finish(self, words: str, handles: Sequence[Artist], *, says: Sequence[str] = ()) -> Axes:
         """Give the figure its legend, and its title: by default words behind the asset's name."""
-        title = self.unit.title(words) if self.title is None else self.title
-        return finish(self.ax, title, handles, says=says)
+        unit = self.unit
+        default = f"{unit.label} {words}" if unit.asset else words.capitalize()
+        return finish(self.ax, default if self.title is None else self.title, handles, says=says)
 
 
 def thinned(
@@ -188,8 +191,6 @@ def new_axes(ax: Axes | None, *, height: float = 4.5) -> Axes:
     figure = ax.get_figure(root=True)
     if figure is not None and figure.get_layout_engine() is None:
         figure.set_layout_engine("constrained")
-    if ax.xaxis.get_visible() and ax.xaxis.get_tick_params().get("labelbottom", True):
-        ax.set_xlabel("UTC", loc="left")  # short: the date of the ticks stands on its right
     return ax
 
 
@@ -207,15 +208,16 @@ def finish(
 
     The legend of an Axes that is in no grid, such as an inset, stands inside.
     """
-    ax.set_title(textwrap.fill(title, 2 * _LETTERS), loc="left", fontsize="medium", **PLAIN)
+    words = textwrap.fill(title, 2 * _LETTERS)
+    ax.set_title(words, loc="left", fontsize="medium", wrap=True, **PLAIN)
     if handles or says:
-        words = [textwrap.fill(str(each.get_label()), _LETTERS) for each in handles]
+        entries = [textwrap.fill(str(each.get_label()), _LETTERS) for each in handles]
         above = "\n".join(textwrap.fill(each, _LETTERS) for each in says)
-        size = "small" if "\n".join([above, *words]).count("\n") < _TALL else "x-small"
+        size = _letter_size(ax, "\n".join([above, *entries]).count("\n") + 1)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False}
         legend = ax.legend(
             handles=handles or [Line2D([], [], linestyle="none")],
-            labels=words or [" "],
+            labels=entries or [" "],
             title=above,
             alignment="left",
             fontsize=size,
@@ -225,6 +227,16 @@ def finish(
         for text in (*legend.get_texts(), legend.get_title()):
             text.set(**PLAIN)
     return ax
+
+
+def _letter_size(ax: Axes, lines: int) -> float:
+    """Return the size of a legend's letters, in points, that leaves room for data beside it.
+
+    It is that of "small", or less where the Axes is narrow or low.
+    """
+    # In the size of its letters, a legend and as much for data are 43 wide, and a line 1.6 high.
+    fitting = min(ax.bbox.width / 43, ax.bbox.height / (1.6 * lines)) * 72 / ax.figure.dpi
+    return float(np.clip(fitting, _SMALLEST, font_scalings["small"] * mpl.rcParams["font.size"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,17 +279,14 @@ class Unit:
             return f"{measure} ({self.label})"
         return f"{measure}\n(smallest unit of {self.label})" if self.asset else measure
 
-    def title(self, words: str) -> str:
-        """Return a title of words that follow the name of the asset, such as `USDT balances`."""
-        return f"{self.label} {words}" if self.asset else words.capitalize()
-
 
 def format_amounts(ax: Axes, unit: Unit) -> None:
     """Let the y axis show amounts, with a grid."""
     low, high = ax.dataLim.intervaly
     top = max(abs(low), abs(high))
-    whole = not unit.decimals
-    ax.yaxis.set_major_locator(ticker.MaxNLocator("auto", steps=[1, 2, 5, 10], integer=whole))
+    ax.yaxis.set_major_locator(
+        ticker.MaxNLocator("auto", steps=[1, 2, 5, 10], integer=not unit.decimals)
+    )
     # k, M, G and T where people read them and ticks differ by them, else powers of ten.
     if _READABLE[0] <= top < _READABLE[1] and (low == high or high - low > top / 1e3):
         ax.yaxis.set_major_formatter(ticker.EngFormatter())
@@ -327,6 +336,4 @@ def percent(part: float) -> str:
     ['0%', '<1%', '50%', '>99%', '100%']
     """
     text = f"{part:.0%}"
-    if 0 < part < 1 and text in ("0%", "100%"):
-        return "<1%" if text == "0%" else ">99%"
-    return text
+    return {"0%": "<1%", "100%": ">99%"}.get(text, text) if 0 < part < 1 else text

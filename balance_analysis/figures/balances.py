@@ -16,7 +16,7 @@ from balance_analysis.analysis.downsampling import sort_keys
 from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.figures import axes, styles
-from balance_analysis.figures.times import date_text, draw_area, draw_line, last_edge
+from balance_analysis.figures.times import date_text, draw_area, draw_line
 from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import ACCOUNT_KEY, Instant
 from balance_analysis.text import count_text, moment_text
@@ -116,7 +116,8 @@ def plot_balances(
         times, words, is_known = chart.levels(number)
         places = axes.thinned(times, is_known, words)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
-        edges, how = np.append(times[places], interval.end), {**look.line, "label": label, **given}
+        how = {"color": look.colour, "linestyle": look.dashes, "label": label, **given}
+        edges = np.append(times[places], interval.end)
         lines.append(draw_line(ax, edges, amounts, interval, **how))
     axes.format_amounts(ax, chart.unit)
     known_from = np.where(pieces.is_known, interval.start, pieces.ends[pieces.starts])
@@ -266,7 +267,7 @@ def _draw_falls(
         share = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = date_text(int(times[deepest]))
         said = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
-    edges[-1] = last_edge(times, interval)
-    area = draw_area(ax, edges, -depth, color=styles.VERMILION, alpha=0.45, label="below its peak")
+    look = {"color": styles.VERMILION, "alpha": 0.45, "label": "below its peak"}
+    area = draw_area(ax, times, -depth, interval, **look)
     ax.axhline(0, color=ink, linewidth=0.8)
     return [line, top, area], said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgb
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.downsampling import downsample
@@ -20,6 +20,7 @@ from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import Source, are_known
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, ink, looks
+from balance_analysis.figures.times import DAY
 from balance_analysis.names import AssetsLike
 from balance_analysis.schema import Instant
 from balance_analysis.spans import joined
@@ -31,7 +32,6 @@ _GAP: Final = 0.12
 _NARROWEST: Final = 0.5
 """Points: the edge of a bar, without which a narrow one could not be seen."""
 
-_DAY: Final = 86_400_000_000
 _WEEK_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _EPOCH_DAY: Final = 3
 """1970-01-01 was a Thursday."""
@@ -91,7 +91,7 @@ def plot_flows(
     Raises
     ------
     ValueError
-        If there is more than one asset, `assets` is malformed, or `freq` is none.
+        If there is more than one asset, `assets` is malformed, or `freq` is invalid.
     OverflowError
         If a delta or a sum has more than 38 digits.
     CheckError
@@ -118,11 +118,10 @@ def plot_flows(
     ax = chart.label(measure)
     if sums.empty:
         return chart.explain("no balance changes")
-    begins, ends = grid.edges[:-1], grid.edges[1:]
-    is_known = are_known(chart.history.known, begins, ends)
-    known = compress(zip(begins.tolist(), ends.tolist(), strict=True), is_known)
-    last = int(ends[-1])
-    hatches = chart.show(times.Extent(int(begins[0]), last, last, tuple(joined(known))))
+    is_known = are_known(chart.history.known, grid.edges[:-1], grid.edges[1:])
+    edges = grid.edges.tolist()
+    known = tuple(joined(compress(pairwise(edges), is_known)))
+    hatches = chart.show(times.Extent(edges[0], edges[-1], edges[-1], known))
     drawn = _draw_bars(chart, sums, style)
     axes.format_amounts(ax, chart.unit)
     rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
@@ -208,17 +207,17 @@ def plot_activity(
     moments = moments[(interval.start <= moments) & (moments < interval.before)]
     if not len(moments):
         return chart.explain("no balance changes")
-    ax, first = chart.ax, interval.start // _DAY
+    ax, first = chart.ax, interval.start // DAY
     first -= (first + _EPOCH_DAY) % 7
-    days = first + np.arange(7 * -(-((interval.before - 1) // _DAY + 1 - first) // 7))
-    begins, ends = np.clip([days * _DAY, (days + 1) * _DAY], interval.start, interval.before)
-    counts = np.bincount(moments // _DAY - first, minlength=len(days))
-    weeks, is_shown = times.to_dates(np.append(days[::7], days[-1] + 1) * _DAY), begins < ends
+    days = first + np.arange(7 * -(-((interval.before - 1) // DAY + 1 - first) // 7))
+    begins, ends = np.clip([days * DAY, (days + 1) * DAY], interval.start, interval.before)
+    counts = np.bincount(moments // DAY - first, minlength=len(days))
+    weeks, is_shown = times.to_dates(np.append(days[::7], days[-1] + 1) * DAY), begins < ends
     _draw_cells(ax, weeks, np.ma.masked_where(~is_shown, counts).reshape(-1, 7).T, style)
     missing = np.flatnonzero(is_shown & ~are_known(interval.known, begins, ends))
     left, row = weeks[missing // 7], missing % 7
     hatches = axes.draw_boxes(ax, left, left + 7, row, row + 1, **times.incomplete_style(ax))
-    times.format_times(ax, int(days[0]) * _DAY, int(days[-1] + 1) * _DAY)
+    times.format_times(ax, int(days[0]) * DAY, int(days[-1] + 1) * DAY)
     ax.set_yticks(np.arange(7) + 0.5, _WEEK_DAYS)
     ax.invert_yaxis()
     ax.tick_params(length=0)
@@ -234,8 +233,9 @@ def _draw_cells(
     paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
     empty = np.average([paper, text], axis=0, weights=(0.93, 0.07))
     colour = style.pop("color", SKY if sum(paper) < sum(text) else BLUE)
-    look: Any = {"cmap": LinearSegmentedColormap.from_list("", [empty, colour])}
-    look |= {"norm": PowerNorm(0.5, 0, counts.max()), "edgecolor": paper, **style}
-    look = {"linewidth": min(1.5, 60 / len(columns)), **look}
+    shades = LinearSegmentedColormap.from_list("", [empty, colour])
+    look: Any = {"norm": PowerNorm(0.5, 0, counts.max()), "edgecolor": paper, "cmap": shades}
+    look |= {"linewidth": min(1.5, 60 / len(columns)), **style}
     mesh = ax.pcolormesh(columns, np.arange(8), counts, **look)
-    ax.figure.colorbar(mesh, ax=ax, pad=0.01, format=StrMethodFormatter("{x:,.0f}"))
+    whole = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
+    ax.figure.colorbar(mesh, ax=ax, pad=0.01, ticks=whole, format=StrMethodFormatter("{x:,.0f}"))

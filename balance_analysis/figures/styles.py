@@ -89,16 +89,6 @@ class Style:
     hatch: str
     dashes: str | tuple[int, tuple[int, ...]]
 
-    @property
-    def line(self) -> dict[str, Any]:
-        """Arguments of matplotlib for a line."""
-        return {"color": self.colour, "linestyle": self.dashes}
-
-    @property
-    def area(self) -> dict[str, Any]:
-        """Arguments of matplotlib for an area."""
-        return {"facecolor": self.colour, "hatch": self.hatch}
-
 
 OTHERS: Final = Style(GREY, "", "-")
 """How what isn't drawn by itself is drawn together."""
@@ -182,14 +172,12 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
         what = "parties" if [*accounts] == ["asset_id", "party_id"] else "holders"
         return each[0] if len(each) == 1 else f"{len(each):,} {what}", each
     differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
-    said = {
-        name: account_labels(accounts[[name]], labels=labels).iloc[0]
-        for name in ACCOUNT_KEY[1:]
+    kind, party, market = (
+        words.format(account_labels(accounts[[name]], labels=labels).iloc[0])
         if name not in differ and accounts[name].iloc[0]
-    }
-    kind = f"{said['account_type']} " if "account_type" in said else ""
-    party = f" of {said['party_id']}" if "party_id" in said else ""
-    market = f" in {said['market_id']}" if "market_id" in said else ""
+        else ""
+        for name, words in zip(ACCOUNT_KEY[1:], ("{} ", " of {}", " in {}"), strict=True)
+    )
     each = [*map(drawable, account_labels(accounts[differ], labels=labels))]
     return f"{len(accounts):,} {kind}accounts{party}{market}", each
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from itertools import compress
 from typing import Any, Final
@@ -26,7 +27,6 @@ _COVERAGE: Final = {
     "unproven": styles.ORANGE,
     "missing": styles.VERMILION,
 }
-_DAY: Final = 86_400_000_000
 
 
 def plot_limits(
@@ -95,13 +95,13 @@ def plot_limits(
     earlier = {f"propose_{kind}_enabled": times.proposal_spans(frame, kind) for kind in times.KINDS}
     # The time before the first snapshot takes no more than half of the timeline.
     earliest = min((span[0] for spans in earlier.values() for span in spans), default=first)
-    begin = min(first, max(earliest, first - max(stop - first, _DAY)))
+    begin = min(first, max(earliest, first - max(stop - first, times.DAY)))
     begin = begin if start is None else to_microseconds(start)
     if begin > stop:
         raise ValueError(f"start is after the end, {times.date_text(stop)}: {start!r}")
     times.format_times(ax, begin, stop)
     low, high = ax.set_xlim(ax.get_xlim())
-    least = int((high - low) * _DAY) // 50
+    least = int((high - low) * times.DAY) // 50
     looks, drawn = _looks(ax, styles.looks(style, 1, Patch)[0]), {}
     for lane, flag in enumerate(LIMIT_FLAGS):
         yes = [*compress(seen, frame[flag])]
@@ -114,7 +114,7 @@ def plot_limits(
         for since in [span[0] for span in stated if span[0] < begin < span[1]]:
             words, place = f" ◂ since {times.date_text(since)}", ax.get_yaxis_transform()
             ax.text(0, lane, words, transform=place, va="center", fontsize="x-small", clip_on=True)
-    _format_lanes(ax, [flag.replace("_", " ") for flag in LIMIT_FLAGS])
+    _format_lanes(ax, [textwrap.fill(flag.replace("_", " "), 15) for flag in LIMIT_FLAGS])
     handles = [drawn[state] for state in looks if state in drawn]
     return axes.finish(ax, "Limits of the network" if title is None else title, handles)
 

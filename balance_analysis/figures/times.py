@@ -34,11 +34,14 @@ _PERIODS: Final = {"s": "second", "min": "minute", "h": "hour", "D": "day", "W":
     "YS": "year",
 }
 
-_MARGIN: Final = 0.01
+DAY: Final = 86_400_000_000
+"""Microseconds."""
 
-_DAY: Final = 86_400_000_000
 _SHORTEST: Final = 10_000
 """Microseconds: of a shorter axis, matplotlib's floats of days give distinct ticks no more."""
+
+_LONGEST: Final = {dates.MONTHLY: 12, dates.HOURLY: 24, dates.MINUTELY: 60, dates.SECONDLY: 60}
+"""Distances that matplotlib lacks, and without which three ticks are too few for some spans."""
 
 _SLIVERS: Final = 300
 """Parts of an axis, about two points each."""
@@ -168,26 +171,42 @@ def incomplete_style(ax: Axes) -> dict[str, Any]:
     return {**hatched, "linewidth": 0.8, "zorder": 2.5, "label": "changes may be missing"}
 
 
+class _FittingLocator(dates.AutoDateLocator):
+    """Ticks of dates, as many as find room side by side."""
+
+    def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> dates.DateLocator:
+        most = int(np.clip(self.axis.get_tick_space(), 3, 7))  # type: ignore[union-attr]
+        self.minticks, self.maxticks = max(2, most // 2), dict.fromkeys(self.maxticks, most)
+        return super().get_locator(dmin, dmax)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _UtcFormatter(dates.ConciseDateFormatter):
+    """Short labels of dates, whose common part stands once below them, with the time zone."""
+
+    def get_offset(self) -> str:
+        return f"{super().get_offset()} UTC".lstrip()  # type: ignore[no-untyped-call]
+
+
 def format_times(ax: Axes, start: int, end: int) -> None:
     """Let the x axis show [start, end], microseconds, in UTC; of a single moment its day.
 
     What else is drawn there, or on an Axes that shares the axis, stays in sight.
     """
-    locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    locator = _FittingLocator(tz=dt.UTC)  # type: ignore[no-untyped-call]
+    for freq, longest in _LONGEST.items():
+        locator.intervald[freq].append(longest)
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_formatter(_UtcFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
     first, last = float(to_dates(start)), float(to_dates(end))
-    margin = (_shown(start, end) / _DAY - (last - first)) / 2
+    margin = (_shown(start, end) / DAY - (last - first)) / 2
     ax.margins(x=0)
     ax.update_datalim([(first - margin, 0), (last + margin, 0)], updatey=False)
     ax.autoscale_view(scaley=False)
 
 
 def _shown(start: int, end: int) -> float:
-    """Return how long an axis of an interval is, with its margins, microseconds."""
-    if start == end:
-        return _DAY
-    return max((end - start) * (1 + 2 * _MARGIN), _SHORTEST)
+    """Return how long an axis of an interval is, microseconds, with margins of 1 % on each side."""
+    return max((end - start) * 1.02, _SHORTEST) if start < end else DAY
 
 
 def draw_line(
@@ -213,23 +232,23 @@ def draw_line(
 
 def draw_area(
     ax: Axes,
-    edges: NDArray[np.int64],
+    times: NDArray[np.int64],
     levels: NDArray[np.float64],
+    interval: Extent,
     **style: Any,  # noqa: ANN401 - of a patch
 ) -> StepPatch:
-    """Draw the area between steps and zero, and return it; `edges` are microseconds."""
-    days, drawn = to_dates(edges), np.nan_to_num(levels)
+    """Draw the area between steps, from `times` on, and zero; return it.
+
+    The last step goes to the end of the interval, and is no narrower than can be seen.
+    """
+    end = max(interval.end, int(times[-1]) + interval.sliver)
+    days, drawn = to_dates(np.append(times, end)), np.nan_to_num(levels)
     area = StepPatch(levels, days, baseline=0, fill=True, linewidth=0, **style)
     # Not `add_patch` or `stairs`: they look for the extremes of each step as if it were a curve.
     ax.add_artist(area)
     ax.update_datalim([*product(days[[0, -1]], (min(drawn.min(), 0), max(drawn.max(), 0)))])
     ax.autoscale_view()
     return area
-
-
-def last_edge(times: NDArray[np.int64], interval: Extent) -> int:
-    """Return until when to draw a last step: to the end, and no narrower than can be seen."""
-    return max(interval.end, int(times[-1]) + interval.sliver)
 
 
 def period_name(freq: Frequency) -> str:
@@ -250,4 +269,4 @@ def period_name(freq: Frequency) -> str:
 def date_text(microseconds: int) -> str:
     """Return a moment in words; of midnight the date alone."""
     text = moment_text(microseconds, "seconds")
-    return text if microseconds % 86_400_000_000 else text.removesuffix("T00:00Z")
+    return text if microseconds % DAY else text.removesuffix("T00:00Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Steps, cut, events
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
-from balance_analysis.figures.times import Extent, draw_area, last_edge
+from balance_analysis.figures.times import Extent, draw_area
 from balance_analysis.names import AssetsLike, LabelsLike
 from balance_analysis.schema import Instant
 from balance_analysis.spans import between, joined
@@ -93,7 +93,7 @@ def plot_totals(
     ------
     ValueError
         If there is more than one asset, `assets` is malformed, `by` lacks "asset_id", or the
-        interval or `freq` is none.
+        interval or `freq` is invalid.
     OverflowError
         If a total has more than 38 digits.
     CheckError
@@ -125,15 +125,15 @@ def plot_totals(
         return chart.explain(
             "nothing is held, so there are no shares" if share else "no balance is known"
         )
-    edges, interval = np.append(points, last_edge(points, chart.interval)), chart.interval
     levels = amounts if share else np.where(is_known, np.nan_to_num(amounts), np.nan)
-    drawn = _draw_areas(stack, edges, levels, style)
+    drawn = _draw_areas(stack, points, levels, style)
     if share:
         _format_shares(chart.ax)
     else:
         axes.format_amounts(chart.ax, chart.unit)
         chart.ax.set_ylim(bottom=None if chart.ax.dataLim.y0 < 0 else 0)
-    spans = compress(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True), is_known)
+    interval = chart.interval
+    spans = compress(pairwise([*points.tolist(), interval.end]), is_known)
     hatches = chart.show(interval, unknown=between(joined(spans), interval.start, interval.end))
     says = ["shares at the end" if share else "amounts at the end", *_lacks(chart)]
     groups = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
@@ -252,7 +252,7 @@ def _piled(levels: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
 
 def _draw_areas(
     stack: _Stack,
-    edges: NDArray[np.int64],
+    points: NDArray[np.int64],
     levels: NDArray[np.float64],
     style: dict[str, Any],
 ) -> list[Artist]:
@@ -264,20 +264,20 @@ def _draw_areas(
     fresh, wanted = starts_of_known(~is_unknown), looks(style, len(last), StepPatch)
     for number, reaches in enumerate(_piled(levels)):
         amount = "unknown" if np.isnan(last[number]) else write(last[number])
-        label = f"{stack.labels[number]} {amount}"
-        seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000}
-        look = {**stack.styles[number].area, **seam, "label": label, **wanted[number]}
+        own, label = stack.styles[number], f"{stack.labels[number]} {amount}"
+        seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000, "label": label}
+        look = {"facecolor": own.colour, "hatch": own.hatch, **seam, **wanted[number]}
         for reach in reaches:
-            places = downsample(edges[:-1], reach, columns=axes.COLUMNS, starts_known=fresh)
+            places = downsample(points, reach, columns=axes.COLUMNS, starts_known=fresh)
             seen = np.where(is_unknown, np.nan, reach)[places]
-            area = draw_area(ax, edges[[*places, -1]], seen, **look)
+            area = draw_area(ax, points[places], seen, stack.chart.interval, **look)
             drawn += [area] * (reach is reaches[0])
     return drawn
 
 
 def _format_shares(ax: Axes) -> None:
     """Let the y axis show parts of a whole, with a grid."""
-    ax.set_ylabel("share of the known total")
+    ax.set_ylabel("share of the known total", wrap=True)
     ax.yaxis.set_major_locator(ticker.MaxNLocator(5))
     ax.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
     ax.set_ylim(min(ax.dataLim.y0, 0), max(ax.dataLim.y1, 1))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
@@ -45,3 +46,13 @@ def test_monday_stands_at_the_top():
 def test_several_assets_are_counted_together():
     table = table_of([(*GENERAL, START, 5), ("other", *GENERAL[1:], START + HOUR, 5)])
     assert ba.plot_activity(table).collections[0].get_array().max() == 2
+
+
+@pytest.mark.parametrize("count", [1, 3, 2000])
+def test_the_scale_of_colours_has_each_whole_number_once(count):
+    ax = ba.plot_activity(table_of([(*GENERAL, START + n, 1) for n in range(count)]))
+    scale = ax.collections[0].colorbar.ax
+    ax.figure.draw_without_rendering()
+    labels = [label.get_text() for label in visible_labels(scale.yaxis)]
+    assert "0" in labels
+    assert len(labels) == len({*labels}) >= 2

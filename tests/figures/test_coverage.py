@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,27 @@ def test_rows_stand_in_the_order_complete_unproven_gap_with_their_lengths():
         "unproven\n1 day",
         "missing\n2 days",
     ]
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [
+        ("3D", "3 days"),
+        ("1D 2h 5min", "1 day 2 hours"),
+        ("61s", "1 minute 1 second"),
+        ("5us", "less than a second"),
+        ("1200D", "1,200 days"),
+        ("29D 23h 59min 59.7s", "30 days"),
+        ("29D 23h 31min", "30 days"),
+        ("29D 23h 29min", "29 days 23 hours"),
+        ("23h 59min 40s", "1 day"),
+        ("59.9s", "1 minute"),
+    ],
+)
+def test_lengths_are_written_in_two_units(length, words):
+    end = START + int(pd.Timedelta(length) / pd.Timedelta("1us"))
+    (label,) = ba.plot_coverage(coverage_frame((START, end, True))).get_yticklabels()
+    assert label.get_text() == f"complete\n{words}"
 
 
 def test_a_gap_of_an_hour_is_seen_among_years():

@@ -7,7 +7,7 @@ from matplotlib import pyplot as plt
 
 import balance_analysis as ba
 from tests.analysis.tables import START, table_of
-from tests.figures.drawn import DAY, GENERAL, HOUR, MARGIN, areas, lines, said, us
+from tests.figures.drawn import GENERAL, HOUR, MARGIN, areas, lines, said, us
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
@@ -31,11 +31,6 @@ def test_words_name_the_account_and_its_deepest_fall():
     ax = ba.plot_drawdown(table_of([(*MARGIN, *row) for row in rows]), assets={"VOTE": 0})
     assert ax.get_title("left") == "VOTE balance and drawdown of margin · a1 · m1"
     assert said(ax) == "deepest: 6 (75%), 2023-04-02"
-
-
-def test_an_account_that_only_grew_is_said_to_have():
-    ax = ba.plot_drawdown(table_of([(*GENERAL, START, 1), (*GENERAL, START + DAY, 2)]))
-    assert said(ax) == "never below its peak"
 
 
 def test_several_accounts_are_refused_with_the_way_to_select_one():

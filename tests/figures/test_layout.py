@@ -225,7 +225,6 @@ def test_no_rows_give_axes_that_say_so(name):
     ax = PLOTS[name](table_of([]), axes_of())
     check_words(ax)
     assert [text.get_text() for text in ax.texts] == ["no balance changes"]
-    assert ax.get_xlabel() == "UTC"
 
 
 @pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_totals, ba.plot_flows])
@@ -248,7 +247,7 @@ def test_times_are_utc_whatever_the_time_zone_of_matplotlib(name):
             seen.append((ax.get_xticks().tolist(), labels, ax.xaxis.get_offset_text().get_text()))
     assert seen[0] == seen[1]
     assert seen[0][1]
-    assert ax.get_xlabel() == "UTC"
+    assert ax.xaxis.get_offset_text().get_text().endswith(" UTC")
 
 
 @pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_flows, ba.plot_drawdown])

@@ -13,7 +13,7 @@ from tests.analysis.tables import table_of
 from tests.figures.drawn import DAY, GENERAL, entries, micros, shaded, snapshots, us
 
 
-def spans_of(limits, kind="market"):
+def spans_of(limits, kind):
     """Return the days that are shaded in a figure of all of 2023."""
     table = table_of([(*GENERAL, us("2023-01-01"), 5)])
     ax = ba.plot_balances(table, end="2024-01-01", limits=limits)
@@ -32,7 +32,7 @@ def edge_of(ax, state):
 
 def lane(ax, flag):
     """Return [(edge colour, hatch, start, end)] of the bars of a limit, as drawn."""
-    place = [label.get_text() for label in ax.get_yticklabels()].index(flag)
+    place = [label.get_text().replace("\n", " ") for label in ax.get_yticklabels()].index(flag)
     bars = []
     for collection in ax.collections:
         for path in collection.get_paths():
@@ -90,12 +90,36 @@ def test_no_snapshot_gives_axes_that_say_so():
     assert [text.get_text() for text in ax.texts] == ["no snapshot of the limits"]
 
 
-def test_enabled_proposals_are_known_from_sight_to_sight():
-    limits = snapshots(
-        ("2023-04-01", "2023-04-03", True, True), ("2023-04-05", "2023-04-06", True, False)
-    )
-    assert spans_of(limits) == [("2023-04-01", "2023-04-03"), ("2023-04-05", "2023-04-06")]
-    assert spans_of(limits, "asset") == [("2023-04-01", "2023-04-03")]
+SEEN = {
+    "from sight to sight": (
+        snapshots(
+            ("2023-04-01", "2023-04-03", True, True), ("2023-04-05", "2023-04-06", True, False)
+        ),
+        [("2023-04-01", "2023-04-03"), ("2023-04-05", "2023-04-06")],
+        [("2023-04-01", "2023-04-03")],
+    ),
+    "since when they have been": (
+        snapshots(("2023-04-05", "2023-04-06", True, False), since=["2023-03-01"]),
+        [("2023-03-01", "2023-04-06")],
+        [],
+    ),
+    "not before an earlier snapshot": (
+        snapshots(
+            ("2023-04-01", "2023-04-03", False, False),
+            ("2023-04-05", "2023-04-06", True, False),
+            since=[None, "2023-03-01"],
+        ),
+        [("2023-04-03", "2023-04-06")],
+        [],
+    ),
+    "not yet": (snapshots(("2023-04-01", "2023-04-03", True, True), since=["2023-05-01"]), [], []),
+}
+"""Snapshots, and when they say that proposals of markets, and of assets, were enabled."""
+
+
+@pytest.mark.parametrize(("limits", "markets", "assets"), SEEN.values(), ids=SEEN)
+def test_what_snapshots_say_was_enabled_is_shaded(limits, markets, assets):
+    assert (spans_of(limits, "market"), spans_of(limits, "asset")) == (markets, assets)
 
 
 @pytest.mark.parametrize("style", [{}, ba.DARK_STYLE], ids=["light", "dark"])
@@ -121,25 +145,6 @@ def test_what_was_enabled_is_seen_without_colours(style):
     assert np.median(asset) == none[0, 0]
     assert np.median(both) == market[0, 0]
     assert min(np.ptp(asset), np.ptp(both)) > 25
-
-
-def test_a_snapshot_says_since_when_they_have_been_enabled():
-    limits = snapshots(("2023-04-05", "2023-04-06", True, True), since=["2023-03-01"])
-    assert spans_of(limits) == [("2023-03-01", "2023-04-06")]
-
-
-def test_a_snapshot_does_not_overrule_an_earlier_one():
-    limits = snapshots(
-        ("2023-04-01", "2023-04-03", False, True),
-        ("2023-04-05", "2023-04-06", True, True),
-        since=[None, "2023-03-01"],
-    )
-    assert spans_of(limits) == [("2023-04-03", "2023-04-06")]
-
-
-def test_proposals_that_are_to_be_enabled_later_are_not_enabled():
-    limits = snapshots(("2023-04-01", "2023-04-03", True, True), since=["2023-05-01"])
-    assert spans_of(limits) == []
 
 
 def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
