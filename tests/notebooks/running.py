@@ -113,16 +113,21 @@ def _run_cell(source, names, where):
     return {"text/plain": repr(value)}
 
 
-def draw(number):
-    """Return a figure as a PNG, and close it."""
-    figure, drawn = plt.figure(number), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DPI)
+def draw_blank(number):
+    """Return a blank PNG of the size of a figure, whose parts find their places; and close it."""
+    figure, blank = plt.figure(number), io.BytesIO()
+    figure.set_dpi(DPI)
+    figure.draw_without_rendering()
+    Image.new("1", figure.canvas.get_width_height()).save(blank, format="png")
     plt.close(figure)
-    return drawn.getvalue()
+    return blank.getvalue()
 
 
 def draw_small(number):
     """Return a figure as a small PNG, with few colours, and close it."""
-    small, image = io.BytesIO(), Image.open(io.BytesIO(draw(number))).convert("RGB")
+    figure, drawn, small = plt.figure(number), io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI)
+    plt.close(figure)
+    image = Image.open(drawn).convert("RGB")
     image.quantize(COLOURS, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
     return small.getvalue()

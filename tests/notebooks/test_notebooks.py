@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from tests.notebooks.running import FOLDER, NOTEBOOKS, PICTURE, draw, kept, run, size_of
+from tests.notebooks.running import FOLDER, NOTEBOOKS, PICTURE, draw_blank, kept, run, size_of
 
 LARGEST = {"picture": 55_000, "all": 2_000_000}
 KINDS = ["text/html", "text/plain"]
@@ -27,7 +27,7 @@ def words(text):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_kept_in_it(path):
-    for cell, outputs in run(nbformat.read(path, as_version=4), path.stem, take=draw):
+    for cell, outputs in run(nbformat.read(path, as_version=4), path.stem, take=draw_blank):
         now = {"outputs": outputs}
         pictures, old = kept(now, PICTURE), kept(cell, PICTURE)
         assert [*map(size_of, pictures)] == [*map(size_of, old)], cell.source
