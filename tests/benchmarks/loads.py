@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
@@ -40,10 +39,10 @@ class Node:
 
 
 @contextlib.contextmanager
-def serve(rows: int, latency: float = 0.0) -> Iterator[Node]:
+def serve(rows: int) -> Iterator[Node]:
     """Run a node as a process of its own, which ends when its standard input is closed."""
     with subprocess.Popen(
-        module("server", "--rows", str(rows), "--latency", str(latency)),
+        module("server", str(rows)),
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -124,8 +123,3 @@ def _sizes(scratch: Path) -> Iterator[Figure]:
         with serve(rows) as node:
             cost = cost_of(node, fetch(node, scratch / "x.parquet"), scratch / "x.parquet")
         yield Figure(f"{rows:,} rows, fetch, 1 worker, memory", (cost.peak,), "MB", at_most=180)
-
-
-if __name__ == "__main__":
-    for figure in measure(Path(tempfile.gettempdir()), 1):
-        sys.stdout.write(f"{figure}\n")

@@ -21,13 +21,12 @@ from tests.benchmarks.figures import Figure, seconds
 from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 ROWS: Final = 5_000_000
 ACCOUNTS: Final = 5000
 GROUP: Final = ("asset_id", "account_type")
-WORKS: Final = ("series", "totals", "deltas", "flows", "averages", "summaries")
 COLUMNS: Final = (
     "first_seen",
     "last_seen",
@@ -42,31 +41,23 @@ FASTER: Final = 3
 """How many times as long the others should take."""
 
 
-class Ours:
-    """This package."""
+Works = dict[str, "Callable[[], Any]"]
+"""What to call for each work."""
 
-    def __init__(self, rows: pa.Table) -> None:
-        self.table = to_frame(rows, sort=False)
-        since, until = (pd.Timestamp(moment, unit="us", tz="UTC") for moment in (SINCE, UNTIL))
-        self.within = {"start": since, "end": until}
 
-    def series(self) -> pd.DataFrame:
-        return ba.balance_series(self.table, freq="1h", layout="long", **self.within)
-
-    def totals(self) -> pd.DataFrame:
-        return ba.totals(self.table, by=GROUP, freq="1h", **self.within)
-
-    def deltas(self) -> pd.DataFrame:
-        return ba.deltas(self.table)
-
-    def flows(self) -> pd.DataFrame:
-        return ba.flows(self.table, freq="1D", **self.within)
-
-    def averages(self) -> pd.DataFrame:
-        return ba.time_weighted_average(self.table, freq="1D", **self.within)
-
-    def summaries(self) -> pd.DataFrame:
-        return ba.summarize_accounts(self.table, columns=COLUMNS)
+def ours(rows: pa.Table) -> Works:
+    """Return the works of this package."""
+    table = to_frame(rows, sort=False)
+    since, until = (pd.Timestamp(moment, unit="us", tz="UTC") for moment in (SINCE, UNTIL))
+    within: Any = {"start": since, "end": until}
+    return {
+        "series": lambda: ba.balance_series(table, freq="1h", layout="long", **within),
+        "totals": lambda: ba.totals(table, by=GROUP, freq="1h", **within),
+        "deltas": lambda: ba.deltas(table),
+        "flows": lambda: ba.flows(table, freq="1D", **within),
+        "averages": lambda: ba.time_weighted_average(table, freq="1D", **within),
+        "summaries": lambda: ba.summarize_accounts(table, columns=COLUMNS),
+    }
 
 
 _KEY: Final = ", ".join(ACCOUNT_KEY)
@@ -74,162 +65,127 @@ _ACCOUNT: Final = f"(partition by {_KEY} order by timestamp)"
 _LAG: Final = f"(select *, balance - lag(balance) over {_ACCOUNT} as delta from changes)"
 
 
-class DuckDB:
-    """DuckDB, from a table of its own to Arrow."""
+def _at_every(step: int) -> str:
+    same = " and ".join(f"cells.{name} = changes.{name}" for name in ACCOUNT_KEY)
+    return f"""
+        select cells.*, balance from (
+            select {_KEY}, unnest(range({SINCE}, {UNTIL}, {step})) as timestamp
+            from (select distinct {_KEY} from changes)) as cells
+        asof left join changes on {same} and cells.timestamp >= changes.timestamp"""
 
-    def __init__(self, rows: pa.Table) -> None:
-        self.connection = duckdb.connect()
-        self.connection.register("rows", rows)
-        for name in ACCOUNT_KEY:
-            ids = f"select distinct {name}::varchar from rows order by 1"
-            self.connection.execute(f"create type {name}_enum as enum ({ids})")
-        ids = ", ".join(f"{name}::{name}_enum as {name}" for name in ACCOUNT_KEY)
-        self.connection.execute(
-            f"create table changes as select {ids}, epoch_us(timestamp) as timestamp,"
-            " balance::hugeint as balance from rows"
-        )
-        self.connection.unregister("rows")
 
-    def _ask(self, query: str) -> pa.Table:
-        return self.connection.sql(query).to_arrow_table()
+_QUERIES: Final = {
+    "series": _at_every(HOUR),
+    "totals": f"""
+        select {", ".join(GROUP)}, timestamp, sum(balance) as total,
+            count(balance) as known, count(*) - count(balance) as unknown
+        from ({_at_every(HOUR)}) group by all""",
+    "deltas": f"select * from {_LAG}",
+    "flows": f"""
+        select {_KEY}, timestamp // {DAY} * {DAY} as start,
+            coalesce(sum(delta) filter (delta > 0), 0) as inflow,
+            coalesce(-sum(delta) filter (delta < 0), 0) as outflow,
+            coalesce(sum(delta), 0) as net, count(*) filter (delta <> 0) as changes
+        from {_LAG} group by {_KEY}, start""",
+    "averages": f"""
+        with steps as (
+            select {_KEY}, timestamp, balance from changes
+            union by name ({_at_every(DAY)})),
+        held as (
+            select *, timestamp // {DAY} * {DAY} as start,
+                coalesce(lead(timestamp) over {_ACCOUNT}, {UNTIL}) - timestamp as duration
+            from steps),
+        sums as (
+            select {_KEY}, start, sum(balance * duration) as integral,
+                count(*) = count(balance) as is_known
+            from held group by {_KEY}, start)
+        select {_KEY}, start, case when is_known then integral // {DAY} + case
+            when 2 * (integral % {DAY}) + integral // {DAY} % 2 > {DAY} then 1 else 0 end
+            end as average
+        from sums""",
+    "summaries": f"""
+        select {_KEY}, min(timestamp) as first_seen, max(timestamp) as last_seen,
+            count(*) as rows, count(*) filter (delta <> 0) as changes,
+            arg_max(balance, timestamp) as closing, min(balance) as minimum,
+            max(balance) as maximum, coalesce(sum(delta), 0) as net
+        from {_LAG} group by {_KEY}""",
+}
 
-    def series(self) -> pa.Table:
-        return self._ask(self._at_every(HOUR))
 
-    def totals(self) -> pa.Table:
-        return self._ask(f"""
-            select {", ".join(GROUP)}, timestamp, sum(balance) as total,
-                count(balance) as known, count(*) - count(balance) as unknown
-            from ({self._at_every(HOUR)}) group by all""")
-
-    def deltas(self) -> pa.Table:
-        return self._ask(f"select * from {_LAG}")
-
-    def flows(self) -> pa.Table:
-        return self._ask(f"""
-            select {_KEY}, timestamp // {DAY} * {DAY} as start,
-                coalesce(sum(delta) filter (delta > 0), 0) as inflow,
-                coalesce(-sum(delta) filter (delta < 0), 0) as outflow,
-                coalesce(sum(delta), 0) as net, count(*) filter (delta <> 0) as changes
-            from {_LAG} group by {_KEY}, start""")
-
-    def averages(self) -> pa.Table:
-        return self._ask(f"""
-            with steps as (
-                select {_KEY}, timestamp, balance from changes
-                union by name ({self._at_every(DAY)})),
-            held as (
-                select *, timestamp // {DAY} * {DAY} as start,
-                    coalesce(lead(timestamp) over {_ACCOUNT}, {UNTIL}) - timestamp as duration
-                from steps),
-            sums as (
-                select {_KEY}, start, sum(balance * duration) as integral,
-                    count(*) = count(balance) as is_known
-                from held group by {_KEY}, start)
-            select {_KEY}, start, case when is_known then integral // {DAY} + case
-                when 2 * (integral % {DAY}) + integral // {DAY} % 2 > {DAY} then 1 else 0 end
-                end as average
-            from sums""")
-
-    def summaries(self) -> pa.Table:
-        return self._ask(f"""
-            select {_KEY}, min(timestamp) as first_seen, max(timestamp) as last_seen,
-                count(*) as rows, count(*) filter (delta <> 0) as changes,
-                arg_max(balance, timestamp) as closing, min(balance) as minimum,
-                max(balance) as maximum, coalesce(sum(delta), 0) as net
-            from {_LAG} group by {_KEY}""")
-
-    def _at_every(self, step: int) -> str:
-        same = " and ".join(f"cells.{name} = changes.{name}" for name in ACCOUNT_KEY)
-        return f"""
-            select cells.*, balance from (
-                select {_KEY}, unnest(range({SINCE}, {UNTIL}, {step})) as timestamp
-                from (select distinct {_KEY} from changes)) as cells
-            asof left join changes on {same} and cells.timestamp >= changes.timestamp"""
+def in_duckdb(rows: pa.Table) -> Works:
+    """Return the works of DuckDB, from a table of its own to Arrow."""
+    connection = duckdb.connect()
+    connection.register("rows", rows)
+    for name in ACCOUNT_KEY:
+        ids = f"select distinct {name}::varchar from rows order by 1"
+        connection.execute(f"create type {name}_enum as enum ({ids})")
+    ids = ", ".join(f"{name}::{name}_enum as {name}" for name in ACCOUNT_KEY)
+    connection.execute(
+        f"create table changes as select {ids}, epoch_us(timestamp) as timestamp,"
+        " balance::hugeint as balance from rows"
+    )
+    connection.unregister("rows")
+    return {
+        work: lambda query=query: connection.sql(query).to_arrow_table()
+        for work, query in _QUERIES.items()
+    }
 
 
 _T, _B, _DELTA = pl.col("timestamp"), pl.col("balance"), pl.col("delta")
 
 
-class Polars:
-    """Polars, from a frame of its own to another."""
+def in_polars(given: pa.Table) -> Works:
+    """Return the works of Polars, from a frame of its own to another."""
+    frame = pl.from_arrow(given).with_columns(
+        pl.col(ACCOUNT_KEY).cast(pl.String), _T.cast(pl.Int64), _B.cast(pl.Int128)
+    )
+    enums = (pl.col(name).cast(pl.Enum(frame[name].unique().sort())) for name in ACCOUNT_KEY)
+    rows = frame.with_columns(enums).rechunk().lazy()
+    deltas = rows.with_columns(delta=_B - _B.shift().over(ACCOUNT_KEY, order_by="timestamp"))
 
-    def __init__(self, rows: pa.Table) -> None:
-        frame = pl.from_arrow(rows).with_columns(
-            pl.col(ACCOUNT_KEY).cast(pl.String), _T.cast(pl.Int64), _B.cast(pl.Int128)
-        )
-        self.rows = frame.with_columns(
-            pl.col(name).cast(pl.Enum(frame[name].unique().sort())) for name in ACCOUNT_KEY
-        ).rechunk()
-
-    def series(self) -> pl.DataFrame:
-        return self._at_every(HOUR).collect()
-
-    def totals(self) -> pl.DataFrame:
-        sums = {"total": _B.sum(), "known": _B.count(), "unknown": _B.null_count()}
-        hours = self._at_every(HOUR).group_by(*GROUP, "timestamp").agg(**sums)
-        known = pl.when(pl.col("known") > 0).then("total")
-        return hours.with_columns(total=known).collect()
-
-    def deltas(self) -> pl.DataFrame:
-        return self._deltas().collect()
-
-    def flows(self) -> pl.DataFrame:
-        days = self._deltas().group_by(*ACCOUNT_KEY, start=_T // DAY * DAY)
-        return (
-            days.agg(
-                inflow=_DELTA.filter(_DELTA > 0).sum(),
-                net=_DELTA.sum(),
-                changes=(_DELTA != 0).sum(),
-            )
-            .with_columns(outflow=pl.col("inflow") - pl.col("net"))
-            .collect()
-        )
-
-    def averages(self) -> pl.DataFrame:
-        cells = self._at_every(DAY).select(*ACCOUNT_KEY, "timestamp", "balance")
-        steps = pl.concat([self.rows.lazy(), cells]).unique([*ACCOUNT_KEY, "timestamp"])
-        until = _T.shift(-1).over(ACCOUNT_KEY, order_by="timestamp").fill_null(UNTIL)
-        held = steps.with_columns(duration=until - _T, start=_T // DAY * DAY)
-        sums = held.group_by(*ACCOUNT_KEY, "start").agg(
-            integral=(_B * pl.col("duration")).sum(), gaps=_B.null_count()
-        )
-        whole, rest = pl.col("integral") // DAY, pl.col("integral") % DAY
-        rounded = whole + (2 * rest + whole % 2 > DAY).cast(pl.Int128)
-        return sums.select(
-            *ACCOUNT_KEY, "start", average=pl.when(pl.col("gaps") == 0).then(rounded)
-        ).collect()
-
-    def summaries(self) -> pl.DataFrame:
-        return (
-            self._deltas()
-            .group_by(ACCOUNT_KEY)
-            .agg(
-                first_seen=_T.min(),
-                last_seen=_T.max(),
-                rows=pl.len(),
-                changes=(_DELTA != 0).sum(),
-                closing=_B.sort_by("timestamp").last(),
-                minimum=_B.min(),
-                maximum=_B.max(),
-                net=_DELTA.sum(),
-            )
-            .collect()
-        )
-
-    def _deltas(self) -> pl.LazyFrame:
-        delta = _B - _B.shift().over(ACCOUNT_KEY, order_by="timestamp")
-        return self.rows.lazy().with_columns(delta=delta)
-
-    def _at_every(self, step: int) -> pl.LazyFrame:
+    def at_every(step: int) -> pl.LazyFrame:
         times = pl.int_range(SINCE, UNTIL, step, dtype=pl.Int64, eager=True).alias("timestamp")
-        accounts = self.rows.lazy().select(ACCOUNT_KEY).unique()
+        accounts = rows.select(ACCOUNT_KEY).unique()
         cells = accounts.join(times.to_frame().lazy(), how="cross").sort("timestamp")
-        rows = self.rows.lazy().sort("timestamp")
-        return cells.join_asof(rows, on="timestamp", by=ACCOUNT_KEY, check_sortedness=False)
+        by_time = rows.sort("timestamp")
+        return cells.join_asof(by_time, on="timestamp", by=ACCOUNT_KEY, check_sortedness=False)
+
+    sums = {"total": _B.sum(), "known": _B.count(), "unknown": _B.null_count()}
+    hours = at_every(HOUR).group_by(*GROUP, "timestamp").agg(**sums)
+    flows = deltas.group_by(*ACCOUNT_KEY, start=_T // DAY * DAY).agg(
+        inflow=_DELTA.filter(_DELTA > 0).sum(), net=_DELTA.sum(), changes=(_DELTA != 0).sum()
+    )
+    cells = at_every(DAY).select(*ACCOUNT_KEY, "timestamp", "balance")
+    until = _T.shift(-1).over(ACCOUNT_KEY, order_by="timestamp").fill_null(UNTIL)
+    held = pl.concat([rows, cells]).unique([*ACCOUNT_KEY, "timestamp"])
+    held = held.with_columns(duration=until - _T, start=_T // DAY * DAY)
+    integrals = held.group_by(*ACCOUNT_KEY, "start").agg(
+        integral=(_B * pl.col("duration")).sum(), gaps=_B.null_count()
+    )
+    whole, rest = pl.col("integral") // DAY, pl.col("integral") % DAY
+    rounded = whole + (2 * rest + whole % 2 > DAY).cast(pl.Int128)
+    average = pl.when(pl.col("gaps") == 0).then(rounded)
+    summaries = deltas.group_by(ACCOUNT_KEY).agg(
+        first_seen=_T.min(),
+        last_seen=_T.max(),
+        rows=pl.len(),
+        changes=(_DELTA != 0).sum(),
+        closing=_B.sort_by("timestamp").last(),
+        minimum=_B.min(),
+        maximum=_B.max(),
+        net=_DELTA.sum(),
+    )
+    return {
+        "series": at_every(HOUR).collect,
+        "totals": hours.with_columns(total=pl.when(pl.col("known") > 0).then("total")).collect,
+        "deltas": deltas.collect,
+        "flows": flows.with_columns(outflow=pl.col("inflow") - pl.col("net")).collect,
+        "averages": integrals.select(*ACCOUNT_KEY, "start", average=average).collect,
+        "summaries": summaries.collect,
+    }
 
 
-OTHERS: Final = (DuckDB, Polars)
+OTHERS: Final = {"DuckDB": in_duckdb, "Polars": in_polars}
 
 
 def plain(result: Any) -> pa.Table:
@@ -247,30 +203,22 @@ def plain(result: Any) -> pa.Table:
 def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     if name in ACCOUNT_KEY:
         return column.cast(pa.string())
-    counts = {
-        "timestamp",
-        "start",
-        "first_seen",
-        "last_seen",
-        "rows",
-        "changes",
-        "known",
-        "unknown",
-    }
-    return column.cast(pa.int64() if name in counts else pa.decimal128(38, 0))
+    amounts = ("balance", "delta", "total", "inflow", "outflow", "net", "average", "closing")
+    is_amount = name in (*amounts, "minimum", "maximum")
+    return column.cast(pa.decimal128(38, 0) if is_amount else pa.int64())
 
 
 def check_results() -> None:
     """Fail unless all engines find the same, value for value, on a small table."""
     rows = to_arrow(make_table(20_000, 200))
     rows = rows.take(pa.array(np.random.default_rng(3).permutation(len(rows))))
-    for work in WORKS:
-        ours = plain(getattr(Ours(rows), work)().drop(columns=["state", "end"], errors="ignore"))
-        for other in OTHERS:
-            theirs = plain(getattr(other(rows), work)())
+    for work, own in ours(rows).items():
+        expected = plain(own().drop(columns=["state", "end"], errors="ignore"))
+        for engine, works in OTHERS.items():
+            theirs = plain(works(rows)[work]())
             for name in theirs.column_names:
-                if not theirs[name].equals(ours[name]):
-                    raise RuntimeError(f"{other.__name__} has another {name} in {work}")
+                if not theirs[name].equals(expected[name]):
+                    raise RuntimeError(f"{engine} has another {name} in {work}")
 
 
 def measure(_: Path, rounds: int) -> Iterator[Figure]:
@@ -278,12 +226,11 @@ def measure(_: Path, rounds: int) -> Iterator[Figure]:
     check_results()
     for shape, accounts in (("", ACCOUNTS), (", 500,000 accounts", 100 * ACCOUNTS)):
         rows = to_arrow(make_table(ROWS, accounts))
-        engines = [engine(rows) for engine in (Ours, *OTHERS)]
-        works = WORKS if not shape else ("deltas", "flows", "summaries")
-        for work in works:
-            took = [seconds(getattr(engine, work), rounds) for engine in engines]
-            name = f"{work}, {ROWS:,} rows{shape}"
-            yield Figure(name, took[0], "s")
-            for other, theirs in zip(OTHERS, took[1:], strict=True):
-                ratios = tuple(a / b for a, b in zip(theirs, took[0], strict=True))
-                yield Figure(f"{name}: {other.__name__} / ours", ratios, "times", at_least=FASTER)
+        own, others = ours(rows), {name: works(rows) for name, works in OTHERS.items()}
+        for work in ("deltas", "flows", "summaries") if shape else own:
+            took, name = seconds(own[work], rounds), f"{work}, {ROWS:,} rows{shape}"
+            yield Figure(name, took, "s")
+            for engine, works in others.items():
+                theirs = seconds(works[work], rounds)
+                ratios = tuple(a / b for a, b in zip(theirs, took, strict=True))
+                yield Figure(f"{name}: {engine} / ours", ratios, "times", at_least=FASTER)

@@ -1,4 +1,4 @@
-"""A node that answers at once, as a process of its own: `python server.py --rows N`.
+"""A node that answers at once, as a process of its own: `python server.py ROWS`.
 
 It knows what the benchmarks ask: a range, oldest first, a page size, a cursor, and a few of the
 newest rows. Its cursors are right, unlike a real node's, so that the loops that follow them load
@@ -9,13 +9,11 @@ with its standard input.
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 import socketserver
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -32,15 +30,13 @@ class Server(ThreadingHTTPServer):
     ----------
     history
         What it holds.
-    latency
-        Seconds that each request takes, at least.
     """
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, history: History, latency: float) -> None:
-        self.history, self.latency = history, latency
+    def __init__(self, history: History) -> None:
+        self.history = history
         super().__init__(("127.0.0.1", 0), Handler)
 
     def server_bind(self) -> None:
@@ -60,8 +56,6 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        if self.server.latency:
-            time.sleep(self.server.latency)
         url = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         if url.path != PATH:
@@ -110,12 +104,8 @@ def newest(history: History, start: int, stop: int, size: int) -> list[bytes | m
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, required=True)
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds a request")
-    arguments = parser.parse_args()
-    history = History(arguments.rows)
-    server = Server(history, arguments.latency)
+    history = History(int(sys.argv[1]))
+    server = Server(history)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     until = dt.datetime.fromtimestamp(-(-history.end // 10**9), dt.UTC).isoformat()
     about = {
