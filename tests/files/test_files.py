@@ -1,28 +1,25 @@
-"""Files keep every row and digit, and appear whole or not at all."""
+"""Files keep every row and digit, appear whole or not at all, and damaged ones are named."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
+import tempfile
+from pathlib import Path
 
-import duckdb
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import (
-    ArchiveError,
-    NetworkLimits,
-    read_network_limits,
-    read_parquet,
-    write_network_limits,
-    write_parquet,
-)
-from balance_analysis.files.atomic import replacing
+import balance_analysis as ba
 from tests.analysis.tables import LARGEST, START, arrow_from, rows, table_of
-from tests.columns import ARROW_SCHEMA, empty_table
+from tests.columns import known_of, note_known
+from tests.damage import damaged
 
 TABLE = table_of(
     [
@@ -31,6 +28,21 @@ TABLE = table_of(
         ("VEGA", "31", "network", "m1", START, 0),
     ]
 )
+note_known(TABLE, [(START, START + 9)])
+LIMITS = ba.NetworkLimits(
+    can_propose_market=True,
+    can_propose_asset=False,
+    propose_market_enabled=True,
+    propose_asset_enabled=True,
+    genesis_loaded=True,
+    propose_market_enabled_from=pd.Timestamp(1_678_443_597_542_692_001, tz="UTC"),
+    propose_asset_enabled_from=None,
+    fetched_at=pd.Timestamp("2023-05-01T12:00:00.5Z"),
+    source="http://127.0.0.1:3008",
+    block_height=7,
+    extra={"canUseAmm": True},
+)
+DATE = b'"2023-03-10T10:19:57.542692001Z"'
 
 
 @pytest.fixture
@@ -38,59 +50,36 @@ def path(tmp_path):
     return tmp_path / "changes.parquet"
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    return tmp_path_factory.mktemp("files") / "file"
+
+
 @settings(max_examples=12)
+@example([], None)
 @given(rows, st.randoms(use_true_random=False))
-def test_reading_what_was_written_gives_an_equal_table(tmp_path_factory, rows, random):
+def test_reading_what_was_written_gives_an_equal_table(scratch, rows, random):
     table = table_of(rows)
-    shuffled = table.sample(frac=1, random_state=random.randrange(2**32))
-    path = tmp_path_factory.mktemp("files") / "changes.parquet"
-    write_parquet(shuffled, path)
-    pd.testing.assert_frame_equal(read_parquet(path), table)
-    written = path.read_bytes()
-    write_parquet(table, path)
-    assert path.read_bytes() == written
+    state = random and random.randrange(2**32)
+    ba.write_parquet(table.sample(frac=1, random_state=state), scratch)
+    pd.testing.assert_frame_equal(ba.read_parquet(scratch), table)
+    written = scratch.read_bytes()
+    ba.write_parquet(table, scratch)
+    assert scratch.read_bytes() == written
 
 
-@pytest.mark.parametrize("table", [TABLE, empty_table()], ids=["rows", "empty"])
-def test_a_table_keeps_its_dtypes_and_categories(table, path):
-    write_parquet(table, path)
-    again = read_parquet(path)
-    pd.testing.assert_frame_equal(again, table)
-    assert list(again.dtypes) == list(table.dtypes)
-
-
-def test_how_a_table_was_loaded_is_kept_with_it(path):
-    table = TABLE.copy()
-    table.attrs["balance_analysis"] = {"source": "http://node", "rows": 3}
-    write_parquet(table, path)
-    note = read_parquet(path).attrs["balance_analysis"]
-    assert table.attrs["balance_analysis"].items() < note.items()
-
-
-def test_another_engine_reads_every_digit(path):
-    write_parquet(TABLE, path)
-    largest = duckdb.sql(f"SELECT max(balance)::VARCHAR FROM read_parquet('{path}')").fetchall()
-    assert largest == [(str(LARGEST),)]
-
-
-def test_a_file_of_plain_columns_in_another_order_is_a_table_too(path):
-    plain = arrow_from(TABLE).cast(
-        pa.schema(
-            pa.field(f.name, pa.string() if pa.types.is_dictionary(f.type) else f.type)
-            for f in ARROW_SCHEMA
+def test_plain_columns_in_another_order_whole_numbers_and_nanoseconds_are_a_table_too(path):
+    small = TABLE[TABLE["balance"] < 10]
+    kinds = dict.fromkeys(ba.ACCOUNT_KEY, pa.string()) | {"timestamp": pa.timestamp("ns", "UTC")}
+    for table, amount in ((TABLE, pa.decimal128(38, 0)), (small, pa.int64())):
+        plain = arrow_from(table)
+        others = {**kinds, "balance": amount}
+        schema = [each.with_type(others[each.name]) for each in plain.schema]
+        plain = plain.cast(pa.schema(schema))
+        pq.write_table(plain.select(plain.column_names[::-1])[::-1], path)
+        pd.testing.assert_frame_equal(
+            ba.read_parquet(path), table.reset_index(drop=True), check_categorical=False
         )
-    )
-    pq.write_table(plain.select(plain.column_names[::-1]).take([2, 0, 1]), path)
-    pd.testing.assert_frame_equal(read_parquet(path), TABLE)
-
-
-def test_whole_numbers_and_nanoseconds_are_read_exactly(path):
-    rows = arrow_from(TABLE[TABLE["balance"] < 10])
-    others = {"balance": pa.int64(), "timestamp": pa.timestamp("ns", "UTC")}
-    pq.write_table(
-        rows.cast(pa.schema(f.with_type(others.get(f.name, f.type)) for f in rows.schema)), path
-    )
-    assert read_parquet(path)["balance"].tolist() == [-5, 0]
 
 
 def with_column(name, values):
@@ -114,91 +103,105 @@ def with_column(name, values):
 )
 def test_a_file_that_may_have_lost_something_is_refused(rows, says, path):
     pq.write_table(rows, path)
-    with pytest.raises(ArchiveError, match=says) as raised:
-        read_parquet(path)
+    with pytest.raises(ba.ArchiveError, match=says) as raised:
+        ba.read_parquet(path)
     assert str(path) in str(raised.value)
 
 
-def test_a_file_that_is_not_there_is_an_os_error(path):
-    with pytest.raises(FileNotFoundError):
-        read_parquet(path)
-    with pytest.raises(FileNotFoundError):
-        write_parquet(TABLE, path.parent / "missing" / "changes.parquet")
-
-
 @pytest.mark.parametrize(
-    ("frame", "error"),
+    ("frame", "error", "says"),
     [
-        (TABLE.drop(columns="balance"), ValueError),
-        (TABLE.assign(balance=1.5), TypeError),
-        (TABLE.assign(balance=pd.array([1, None, 2], TABLE["balance"].dtype)), ValueError),
+        (TABLE.drop(columns="balance"), ValueError, "balance"),
+        (TABLE.assign(balance=1.5), TypeError, "balance"),
+        (TABLE.assign(balance=pd.array([1, None, 2], TABLE["balance"].dtype)), ValueError, "."),
+        (TABLE.assign(name="Ada", **{"7": 7}), ValueError, "has name, 7 besides; write_table wri"),
     ],
-    ids=["a missing column", "a float", "a missing value"],
 )
-def test_what_is_no_table_is_not_written(frame, error, path):
-    with pytest.raises(error):
-        write_parquet(frame, path)
+def test_what_is_no_table_is_not_written(frame, error, says, path):
+    with pytest.raises(error, match=says):
+        ba.write_parquet(frame, path)
     assert list(path.parent.iterdir()) == []
 
 
-def test_columns_that_a_file_of_a_table_would_not_have_are_named(path):
-    with pytest.raises(ValueError, match=r"has name, 7 besides; write_table writes all"):
-        write_parquet(TABLE.assign(name="Ada").assign(**{"7": 7}), path)
-    assert list(path.parent.iterdir()) == []
+def test_a_place_that_has_no_file_or_takes_none_is_an_os_error(path):
+    with pytest.raises(FileNotFoundError):
+        ba.read_parquet(path)
+    with pytest.raises(FileNotFoundError):
+        ba.write_parquet(TABLE, path.parent / "missing" / "changes.parquet")
+    with pytest.raises(OSError, match="/proc"):  # where root may not write either
+        ba.write_parquet(TABLE, "/proc/changes.parquet")
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(path):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(path, monkeypatch):
+    def fsync(_):
+        raise OSError(errno.ENOSPC, "disk full")
+
     path.write_text("old")
-
-    def write():
-        with replacing(path) as temporary:
-            temporary.write_text("half")
-            raise OSError(28, "disk full")
-
+    monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="disk full"):
-        write()
+        ba.write_parquet(TABLE, path)
+    monkeypatch.undo()
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
-    with replacing(path) as temporary:
-        temporary.write_text("new")
+    ba.write_parquet(TABLE, path)
     (path.parent / "other").write_text("")
     assert path.stat().st_mode == (path.parent / "other").stat().st_mode
 
 
-LIMITS = NetworkLimits(
-    can_propose_market=True,
-    can_propose_asset=False,
-    propose_market_enabled=True,
-    propose_asset_enabled=True,
-    genesis_loaded=True,
-    propose_market_enabled_from=pd.Timestamp(1_678_443_597_542_692_001, tz="UTC"),
-    propose_asset_enabled_from=None,
-    fetched_at=pd.Timestamp("2023-05-01T12:00:00.5Z"),
-    source="http://127.0.0.1:3008",
-    block_height=7,
-    extra={"canUseAmm": True},
-)
-
-
-def test_limits_come_back_as_they_were_written(tmp_path):
-    write_network_limits(LIMITS, tmp_path / "limits.json")
-    assert read_network_limits(tmp_path / "limits.json") == LIMITS
-
-
-def test_limits_are_written_with_nanoseconds_and_null():
-    content = json.loads(LIMITS.to_json())
+def test_limits_come_back_as_they_were_written_with_nanoseconds_and_null(path):
+    ba.write_network_limits(LIMITS, path)
+    assert ba.read_network_limits(path) == LIMITS
+    content = json.loads(path.read_text())
     assert content["propose_market_enabled_from"] == "2023-03-10T10:19:57.542692001Z"
     assert content["propose_asset_enabled_from"] is None
 
 
-@pytest.mark.parametrize("content", ["[]", '{"can_propose_market": true}'])
-def test_a_file_without_limits_is_refused(content, tmp_path):
-    path = tmp_path / "limits.json"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(ArchiveError, match=str(path)):
-        read_network_limits(path)
+def written(write, value):
+    """Return the bytes of a file that a function writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "file")
+        write(value, path)
+        return path.read_bytes()
 
 
-def test_a_folder_that_takes_no_file_is_an_os_error():
-    with pytest.raises(OSError, match="/proc"):  # where root may not write either
-        write_parquet(TABLE, "/proc/changes.parquet")
+PARQUET = written(ba.write_parquet, TABLE)
+JSON = written(ba.write_network_limits, LIMITS)
+
+
+def read_table(path):
+    assert list(ba.read_parquet(path).columns) == list(TABLE.columns)
+
+
+@pytest.mark.parametrize(
+    ("read", "contents"),
+    [
+        (read_table, damaged(PARQUET)),
+        (read_table, damaged(PARQUET[-1500:]).map(lambda end: PARQUET[:-1500] + end)),
+        (ba.read_network_limits, damaged(JSON)),
+    ],
+    ids=["table", "footer", "limits"],
+)
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_named(scratch, read, contents, data):
+    scratch.write_bytes(data.draw(contents))
+    with contextlib.suppress(ba.ArchiveError):
+        read(scratch)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"[]", b"{}", b'"text"', b"\xff", b"[" * 100_000, b'{"can_propose_market": true}'),
+        *(JSON.replace(DATE, x) for x in (b"9" * 30, b"1e999", b"[]", b'{"a": 1}')),
+    ],
+)
+def test_what_is_no_snapshot_of_the_limits_is_refused(scratch, content):
+    scratch.write_bytes(content)
+    with pytest.raises(ba.ArchiveError, match=str(scratch)):
+        ba.read_network_limits(scratch)
+
+
+@pytest.mark.parametrize("spoilt", [(b"balance_analysis", b"\xff" * 16), (b"known", b"k\xffown")])
+def test_a_table_whose_note_is_spoilt_is_read_and_knows_nothing(scratch, spoilt):
+    scratch.write_bytes(PARQUET.replace(*spoilt))
+    assert known_of(ba.read_parquet(scratch)) is None
