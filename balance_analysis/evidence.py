@@ -260,7 +260,7 @@ class Evidence:
         """Return the evidence for some stretches."""
         clipped = replace(
             self,
-            answers=_sorted(_inside(self.answers, spans)),
+            answers=_inside(self.answers, spans),
             set_aside=_inside(self.set_aside, spans),
             agreed=_inside(self.agreed, spans),
             disputed=_inside(self.disputed, spans),
@@ -292,7 +292,7 @@ class Evidence:
         begin = min((each.bounds[0] for each in (self, newer) if each.answers), default=0)
         return replace(
             self,
-            answers=_joined(_sorted([*kept, *added])),
+            answers=_joined([*kept, *added]),
             set_aside=tuple(dict.fromkeys([*bad, *newer.set_aside])),
             agreed=_sorted_words([*self.agreed, *newer.agreed]),
             disputed=_sorted_words([*self.disputed, *newer.disputed]),
@@ -349,14 +349,10 @@ def least(*numbers: int | None) -> int | None:
     return min((number for number in numbers if number is not None), default=None)
 
 
-def _sorted(answers: Iterable[Answer]) -> tuple[Answer, ...]:
-    return tuple(sorted(answers, key=lambda answer: answer.span))
-
-
 def _joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
     """Return answers in time order, those that continue each other as one."""
     united: list[Answer] = []
-    for answer in answers:
+    for answer in sorted(answers, key=lambda answer: answer.span):
         both = united[-1].joined(answer) if united else None
         if both is not None:
             united.pop()

@@ -21,6 +21,7 @@ from balance_analysis.archive.manifest import (
     BoundQuery,
     FileEntry,
     Manifest,
+    bound_manifest,
     export_command,
     read_manifest,
     to_bytes,
@@ -48,7 +49,7 @@ class Writer:
     store
         The archive's files.
     query
-        The query of a new archive; nothing is written before the first change.
+        What the archive must be bound to; nothing is written before the first change of a new one.
 
     Attributes
     ----------
@@ -58,11 +59,7 @@ class Writer:
 
     def __init__(self, store: Store, query: BoundQuery | None = None) -> None:
         self.store = store
-        self.manifest: Manifest
-        if query is not None and store.read(layout.MANIFEST) is None:
-            self.manifest = Manifest(query.partition, Evidence(query.filters))
-        else:
-            self.manifest = read_manifest(store)
+        self.manifest = read_manifest(store) if query is None else bound_manifest(store, query)
 
     def recover(self) -> None:
         """Finish or forget an interrupted commit, and remove leftover files."""

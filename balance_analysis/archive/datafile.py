@@ -14,7 +14,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -225,21 +225,16 @@ class Footer:
     def __init__(self, content: bytes) -> None:
         self.digest: str = hashlib.sha256(content).hexdigest()
         self._content = content
-        self._bounds: dict[tuple[int, str], tuple[Any, Any] | None] = {}
+        self.bounds = cache(self._bounds)
+        """Like `_bounds`, computed once: of a row group and the name of a column."""
 
     @cached_property
     def metadata(self) -> pq.FileMetaData:
         """The metadata, parsed by pyarrow."""
         return pq.read_metadata(pa.BufferReader(self._content))
 
-    def bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
+    def _bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
         """Return the least and greatest value of a column in a row group; `None` if not stored."""
-        key = group, column
-        if key not in self._bounds:
-            self._bounds[key] = self._read_bounds(group, column)
-        return self._bounds[key]
-
-    def _read_bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
         statistics = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
         if statistics is None or not statistics.has_min_max:
             return None
@@ -256,10 +251,10 @@ class Footer:
     def groups_of(self, parties: Sequence[str]) -> range:
         """Return the range of row groups that may have these parties; without parties, all."""
         groups = range(self.metadata.num_row_groups)
-        bounds: Callable[[int], Any] = partial(self.bounds, column=FILE_ORDER[0])
+        bounds: Callable[[int, str], Any] = self.bounds
         try:
-            begin = bisect_left(groups, min(parties), key=lambda at: bounds(at)[1])
-            end = bisect_right(groups, max(parties), key=lambda at: bounds(at)[0])
+            begin = bisect_left(groups, min(parties), key=lambda at: bounds(at, FILE_ORDER[0])[1])
+            end = bisect_right(groups, max(parties), key=lambda at: bounds(at, FILE_ORDER[0])[0])
         except (ValueError, TypeError):  # no party, or one too long for stored bounds
             return groups
         return groups[begin:end]
@@ -341,9 +336,8 @@ class Predicate:
             first, last = bounds
             if not any(start <= last and first < end for start, end in self.spans):
                 return False
-        return self.key_range == ALL or self._may_have_accounts(footer, group)
-
-    def _may_have_accounts(self, footer: Footer, group: int) -> bool:
+        if self.key_range == ALL:
+            return True
         known = [bounds for name in FILE_KEY if (bounds := footer.bounds(group, name))]
         if len(known) < len(FILE_KEY):
             return True

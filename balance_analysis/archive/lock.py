@@ -66,14 +66,9 @@ def one_writer(store: Store) -> AbstractContextManager[None]:
     return _object_lock(store) if store.folder is None else _folder_lock(store, store.folder)
 
 
-def read_holder(store: Store) -> dict[str, Any]:
-    """Return the noted writer of an archive: `pid`, `host`, `since`; it may be dead."""
-    return _holder_of(store.read(layout.HOLDER))
-
-
 def writer_of(store: Store) -> str | None:
     """Return the process that is writing to an archive, in words; `None` if none is known."""
-    holder = read_holder(store)
+    holder = _holder_of(store.read(layout.HOLDER))
     is_here = holder.get("host") == platform.node()
     if not holder or (is_here and not _is_alive(holder.get("pid"))):
         return None
@@ -96,7 +91,7 @@ def _myself() -> dict[str, Any]:
 
 
 def _holder_of(note: bytes | None) -> dict[str, Any]:
-    """Return the holder in a note; nothing if there is no note, or it is damaged."""
+    """Return the holder in a note, which may be dead; nothing if none is noted or it is damaged."""
     try:
         holder = json.loads(note or b"{}")
     except ValueError:
@@ -125,7 +120,7 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout as error:
-        raise _locked(store.uri, read_holder(store)) from error
+        raise _locked(store.uri, _holder_of(store.read(layout.HOLDER))) from error
     note = Path(store.place(layout.HOLDER)[1])
     try:
         try:

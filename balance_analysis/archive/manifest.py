@@ -254,32 +254,32 @@ def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partit
     return read_manifest(store).partition
 
 
-def check_bound(store: Store, query: BoundQuery) -> bool:
-    """Return whether there is no archive yet.
+def bound_manifest(store: Store, query: BoundQuery) -> Manifest:
+    """Return the state of an archive that is bound to a query, or of a new one.
 
     Raises
     ------
     ArchiveError
         If the archive is bound to another query, or if there are other files in its place.
     """
-    if store.read(layout.MANIFEST) is None:
+    content = store.read(layout.MANIFEST)
+    if content is None:
         ours = (layout.LOCK, layout.HOLDER)
-        strangers = [x for x in store.names() if x not in ours and not is_leftover(x)]
-        if any(name.startswith(layout.CHANGES) for name in strangers):
-            read_manifest(store)
-        if strangers:
+        others = [x for x in store.names() if x not in ours and not is_leftover(x)]
+        if not others:
+            return Manifest(query.partition, Evidence(query.filters))
+        if not any(name.startswith(layout.CHANGES) for name in others):
             raise ArchiveError(
-                f"{store.uri} is no archive, but has files such as {strangers[0]}: "
+                f"{store.uri} is no archive, but has files such as {others[0]}: "
                 "name an empty or a new folder"
             )
-        return True
-    bound = read_manifest(store).query
-    if bound != query:
+    manifest = parse(store, content)
+    if manifest.query != query:
         raise ArchiveError(
-            f"{store.uri} is bound to another query: {bound}, not {query}; export the same, or "
-            "into another folder"
+            f"{store.uri} is bound to another query: {manifest.query}, not {query}; export the "
+            "same, or into another folder"
         )
-    return False
+    return manifest
 
 
 def export_command(store: Store, *options: str, url: str | None = None) -> str:

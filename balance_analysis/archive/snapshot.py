@@ -375,11 +375,18 @@ class LruCache:
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
-        """Return the entry of a key, else make it; `make` returns the entry and its size."""
+        """Return the entry of a key, else make it; `make` returns the entry and its size.
+
+        The least recently used entries are dropped while all are too large.
+        """
         entry = self.peek(key)
         if entry is None:
             entry, size = make()
-            self.put(key, entry, size)
+            with self._lock:
+                self._size += size - self._entries.pop(key, (None, 0))[1]
+                self._entries[key] = entry, size
+                while len(self._entries) > 1 and self._size > self._most:
+                    self._size -= self._entries.popitem(last=False)[1][1]
         return entry
 
     def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
@@ -388,14 +395,6 @@ class LruCache:
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key, (None, 0))[0]
-
-    def put(self, key: Hashable, made: Any, size: int) -> None:  # noqa: ANN401 - likewise
-        """Keep an entry, and drop the least recently used while they are too large."""
-        with self._lock:
-            self._size += size - self._entries.pop(key, (None, 0))[1]
-            self._entries[key] = made, size
-            while len(self._entries) > 1 and self._size > self._most:
-                self._size -= self._entries.popitem(last=False)[1][1]
 
 
 @dataclass(frozen=True, slots=True)

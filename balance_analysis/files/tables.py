@@ -353,13 +353,10 @@ def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, str, list[Any]]:
     if pa.types.is_floating(kind):
         is_large = any(_THOUSAND <= abs(value) < math.inf for value in known)
         return name, _FRACTION if is_large else _GENERAL, values
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        if all(_DIGITS.create_decimal(value) == value for value in known):
-            has_fraction = pa.types.is_decimal(kind) and kind.scale
-            return name, _FRACTION if has_fraction else _GROUPED, values
-    elif pa.types.is_boolean(kind):
-        return name, _GENERAL, values
-    return name, _GENERAL, _texts(column)
+    is_number = pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    if is_number and all(_DIGITS.create_decimal(value) == value for value in known):
+        return name, _FRACTION if getattr(kind, "scale", 0) else _GROUPED, values
+    return name, _GENERAL, values if pa.types.is_boolean(kind) else _texts(column)
 
 
 def _fits_excel(moment: dt.datetime) -> bool:

@@ -19,7 +19,7 @@ from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Merged, Writer, merge_rows, moments_of
 from balance_analysis.archive.datafile import NO_ROWS, encode_rows
 from balance_analysis.archive.lock import one_writer
-from balance_analysis.archive.manifest import BoundQuery, check_bound, lost_files, partition_of
+from balance_analysis.archive.manifest import BoundQuery, bound_manifest, lost_files, partition_of
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
@@ -90,7 +90,7 @@ def bind(
     columns = ("asset_id", "party_ids", "market_ids", "account_types")
     filters = make_filters(**dict(zip(columns, ids, strict=True)), names=known)
     query = BoundQuery(filters.sorted(), partition_of(store, partition))
-    check_bound(store, query)
+    bound_manifest(store, query)
     return query
 
 
@@ -110,7 +110,7 @@ def fill(
         run.record.requests = run.stats.requests
         return run.record
     with one_writer(store):
-        is_new = check_bound(store, query)
+        is_new = not store.has(layout.MANIFEST)
         writer, spans = Writer(store, query), list[Span]()
         if is_new:
             # A source that fails at once leaves no archive that is bound to its query.

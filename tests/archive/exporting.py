@@ -71,7 +71,7 @@ def dont_wait(_: float) -> None:
 
 def run_export(
     node: LoopbackNode | str,
-    folder: Path,
+    folder: Archive | Path,
     sleep: Callable[[float], None] = dont_wait,
     **options: Any,
 ) -> Run:
@@ -83,7 +83,7 @@ def run_export(
     }
     url = node if isinstance(node, str) else node.url
     with Client(url, timeout=10, sleep=sleep) as client:
-        return export(client, Archive(folder), **bounds, **options)
+        return export(client, folder, **bounds, **options)
 
 
 def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:

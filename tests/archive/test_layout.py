@@ -1,29 +1,32 @@
-"""Other engines may read an archive's folder as it stands."""
+"""An archive's folder is what other engines may read as it stands, its files sorted by account."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from dataclasses import replace
 
 import duckdb
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
+import balance_analysis as ba
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 ROWS = spread_history(5, rows=200, accounts=15)
+FILE_ORDER = ["party_id", "asset_id", "account_type", "market_id", "timestamp"]
+ROW_GROUP = 7
 
 
 @pytest.fixture(scope="module")
-def node():
-    with node_of(ROWS) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def folder(node, tmp_path_factory):
-    """An archive; not to be changed."""
-    made = tmp_path_factory.mktemp("names") / "archive"
-    run_export(node, made, start=START, end=END)
+def folder(tmp_path_factory):
+    """An archive with small row groups; not to be changed."""
+    made = tmp_path_factory.mktemp("layout") / "archive"
+    with pytest.MonkeyPatch.context() as patch, node_of(ROWS) as node:
+        patch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
+        run_export(node, made, start=START, end=END)
     return made
 
 
@@ -50,3 +53,39 @@ def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(folder, tmp_path, pl
 def test_duckdb_does_not_mix_the_limits_in_without_a_word(folder):
     with pytest.raises(duckdb.Error, match="schema mismatch"):
         duckdb.sql(f"from read_parquet('{folder}/**/*.parquet')").to_arrow_table()
+
+
+def test_a_file_names_its_order_and_keeps_to_it_and_a_row_group_has_only_its_own_ids(folder):
+    for path in folder.glob("changes/*/changes.parquet"):
+        with pq.ParquetFile(path) as file:
+            note = json.loads(file.metadata.metadata[b"balance_analysis"])
+            assert note == {"format_version": 1, "kind": "balance changes"}
+            order = file.metadata.row_group(0).sorting_columns
+            assert [file.schema_arrow.names[each.column_index] for each in order] == FILE_ORDER
+            rows = [tuple(row[name] for name in FILE_ORDER) for row in file.read().to_pylist()]
+            assert rows == sorted(rows)
+            for number in range(file.num_row_groups):
+                group = file.read_row_group(number)
+                for place, name in enumerate(ba.ACCOUNT_KEY):
+                    stored = file.metadata.row_group(number).column(place).statistics
+                    values = group[name].to_pylist()
+                    assert (stored.min, stored.max) == (min(values), max(values))
+                    assert {*group[name].chunk(0).dictionary.to_pylist()} == {*values}
+
+
+@pytest.mark.parametrize("length", [1, 1500])  # of long ids no file has bounds
+def test_a_party_is_read_out_of_few_row_groups_and_none_of_its_own_is_left_out(
+    monkeypatch, tmp_path, length
+):
+    monkeypatch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
+    rows = [replace(row, party_id=row.party_id[:4] * length) for row in ROWS]
+    with node_of(rows) as node:
+        run_export(node, tmp_path / "a", start=START, end=END, partition="month")
+    archive = ba.Archive(tmp_path / "a")
+    one, whole = archive.select(asset_id=f"id:{rows[0].asset_id}").scan(), archive.scan()
+    assert len([*one.groups()]) < len([*whole.groups()])
+    for party in {row.party_id for row in rows}:
+        own, chosen = matching(rows, party_ids=[party]), archive.select(party_ids=party)
+        assert lines_of_table(chosen.read()) == lines_of_rows(own)
+        groups = [*chosen.scan().groups()]
+        assert length > 1 or len(groups) <= len(own) // ROW_GROUP + 2 * 2

@@ -1,18 +1,18 @@
-"""Whatever is no state of an archive is damage, and an archive keeps to its query."""
+"""Whatever is no state of an archive is damage."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 
 import balance_analysis as ba
 from balance_analysis import Archive, ArchiveError
 from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
-from tests.archive.writing import answered, begin, writer_of
+from tests.archive.writing import answered, begin
 from tests.cli.running import fails
-from tests.columns import ARROW_SCHEMA
 
 
 @pytest.fixture(scope="module")
@@ -90,21 +90,12 @@ def test_blanks_and_the_order_of_keys_do_not_matter_and_the_digest_does(whole, t
 def test_an_archive_of_the_first_format_is_refused_and_stays_as_it_is(tmp_path):
     about = {"format_version": 1, "partition": "day", "filters": {}, "sha256": ""}
     (tmp_path / "_archive.json").write_text(json.dumps(about))
-    for read in (Archive(tmp_path).read, Archive(tmp_path).status, lambda: begin(tmp_path)):
+    export = partial(run_export, "http://127.0.0.1:1", tmp_path)
+    for read in (Archive(tmp_path).read, Archive(tmp_path).status, export):
         with pytest.raises(ArchiveError, match="older format, which this package doesn't read"):
             read()
     assert "export" in fails("status", tmp_path, code=2, folder=tmp_path)
     assert json.loads((tmp_path / "_archive.json").read_text()) == about
-
-
-def test_an_archive_keeps_to_its_query(tmp_path):
-    begin(tmp_path, asset_id="a1")
-    for query in ({"asset_id": "a2"}, {"asset_id": "a1", "partition": "month"}):
-        with pytest.raises(ArchiveError, match="bound to another query"):
-            begin(tmp_path, **query)
-    others = answered((0, 9), "http://one", "2023-04-01", asset_id="a2")
-    with pytest.raises(ValueError, match="different accounts"):
-        writer_of(tmp_path).commit("1970-01-01", ARROW_SCHEMA.empty_table(), others)
 
 
 def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -16,7 +15,6 @@ from operator import or_
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.lock import one_writer
 from tests.archive.exporting import (
     DAY,
     END,
@@ -27,7 +25,7 @@ from tests.archive.exporting import (
     spread_history,
     state_of,
 )
-from tests.archive.writing import answered, begin, writer_of
+from tests.archive.writing import answered, begin, locked, writer_of
 from tests.moments import from_microseconds
 from tests.waits import without_waits
 
@@ -72,7 +70,7 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touc
         answered((at[a], at[b]), f"http://{a}", f"2023-05-0{9 - a}T00:00+00:00", reached=proven)
         for a, b, proven in bounds
     ]
-    writer_of(ba.Archive(tmp_path)).prove(reduce(or_, evidence))
+    writer_of(tmp_path).prove(reduce(or_, evidence))
     shown = status(tmp_path)
     assert (shown.source, shown.block_height) == ("http://0", None)
     assert shown.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
@@ -98,37 +96,38 @@ def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
     assert str(limits["block_height"].dtype) == "Int64"
 
 
-def test_a_run_that_was_cut_off_is_shown(tmp_path):
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "x", start=START)
-    writer = writer_of(ba.Archive(tmp_path / "x"))
-    assert "interrupted" not in str(status(tmp_path / "x"))
+@pytest.fixture
+def copied(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "x")
+
+
+def test_a_run_that_was_cut_off_is_shown_and_one_that_goes_on_is_not(copied):
+    writer = writer_of(copied)
+    assert "interrupted" not in str(status(copied))
     name, manifest = "changes/date=2023-04-29/changes.parquet", writer.manifest
     writer.amend(manifest.announce(name, manifest.files["2023-04-29"], manifest.evidence))
-    assert status(tmp_path / "x").is_interrupted
-    assert "interrupted" in str(status(tmp_path / "x"))
-    with one_writer(ba.Archive(tmp_path / "x").store):
-        assert not status(tmp_path / "x").is_interrupted
-        assert f"writing     process {os.getpid()} on " in str(status(tmp_path / "x"))
+    assert status(copied).is_interrupted
+    assert "interrupted" in str(status(copied))
+    with locked(copied):
+        assert not status(copied).is_interrupted
+        assert f"writing     process {os.getpid()} on " in str(status(copied))
 
 
-def test_a_killed_run_is_shown_by_its_report_and_not_while_it_runs(tmp_path):
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "x", start=START)
-    (report,) = (tmp_path / "x" / "_runs").iterdir()
+def test_a_killed_run_is_shown_by_its_report(copied):
+    (report,) = (copied / "_runs").iterdir()
     late = {"id": "99990101T000000.000000Z-000000", "started": "9999-01-01T00:00:00+00:00"}
     content = {**json.loads(report.read_text()), **late, "outcome": "incomplete", "ended": None}
     report.with_name(f"{late['id']}.json").write_text(json.dumps(content))
-    assert status(tmp_path / "x").is_interrupted
-    assert "last run     9999-01-01T00:00Z, cut off" in str(status(tmp_path / "x"))
     # A holder that is dead, as after a SIGKILL, holds nothing.
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1)
-    lock = tmp_path / "x" / "_lock.json"
-    lock.write_text(json.dumps({"pid": int(gone.stdout), "host": platform.node()}))
-    assert status(tmp_path / "x").is_interrupted
-    lock.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
-    assert not status(tmp_path / "x").is_interrupted
-    assert "9999-01-01T00:00Z, under way" in str(status(tmp_path / "x"))
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    for holder in ({}, {"pid": gone.pid, "host": platform.node()}):
+        (copied / "_lock.json").write_text(json.dumps(holder))
+        assert status(copied).is_interrupted
+        assert "last run     9999-01-01T00:00Z, cut off" in str(status(copied))
+    (copied / "_lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
+    assert not status(copied).is_interrupted
+    assert "9999-01-01T00:00Z, under way" in str(status(copied))
 
 
 def test_how_the_last_run_ended_is_shown(tmp_path):
@@ -140,19 +139,16 @@ def test_how_the_last_run_ended_is_shown(tmp_path):
     with without_waits(), pytest.raises(ba.RequestError):
         run_export(node, tmp_path / "x")
     assert "failed, 0 new rows (" in str(status(tmp_path / "x"))
+    assert status(tmp_path / "x").last_run.outcome == "failed"
 
 
-def test_files_that_are_gone_or_cut_are_listed(tmp_path):
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "x", start=START - DAY)
-    shown = status(tmp_path / "x")
-    assert shown.unproven
-    assert not shown.lost
-    gone, cut, *_ = sorted((tmp_path / "x" / "changes").rglob("*.parquet"))
+def test_files_that_are_gone_or_cut_are_listed(copied):
+    assert not status(copied).lost
+    gone, cut, *_ = sorted((copied / "changes").rglob("*.parquet"))
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[1:])
-    shown = status(tmp_path / "x", count_accounts=False)
-    assert shown.lost == tuple(p.relative_to(tmp_path / "x").as_posix() for p in (gone, cut))
+    shown = status(copied, count_accounts=False)
+    assert shown.lost == tuple(each.relative_to(copied).as_posix() for each in (gone, cut))
     assert "missing or truncated" in str(shown)
 
 
@@ -191,15 +187,3 @@ def test_as_json_its_keys_are_stable(folder):
     assert sorted(content) == sorted(keys.split())
     assert content["complete"] == [["2023-04-28T20:00:00+00:00", "2023-05-03T08:00:00+00:00"]]
     assert content["age_seconds"] == 51 * 3600
-
-
-def test_what_is_no_archive_has_no_status(tmp_path):
-    for ask in (ba.Archive(tmp_path).status, ba.Archive(tmp_path).limits):
-        with pytest.raises(ba.ArchiveError, match="is no archive"):
-            ask()
-
-
-def test_a_folder_named_as_a_report_is_skipped(folder, tmp_path, caplog):
-    shutil.copytree(folder, tmp_path / "a")
-    (tmp_path / "a" / "_runs" / "20990101T000000.000000Z-abcdef.json").mkdir()
-    assert status(tmp_path / "a").last_run == status(folder).last_run

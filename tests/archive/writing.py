@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.manifest import BoundQuery, check_bound
-from balance_analysis.evidence import Answer, Evidence, Node
-from balance_analysis.filters import Filters
+from balance_analysis.archive.lock import one_writer
+from balance_analysis.archive.manifest import BoundQuery
+from balance_analysis.evidence import from_json
 from tests.moments import to_microseconds
 
 HOLDING = """
@@ -25,26 +26,49 @@ with lock.one_writer(store):
 """
 
 
+def archive_at(place):
+    return place if isinstance(place, Archive) else Archive(place)
+
+
 def begin(folder, partition="day", **query):
     """Make an archive of nothing yet, bound to a query, and return what writes to it."""
-    store, bound = Archive(folder).store, BoundQuery(Filters(**query).sorted(), partition)
-    check_bound(store, bound)
-    writer = Writer(store, bound)
+    bound = BoundQuery(_evidence((), query).filters, partition)
+    writer = Writer(Archive(folder).store, bound)
     writer.amend(writer.manifest)
     return writer
 
 
 def writer_of(archive):
     """Return what writes to an archive, or to one in a folder."""
-    return Writer((archive if isinstance(archive, Archive) else Archive(archive)).store)
+    return Writer(archive_at(archive).store)
 
 
 def answered(span, source, asked_at, *, reached=True, height=None, **query):
     """Return the evidence of one answer: its span in microseconds, who was asked, and when."""
-    asked = (to_microseconds(asked_at),) * 2
-    heights = None if height is None else (height, height)
-    answer = Answer(span, Node(source, frozenset({source})), asked, heights, reached)
-    return Evidence(Filters(**query).sorted(), (answer,))
+    answer = {
+        "span": span,
+        "node": {"name": source, "origin": [source]},
+        "asked": [to_microseconds(asked_at)] * 2,
+        "heights": None if height is None else [height] * 2,
+        "reached": reached,
+    }
+    return _evidence([answer], query)
+
+
+def _evidence(answers, query):
+    """Return evidence from what a manifest would say of it."""
+    filters = {name: ids if name == "asset_id" else sorted({*ids}) for name, ids in query.items()}
+    return from_json({"filters": filters, "answers": answers})
+
+
+def locked(archive):
+    """Hold the lock of an archive, or of one in a folder."""
+    return one_writer(archive_at(archive).store)
+
+
+def holder_of(archive):
+    """Return the noted writer of an archive, or of one in a folder; empty if there is none."""
+    return json.loads(archive_at(archive).store.read("_lock.json") or b"{}")
 
 
 @contextlib.contextmanager
