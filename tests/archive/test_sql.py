@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from fractions import Fraction
 
 import duckdb
@@ -157,9 +156,3 @@ def test_a_locked_connection_reaches_no_other_file(folder, query):
         connection.execute(query.format(folder=str(folder).replace("'", "''")))
     assert content_of(folder) == before
     assert connection.sql("select count(*) > 0 from changes").fetchall() == [(True,)]
-
-
-def test_without_duckdb_the_message_says_what_to_install(folder, monkeypatch):
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'balance-analysis\[sql\]'"):
-        ba.Archive(folder).connect()
