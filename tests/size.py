@@ -1,8 +1,7 @@
 """How large the code is, counted: `make size` prints it, room by room.
 
 A line of code is one that is not blank, a comment or a docstring. A room is a folder of the
-package. A circle is a set of modules that import each other, also for types, late, or by
-a string.
+package.
 
 `make lint` fails where a figure rises above that of `[tool.size]` in `pyproject.toml`. Whoever
 raises one says why in the commit.
@@ -19,14 +18,13 @@ import tokenize
 import tomllib
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from importlib.util import resolve_name
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "balance_analysis"
 LONG_MODULE = 400
 HEADER = ["room", "modules", "code", "docstring", "comment", "functions", "median", "longest"]
-HEADER += [f"over {LONG_MODULE}", "in circle"]
+HEADER += [f"over {LONG_MODULE}"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ class Module:
     docstring: int
     comment: int
     functions: list[int]
-    imports: set[str]
     body: int
     classes: list[str]
     inner: int
@@ -54,8 +51,7 @@ class Module:
 
 def read_package(folder):
     """Return the modules of a package."""
-    files = {_dotted(path, folder): path for path in sorted(folder.rglob("*.py"))}
-    return [_read_module(name, path, folder, set(files)) for name, path in files.items()]
+    return [_read_module(path, folder) for path in sorted(folder.rglob("*.py"))]
 
 
 def _dotted(path, folder):
@@ -63,11 +59,10 @@ def _dotted(path, folder):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def _read_module(name, path, folder, names):
+def _read_module(path, folder):
     text = path.read_text()
     tree = ast.parse(text)
     code, comment, docstring = _lines(text, tree)
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     parts = path.relative_to(folder).parts
     functions = [
         len(code & set(range(node.lineno, node.end_lineno + 1)))
@@ -75,14 +70,13 @@ def _read_module(name, path, folder, names):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return Module(
-        name=name,
+        name=_dotted(path, folder),
         room=f"{parts[0]}/" if len(parts) > 1 else "(top)",
         lines=len(text.splitlines()),
         code=len(code),
         docstring=len(docstring),
         comment=len(comment),
         functions=functions,
-        imports=set(_imports(tree, package, names)) - {name},
         body=len(code & set(_body_lines(tree))),
         classes=[node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],
         inner=sum(map(_inner_names, ast.walk(tree))),
@@ -125,52 +119,20 @@ def _lines(text, tree):
     return code - docstring - blank, comment - code, docstring - blank
 
 
-def _imports(tree, package, names):
-    """Yield which of these modules are imported, wherever the statement stands."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in names)
-        elif isinstance(node, ast.ImportFrom):
-            base = resolve_name("." * node.level + (node.module or ""), package)
-            for alias in node.names:
-                inner = f"{base}.{alias.name}"
-                yield from {inner if inner in names else base} & names
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from {arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)} & names
-
-
-def circles(modules):
-    """Return the sets of modules that reach each other by imports."""
-    imports = {module.name: module.imports for module in modules}
-    reached = {name: _reached(name, imports) for name in imports}
-    sets = {frozenset(o for o in reached[name] if name in reached[o]) for name in imports}
-    return sorted(sorted(circle) for circle in sets if circle)
-
-
-def _reached(name, imports):
-    names, left = set(), [name]
-    while left:
-        new = imports[left.pop()] - names
-        names |= new
-        left += new
-    return names
-
-
 def table(modules):
     """Return the counts of each room and of all, as lines."""
-    in_circles = {name for circle in circles(modules) for name in circle}
     rooms = defaultdict(list)
     for module in modules:
         rooms[module.room].append(module)
-    rows = [HEADER, *(_row(room, rooms[room], in_circles) for room in sorted(rooms))]
-    rows.append(_row("total", modules, in_circles))
+    rows = [HEADER, *(_row(room, rooms[room]) for room in sorted(rooms))]
+    rows.append(_row("total", modules))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     ]
 
 
-def _row(room, modules, in_circles):
+def _row(room, modules):
     functions = [lines for module in modules for lines in module.functions] or [0]
     numbers = (
         len(modules),
@@ -181,7 +143,6 @@ def _row(room, modules, in_circles):
         round(statistics.median(functions)),
         max(functions),
         sum(module.lines > LONG_MODULE for module in modules),
-        sum(module.name in in_circles for module in modules),
     )
     return [room, *(f"{number:,}" for number in numbers)]
 
@@ -195,7 +156,6 @@ def measure(code, tests):
         "classes": classes.total(),
         "modules": len(code),
         "longest module": max(module.lines for module in code),
-        "modules in a circle": len({name for circle in circles(code) for name in circle}),
         "classes of one name in two places": sum(count > 1 for count in classes.values()),
         "modules that use pyarrow.parquet": _users(code, r"\bpq\."),
         "modules that read the coverage": _users(code, r"(?<!def )\bto_coverage\("),
@@ -226,8 +186,6 @@ def report(root):
     measured = measure(code, tests)
     width = max(map(len, measured))
     yield from (f"{name.ljust(width)}  {figure:>6,}" for name, figure in measured.items())
-    for circle in circles(code):
-        yield f"circle: {', '.join(circle)}"
     for module in code:
         if module.lines > LONG_MODULE:
             yield f"over {LONG_MODULE} lines: {module.name} ({module.lines})"

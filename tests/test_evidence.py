@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
+import operator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,18 +13,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
-from balance_analysis.filters import Filters
+from balance_analysis.evidence import from_json, to_json
 
 FIRST, LENGTH = 3, 24  # the network's first block, and where time ends
 ACCOUNTS = tuple(itertools.product(("a1", "a2"), ("t1", "t2"), ("p1", "p2"), ("", "m1")))
+
+
+def evidence_of(**content):
+    """Return evidence as a file has it."""
+    return from_json(content)
+
+
+def filters_of(*, asset=None, parties=(), markets=(), types=()):
+    lists = {"party_ids": parties, "market_ids": markets, "account_types": types}
+    return evidence_of(filters={"asset_id": asset, **lists}).filters
+
+
+def node_of(name, *origin):
+    answer = {"span": (0, 1), "node": {"name": name, "origin": origin}, "asked": (0, 0)}
+    return evidence_of(answers=[answer]).answers[0].node
+
+
 NODES = (
-    Node("http://one", frozenset({"1.1.1.1:80"})),
-    Node("http://one.too", frozenset({"1.1.1.1:80", "1.1.1.2:80"})),
-    Node("http://other", frozenset({"2.2.2.2:80"})),
-    Node("segments", frozenset({"segments:chain"})),
-    Node("unknown"),
+    node_of("http://one", "1.1.1.1:80"),
+    node_of("http://one.too", "1.1.1.1:80", "1.1.1.2:80"),
+    node_of("http://other", "2.2.2.2:80"),
+    node_of("segments", "segments:chain"),
+    node_of("unknown"),
 )
+ALL, NOBODY = filters_of(), filters_of(asset="a3")
+STATES = {"confirmed", "complete", "unproven", "missing"}
 
 
 @dataclass
@@ -194,6 +214,7 @@ def check_stretches(evidence, model):
             assert evidence.answer_at(at) is answer
             assert by is None or (at, by) in model.agreed
             assert by is None or are_others(by, model.answers[at][0])
+    assert {state for _, state, *_ in stretches} <= STATES
 
 
 # Evidence that a run may bring: of an interval, in answers side by side.
@@ -203,17 +224,17 @@ spans = st.tuples(st.integers(FIRST, LENGTH), st.integers(FIRST, LENGTH)).map(
 )
 nodes = st.sampled_from(NODES)
 filters = st.builds(
-    Filters,
-    st.sampled_from([None, None, "a1", "a2"]),
-    st.sampled_from([(), (), ("p1",), ("p2",), ("p1", "p2")]),
-    st.sampled_from([(), (), ("m1",)]),
-    st.sampled_from([(), (), ("t1",), ("t1", "t2")]),
+    filters_of,
+    asset=st.sampled_from([None, None, "a1", "a2"]),
+    parties=st.sampled_from([(), (), ("p1",), ("p2",), ("p1", "p2")]),
+    markets=st.sampled_from([(), (), ("m1",)]),
+    types=st.sampled_from([(), (), ("t1",), ("t1", "t2")]),
 )
 accounts = st.none() | st.sampled_from(ACCOUNTS)
 
 
 @st.composite
-def runs(draw, of=Filters()):
+def runs(draw, of=ALL):
     """Draw evidence and its model."""
     cuts = sorted(draw(st.sets(st.integers(FIRST, LENGTH), min_size=2, max_size=6)))
     answers, model = [], Model(accounts_of(of))
@@ -221,27 +242,28 @@ def runs(draw, of=Filters()):
         if draw(st.integers(0, 3)):
             node, reached, asked = draw(nodes), draw(st.booleans()), draw(st.integers(100, 109))
             height = draw(st.none() | st.integers(0, 9))
-            heights = None if height is None else (height, height)
-            answers.append(Answer((start, end), node, (asked, asked), heights, reached))
+            answer = {"span": (start, end), "node": node, "asked": (asked, asked)}
+            answer["heights"] = None if height is None else (height, height)
+            answers.append({**answer, "reached": reached})
             model.answers |= dict.fromkeys(range(start, end), (node, reached, asked, height))
     bad = [
-        SetAside(span, account)
+        {"span": span, "account": account}
         for span, account in draw(st.lists(st.tuples(spans, accounts), max_size=2))
         if account is None or of.selects(account)
     ]
-    model.bad = {(at, each.account) for each in bad for at in range(*each.span)}
+    model.bad = {(at, each["account"]) for each in bad for at in range(*each["span"])}
     model.starts = FIRST in model.answers and draw(st.booleans())
-    evidence = Evidence(of, tuple(answers), tuple(bad), from_first_block=model.starts)
-    return evidence, model
+    content = {"filters": of, "answers": answers, "set_aside": bad}
+    return evidence_of(**content, from_first_block=model.starts), model
 
 
 spoken = st.tuples(nodes, st.lists(spans, max_size=3), st.lists(spans, max_size=2))
 
 
 @st.composite
-def histories(draw, of=Filters()):
+def histories(draw, of=ALL):
     """Draw what some runs and some comparisons left."""
-    evidence, model = Evidence(of), Model(accounts_of(of))
+    evidence, model = evidence_of(filters=of), Model(accounts_of(of))
     for run in draw(st.lists(runs(of) | spoken, max_size=5)):
         if len(run) == 2:
             evidence, model = evidence | run[0], model.joined(run[1])
@@ -299,19 +321,30 @@ def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_bl
     pieces, start = [], FIRST
     for gap in has_gap:
         start, asked, height = start + gap, data.draw(st.integers(0, 99)), data.draw(st.integers(0))
-        pieces.append(Answer((start, start + 2), NODES[0], (asked, asked), (height, height)))
+        piece = {"span": (start, start + 2), "node": NODES[0], "asked": (asked, asked)}
+        pieces.append(evidence_of(answers=[{**piece, "heights": (height, height)}]))
         start += 2
     shuffled = [*pieces]
     rng.shuffle(shuffled)
-    evident = Evidence()
-    for piece in shuffled:
-        evident |= Evidence(answers=(piece,))
+    evident = functools.reduce(operator.or_, shuffled)
     for answer in evident.answers:
-        own = [x for x in pieces if answer.span[0] <= x.span[0] < answer.span[1]]
+        own = [x for one in pieces for x in one.answers]
+        own = [x for x in own if answer.span[0] <= x.span[0] < answer.span[1]]
         asked, heights = [x.asked[0] for x in own], [x.heights[0] for x in own]
         assert answer.asked == (min(asked), max(asked))
         assert answer.heights == (min(heights), max(heights))
     assert len(evident.answers) == 1 + sum(has_gap[1:])
+
+
+@given(histories(), nodes, spans)
+def test_a_node_takes_its_dispute_back_and_nobody_else_s(made, node, span):
+    evidence, _ = made
+    evident = evidence.with_words(node, [span], [span]).with_words(node, [span], [])
+    others = {(at, who) for at, who in said(evidence.disputed) if who != node}
+    inside = moments([span])
+    assert {x for x in said(evident.disputed) if x[0] in inside} == {
+        x for x in others if x[0] in inside
+    }
 
 
 @given(histories(), spans)
@@ -323,15 +356,7 @@ def test_rows_that_changed_are_agreed_with_by_nobody(made, span):
 
 def test_evidence_of_other_accounts_is_not_joined():
     with pytest.raises(ValueError, match="different accounts"):
-        Evidence() | Evidence(Filters("a1"))
-
-
-def test_of_accounts_that_none_can_be_nothing_is_proven():
-    whole = Evidence(Filters("a1"), (Answer((3, 9), NODES[0], (1, 1)),), from_first_block=True)
-    assert whole.complete == [(3, 9)]
-    for evident in (whole.narrow(Filters("a2")), whole & Evidence(Filters("a2"), whole.answers)):
-        assert evident.complete == evident.confirmed == []
-        assert not evident.from_first_block
+        evidence_of() | evidence_of(filters=NOBODY)
 
 
 @pytest.mark.parametrize(
@@ -348,36 +373,11 @@ def test_of_accounts_that_none_can_be_nothing_is_proven():
     ],
 )
 def test_json_that_contradicts_itself_is_refused(edit):
-    evidence = Evidence(
-        answers=(Answer((3, 9), NODES[0], (1, 2), (3, 4)),),
-        set_aside=(SetAside((4, 5), ACCOUNTS[0]),),
-    )
+    answer = {"span": (3, 9), "node": NODES[0], "asked": (1, 2), "heights": (3, 4)}
+    bad = {"span": (4, 5), "account": ACCOUNTS[0]}
+    evidence = evidence_of(answers=[answer], set_aside=[bad])
     content = json.loads(json.dumps(to_json(evidence)))
     assert from_json(content) == evidence
     edit(content)
     with pytest.raises((ValueError, msgspec.ValidationError)):
         from_json(content)
-
-
-# Filters, which say of which accounts evidence is.
-
-
-@given(filters, filters)
-def test_an_intersection_selects_what_both_select(one, other):
-    both = one.intersection(other)
-    shared = accounts_of(one) & accounts_of(other)
-    assert accounts_of(both) == shared if both is not None else not shared
-    assert both == other.intersection(one)
-    assert one.intersection(one) == one.intersection(Filters()) == one.sorted()
-
-
-@given(filters)
-def test_an_account_is_selected_where_each_list_has_its_id_or_is_empty(some):
-    for asset, kind, party, market in ACCOUNTS:
-        expected = (
-            some.asset_id in (None, asset)
-            and (not some.party_ids or party in some.party_ids)
-            and (not some.market_ids or market in some.market_ids)
-            and (not some.account_types or kind in some.account_types)
-        )
-        assert some.selects((asset, kind, party, market)) == expected

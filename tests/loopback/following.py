@@ -15,8 +15,6 @@ def follow_cursors(
     url: str,
     *,
     page_size: int,
-    backward: bool = False,
-    newest_first: bool = True,
     params: dict[str, Any] | None = None,
     most_pages: int = 10_000,
 ) -> list[Row]:
@@ -26,18 +24,10 @@ def follow_cursors(
 
     Parameters
     ----------
-    backward
-        Follow `startCursor` with last and before, instead of `endCursor` with first and after.
     params
         Further parameters, such as the range.
     """
-    size, cursor = ("last", "before") if backward else ("first", "after")
-    key, flag = ("startCursor", "hasPreviousPage") if backward else ("endCursor", "hasNextPage")
-    asked = {
-        **(params or {}),
-        f"pagination.{size}": page_size,
-        "pagination.newestFirst": str(newest_first).lower(),
-    }
+    asked = {**(params or {}), "pagination.first": page_size}
     rows: list[Row] = []
     with requests.Session() as session:
         for _ in range(most_pages):
@@ -45,7 +35,7 @@ def follow_cursors(
             answer.raise_for_status()
             balances = answer.json()["balances"]
             rows += [row_from_json(edge["node"]) for edge in balances["edges"]]
-            if not balances["pageInfo"][flag]:
+            if not balances["pageInfo"]["hasNextPage"]:
                 return rows
-            asked[f"pagination.{cursor}"] = balances["pageInfo"][key]
+            asked["pagination.after"] = balances["pageInfo"]["endCursor"]
     raise RuntimeError(f"no end after {most_pages} pages")
