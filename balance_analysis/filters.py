@@ -12,13 +12,12 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from balance_analysis.names import Held, Names
-from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY
+from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY, TYPE_PREFIX
 from balance_analysis.text import LONG_ID
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
 _NEWER: Final = "new:"
 _ID: Final = "id:"
 
@@ -189,11 +188,11 @@ def _type(text: str) -> str:
             raise ValueError(f"{text!r} names no account type")
         return newer
     name = text.strip().upper().replace("-", "_").replace(" ", "_")
-    name = name if name.startswith(_TYPE_PREFIX) else _TYPE_PREFIX + name
+    name = name if name.startswith(TYPE_PREFIX) else TYPE_PREFIX + name
     if name in ACCOUNT_TYPES:
         return name
-    short = [each.removeprefix(_TYPE_PREFIX) for each in ACCOUNT_TYPES]
-    near = difflib.get_close_matches(name.removeprefix(_TYPE_PREFIX), short)
+    short = [each.removeprefix(TYPE_PREFIX) for each in ACCOUNT_TYPES]
+    near = difflib.get_close_matches(name.removeprefix(TYPE_PREFIX), short)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
         f"unknown account type {text!r}; {hint}ba.ACCOUNT_TYPES has all {len(short)}, and "

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.filters import make_filters
-from balance_analysis.known import join_notes, known_of, note_accounts
+from balance_analysis.known import join_notes, note_accounts, read_known
 from balance_analysis.labels import labelled
 from balance_analysis.names import names_of
 from balance_analysis.presentation import Frame, facts_html
@@ -429,7 +429,7 @@ class BalancesAccessor:
         return f"{rows} of {count_text(accounts, 'account')}"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        times, known = self._table["timestamp"], known_of(self._table)
+        times, known = self._table["timestamp"], read_known(self._table.attrs.get(ATTRS_KEY))
         ids = self._table["asset_id"].drop_duplicates().astype("str")
         labels = names_of(self._table).shown("asset_id", ids)
         yield "assets", list_text([*labels.values()], 5) or "none"

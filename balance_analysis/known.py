@@ -101,11 +101,6 @@ def _noted(metadata: object, key: str, kind: type[T]) -> T | None:
     return value if isinstance(value, kind) else None
 
 
-def known_of(table: pd.DataFrame) -> Known | None:
-    """Return the known intervals in a table's attrs; `None` where they don't state any."""
-    return read_known(table.attrs.get(ATTRS_KEY))
-
-
 def read_known(metadata: object) -> Known | None:
     """Return the known intervals in a table's attrs or a file's note."""
     stated = _noted(metadata, KNOWN_KEY, list)
@@ -303,7 +298,7 @@ def note_cut(
     evidence = None if table_evidence(whole, is_sorted=True) is None else _whole_evidence(metadata)
     if evidence is None:
         note_known(cut, known, nothing_before=says_nothing_before(metadata))
-        if read_known(metadata) is not None:  # nobody knows of which accounts
+        if read_known(metadata) is not None:  # its accounts are unknown
             cut.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
     else:
         note_evidence(cut, evidence.within(EVER[0], end))

@@ -462,7 +462,7 @@ class _Noted(dict[str, Any]):
     Attributes
     ----------
     names
-        The names of which this is a part.
+        The names that this is a part of.
     """
 
     __slots__ = ("names",)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -239,7 +238,9 @@ def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -
 
 def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringArray]:
     """Return a column of ids as codes into its sorted distinct values."""
-    encoded = _one_chunk(_unified(column))
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    encoded = _one_chunk(column.cast(ID_TYPE))
     indices = to_numbers(encoded.indices)
     used = np.flatnonzero(np.bincount(indices, minlength=len(encoded.dictionary)))
     distinct = encoded.dictionary.take(from_numbers(used, pa.int64()))
@@ -254,27 +255,8 @@ def _times(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
     return to_numbers(_one_chunk(numbers) if isinstance(numbers, pa.ChunkedArray) else numbers)
 
 
-def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return ids with one dictionary; a dictionary that chunks share is read once."""
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    shared = itertools.groupby(column.cast(ID_TYPE).chunks, lambda chunk: _place(chunk.dictionary))
-    parts = pa.chunked_array([_joined([*chunks]) for _, chunks in shared], ID_TYPE)
-    return pa.table([parts], ["id"]).unify_dictionaries()["id"]
-
-
-def _place(values: pa.StringArray) -> tuple[int, ...]:
-    """Return a key that is equal for two arrays sharing memory."""
-    addresses = (buffer.address for buffer in values.buffers() if buffer is not None)
-    return values.offset, len(values), *addresses
-
-
-def _joined(chunks: list[pa.DictionaryArray]) -> pa.DictionaryArray:
-    indices = pa.concat_arrays([chunk.indices for chunk in chunks])
-    return pa.DictionaryArray.from_arrays(indices, chunks[0].dictionary, safe=False)
-
-
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; ids get one dictionary."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, check_frame
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, Table, to_arrow, to_frame
+from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
 from balance_analysis.known import (
     ROWS_KEY,
     Stated,
@@ -21,7 +21,6 @@ from balance_analysis.known import (
     read_known,
     to_known,
 )
-from balance_analysis.rows import account_numbers, by_account_and_time
 from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
 _REBUILD: Final = "make a table of it with to_table"
@@ -48,9 +47,10 @@ def check_table(table: pd.DataFrame) -> None:
 
     Examples
     --------
-    >>> from balance_analysis.frame import empty_table
-    >>> check_table(empty_table())
-    >>> check_table(empty_table().drop(columns="balance"))
+    >>> import pandas as pd
+    >>> table = to_table(pd.DataFrame(columns=list(COLUMNS)))
+    >>> check_table(table)
+    >>> check_table(table.drop(columns="balance"))
     Traceback (most recent call last):
     balance_analysis.errors.CheckError: the table lacks the columns ['balance']: make ...
     """
@@ -133,7 +133,7 @@ def to_table(
     >>> len(to_table(rows))
     1
     """
-    made = merge_duplicates(sort_rows(table))
+    made = merge_duplicates(to_frame(to_arrow(table)))
     made.attrs = dict(table.attrs)
     metadata = made.attrs.get(ATTRS_KEY)
     is_stated = known is not None or start is not None or nothing_before
@@ -144,17 +144,6 @@ def to_table(
     if is_stated or ROWS_KEY not in (metadata or {}):
         note_rows(made)
     return made
-
-
-def sort_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of any frame typed and sorted; equal accounts and times keep their order."""
-    if not is_typed(table) or table[list(COLUMNS)].isna().to_numpy().any():
-        return to_frame(to_arrow(table))
-    ids = {name: sorted_ids(table[name].array) for name in ACCOUNT_KEY}
-    codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
-    order = by_account_and_time(account_numbers(codes, sizes), microseconds(table))
-    typed = table[list(COLUMNS)].assign(**ids).take(order)
-    return Table(typed.reset_index(drop=True), copy=False)
 
 
 def is_typed(table: pd.DataFrame) -> bool:

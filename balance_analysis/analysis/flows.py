@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
-from balance_analysis.analysis.checks import microseconds, sort_rows
+from balance_analysis.analysis.checks import microseconds
 from balance_analysis.analysis.door import (
     Cells,
     Units,
@@ -549,7 +549,6 @@ def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
     if missing:
         raise ValueError(f"flows has no column {', '.join(missing)}")
     rows = _without_external(to_frame(to_arrow(flows.assign(balance=flows["net"]))))
-    rows = sort_rows(rows)
     heads = np.flatnonzero(~rows.duplicated(_ROW))
     keys = rows.loc[heads, _ROW]
     net, too_large = int128.sum_words(int128.words_of(pa.array(rows["balance"])), heads)

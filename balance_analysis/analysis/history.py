@@ -24,13 +24,13 @@ from balance_analysis.analysis.checks import (
     is_typed,
     merge_duplicates,
     microseconds,
-    sort_rows,
     sorted_ids,
     to_table,
 )
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
 from balance_analysis.evidence import SetAside
+from balance_analysis.frame import to_arrow, to_frame
 from balance_analysis.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
@@ -402,7 +402,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         table.attrs = {}  # which pandas copies with each column that is taken
     opened = _find_accounts(table)
     if opened is None:
-        table = merge_duplicates(sort_rows(table))
+        table = merge_duplicates(to_frame(to_arrow(table)))
         heads = np.flatnonzero(are_heads([table[name].array.codes for name in ACCOUNT_KEY]))
         opened = heads, _accounts(table, heads)
     heads, accounts = opened

@@ -285,10 +285,11 @@ class Selection(AccountOptions):
 
     def _say_unknown(self, table: "pd.DataFrame") -> None:
         """Say in which part of the interval a file lacks changes, if any."""
-        from balance_analysis.known import known_of
+        from balance_analysis.known import read_known
         from balance_analysis.schema import ATTRS_KEY, to_bounds
 
-        known, notes = known_of(table), table.attrs.get(ATTRS_KEY, {})
+        notes = table.attrs.get(ATTRS_KEY, {})
+        known = read_known(notes)
         if not known:
             return
         start, end = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))
