@@ -38,10 +38,10 @@ def main(folder: Path = FOLDER / "segments") -> None:
         if row["timestamp"] <= times[-1]
     ]
     assets = read_assets(FOLDER / "assets.toml")
-    told = {name: (one.symbol, one.decimals) for name, one in assets.items()}
+    about = {name: (one.symbol, one.decimals) for name, one in assets.items()}
     moments = (rows[0].timestamp_ns, rows[len(rows) // 2].timestamp_ns)
     limits = [_limits(at, can_propose=at > moments[0]) for at in moments]
-    how = {"each": BLOCKS, "chain": CHAIN, "assets": told, "limits": limits}
+    how = {"each": BLOCKS, "chain": CHAIN, "assets": about, "limits": limits}
     for path in folder.glob("*.zip"):
         path.unlink()
     writer.write_segments(folder, sorted(rows, key=lambda row: row.order), **how)

@@ -15,14 +15,6 @@ from balance_analysis import ACCOUNT_KEY
 from tests.moments import from_microseconds, to_microseconds
 
 COLUMNS = ("asset_id", "account_type", "party_id", "market_id", "timestamp", "balance")
-FIELD_NAMES = {
-    "asset_id": "assetId",
-    "account_type": "accountType",
-    "party_id": "partyId",
-    "market_id": "marketId",
-    "timestamp": "timestamp",
-    "balance": "balance",
-}
 EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
 
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())

@@ -8,7 +8,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def from_microseconds(count):
-    """Return the moment so many microseconds after 1970-01-01, in UTC."""
+    """Return the moment that is some microseconds after 1970-01-01, in UTC."""
     return EPOCH + dt.timedelta(microseconds=count)
 
 

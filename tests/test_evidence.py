@@ -359,6 +359,14 @@ def test_evidence_of_other_accounts_is_not_joined():
         evidence_of() | evidence_of(filters=NOBODY)
 
 
+def test_nothing_is_proven_of_accounts_that_nobody_asked_for():
+    answer = {"span": (3, 9), "node": NODES[0], "asked": (1, 1)}
+    some = evidence_of(filters=filters_of(asset="a1"), answers=[answer], from_first_block=True)
+    for evident in (some.narrow(NOBODY), some & evidence_of(filters=NOBODY, answers=[answer])):
+        assert not evident.complete
+        assert not evident.from_first_block
+
+
 @pytest.mark.parametrize(
     "edit",
     [

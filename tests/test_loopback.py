@@ -59,12 +59,13 @@ def test_a_loop_over_a_real_nodes_cursors_loses_rows_in_silence(node, page_size)
 @given(
     rows=histories(most_rows=60, most_accounts=20, largest_block=12),
     limit=st.integers(1, 20),
+    left=st.none() | st.integers(0, 3),
     backward=st.booleans(),
     newest_first=st.booleans(),
     draw=st.data(),
 )
 def test_a_page_beyond_a_cursor_is_what_sql_and_the_trimming_make_of_it(
-    rows, limit, backward, newest_first, draw
+    rows, limit, left, *, backward, newest_first, draw
 ):
     assert len({(row.account, row.timestamp_ns) for row in rows}) == len(rows)
     size, cursor = (LAST, BEFORE) if backward else (FIRST, AFTER)
@@ -74,23 +75,27 @@ def test_a_page_beyond_a_cursor_is_what_sql_and_the_trimming_make_of_it(
         if not edges:
             return
         edge = draw.draw(st.sampled_from(edges))
+        beyond = rows_beyond(lossy.rows, edge, descending=newest_first != backward)
+        limit = limit if left is None else max(len(beyond) - left, 1)
         asked = {size: limit, cursor: edge["cursor"], NEWEST: str(newest_first).lower()}
         balances = page(lossy, asked)
-        expected = page_by_hand(lossy.rows, edge, limit, backward, newest_first)
     flags = balances["pageInfo"]["hasNextPage"], balances["pageInfo"]["hasPreviousPage"]
-    assert (rows_of(balances), *flags) == expected
+    assert (rows_of(balances), *flags) == trimmed(beyond[: limit + 2], limit, backward)
 
 
-def page_by_hand(rows, edge, limit, backward, newest_first):
-    """Return rows, has next and has previous, as the reference implementation gets to them."""
+def rows_beyond(rows, edge, *, descending):
+    """Return the rows of other blocks behind a cursor, which names a time and no account."""
     time_ns = int(edge["node"]["timestamp"])
-    descending = newest_first != backward
     ordered = sorted(rows, key=lambda row: row.order, reverse=descending)
-    fetched = [
+    return [
         row
         for row in ordered
         if (row.timestamp_ns < time_ns if descending else row.timestamp_ns > time_ns)
-    ][: limit + 2]
+    ]
+
+
+def trimmed(fetched, limit, backward):
+    """Return rows, has next and has previous, as the reference implementation gets to them."""
     match len(fetched) - limit:
         case 2:
             kept, flags = fetched[1:-1], (True, True)

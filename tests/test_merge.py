@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis.merge as merging
-from balance_analysis.merge import merge, sort_parts
 from tests.analysis.tables import arrow_of, rows, table_from
 from tests.columns import ARROW_SCHEMA
 
@@ -47,7 +46,7 @@ def cut_in(table, count):
 
 
 def parts_of(tables):
-    return [part for table in tables for part in sort_parts([table])]
+    return [part for table in tables for part in merging.sort_parts([table])]
 
 
 @given(rows, st.lists(st.integers(0, 40), max_size=4))
@@ -56,13 +55,13 @@ def test_parts_make_the_table_of_their_rows_wherever_they_are_cut(rows, cuts):
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     tables = [arrow(rows[a:b]) for a, b in pairwise(bounds) if a < b]
     whole = table_from(arrow(rows) if rows else ARROW_SCHEMA.empty_table())
-    pd.testing.assert_frame_equal(merge(parts_of(tables)), whole)
-    pd.testing.assert_frame_equal(merge(list(sort_parts(tables))), whole)
+    pd.testing.assert_frame_equal(merging.merge(parts_of(tables)), whole)
+    pd.testing.assert_frame_equal(merging.merge(list(merging.sort_parts(tables))), whole)
 
 
 def test_many_parts_make_the_table_of_their_rows_also_after_a_pickle():
     parts = pickle.loads(pickle.dumps(parts_of(cut_in(many(), 5))))
-    pd.testing.assert_frame_equal(merge(parts), table_from(many()))
+    pd.testing.assert_frame_equal(merging.merge(parts), table_from(many()))
     assert parts == []
 
 
@@ -79,13 +78,13 @@ def test_rows_of_a_part_are_let_go_before_the_last_block_is_filled(monkeypatch):
             fill(block)
 
     monkeypatch.setattr(merging, "map_parallel", fill_all)
-    merge(parts)
+    merging.merge(parts)
     assert held == sorted(held, reverse=True)
     assert held[-1] <= len(pieces) // 2
     assert all(piece() is None for piece in pieces)
 
 
 def test_a_table_of_parts_can_be_written_to():
-    table = merge(parts_of([many()]))
+    table = merging.merge(parts_of([many()]))
     table.loc[0, "timestamp"] = pd.Timestamp("2023-01-01", tz="UTC")
     assert table["timestamp"].iloc[0] == pd.Timestamp("2023-01-01", tz="UTC")

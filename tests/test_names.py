@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -17,61 +17,70 @@ PARTY, MARKET, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 ACCOUNT = ("VOTE", "ACCOUNT_TYPE_MARGIN", PARTY, MARKET)
 SAVINGS = ("VOTE", "ACCOUNT_TYPE_GENERAL", PARTY, "")
 LABELS = {PARTY: "Alice", MARKET: "BTC/USD", ACCOUNT: "Bets", SAVINGS: "Savings"}
-FILED = {key if isinstance(key, str) else "/".join(key): label for key, label in LABELS.items()}
-LABELS_CSV = f"""note,asset_id,account_type,party_id,market_id,label
-x,,,{PARTY},,Alice
-y,,,,{MARKET.upper()},BTC/USD
-z,{",".join(ACCOUNT)},Bets
-z,{",".join(SAVINGS)}, Savings
-"""
 USD, GOV = "e4" * 32, "7c" * 32
 ASSETS = {USD: ba.Asset(USD, 6, "tUSD", "Test dollar"), GOV: ba.Asset(GOV, 18, "tGOV")}
 DESCRIBED = {
     USD: {"symbol": "tUSD", "decimals": 6, "name": "Test dollar"},
     GOV: {"symbol": "tGOV", "decimals": 18},
 }
-ASSETS_CSV = f"note,asset_id,decimals,symbol,name\nx,{USD},6,tUSD,Test dollar\ny,{GOV}, 18 ,tGOV,\n"
 long_ids = st.text("0123456789abcdef", min_size=64, max_size=64)
 ids = long_ids | st.from_regex(r"[A-Za-z_-]+", fullmatch=True)  # what a node could send
 named = ids | st.tuples(ids, ids, ids, st.just("") | ids)
 
 
-def test_a_file_of_any_kind_gives_the_same_names_as_a_mapping_or_a_frame(tmp_path):
-    described = [
-        f'["{key}"]\n' + "\n".join(f"{name} = {value!r}" for name, value in about.items())
-        for key, about in DESCRIBED.items()
-    ]
-    labels = [f'"{key}" = "{label}"' for key, label in FILED.items()]
-    for read, names_by_id, texts in (
-        (ba.read_assets, ASSETS, ["\n".join(described), ASSETS_CSV, json.dumps(DESCRIBED)]),
-        (ba.read_labels, LABELS, ["\n".join(labels), LABELS_CSV, json.dumps(FILED)]),
-    ):
-        for file, content in zip(["a.toml", "a.csv", "a.JSON"], texts, strict=True):
-            path = tmp_path / file
-            path.write_text(content)
-            assert read(path) == read(str(path)) == names_by_id
-        assert read(pd.read_csv(tmp_path / "a.csv")) == names_by_id
-        assert read(names_by_id) == names_by_id
-    assert ba.read_assets(DESCRIBED) == ASSETS
-    assert ba.read_assets({USD.upper(): 6}) == {USD: ba.Asset(USD, 6)}
-    parties = pd.DataFrame({"id": [PARTY, MARKET], "label": ["Alice", "BTC/USD"]})
-    assert ba.read_labels(parties) == {PARTY: "Alice", MARKET: "BTC/USD"}
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), max_size=9)
+described = st.fixed_dictionaries({"symbol": texts, "decimals": st.integers(0, 77), "name": texts})
 
 
+def toml(value):
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{{ {', '.join(f'{name} = {toml(each)}' for name, each in value.items())} }}"
+
+
+def files_of(folder, named, rows):
+    """Yield names, by the keys that files have, in a file of each kind: TOML, JSON and CSV."""
+    lines = (f"{toml(key)} = {toml(value)}" for key, value in named.items())
+    content = {"a.toml": "\n".join(lines), "a.JSON": json.dumps(named)}
+    content["a.csv"] = rows.to_csv(index=False)
+    for name, text in content.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+        yield folder / name
+
+
+@settings(max_examples=12)
 @given(
-    st.dictionaries(
-        ids, st.fixed_dictionaries({"symbol": st.text(), "decimals": st.integers(0, 77)})
-    ),
-    st.dictionaries(named, st.text("xyz ", min_size=1).filter(str.strip)),
+    st.dictionaries(ids, described, min_size=1),
+    st.dictionaries(named, texts.filter(str.strip), min_size=1),
 )
-def test_names_that_a_table_carries_are_those_that_it_was_given_also_from_a_file(assets, labels):
-    known = {one for key in labels for one in ([key] if isinstance(key, str) else key)}
-    assume(not known & {label.strip() for label in labels.values()})
+def test_names_are_the_same_from_a_mapping_a_frame_a_file_and_the_table_that_carries_them(
+    tmp_path_factory, assets, labels
+):
+    keys = [[key] if isinstance(key, str) else key for key in labels]
+    assume(not {one for key in keys for one in key} & {each.strip() for each in labels.values()})
+    folder = tmp_path_factory.getbasetemp()
     given_names = names.read_names(assets, labels)
+    assert given_names.assets == {one: ba.Asset(one, **about) for one, about in assets.items()}
+    assert given_names.labels == {key: label.strip() for key, label in labels.items()}
+    frame = pd.DataFrame([{"asset_id": one, **about, "x": 1} for one, about in assets.items()])
+    for source in (frame, given_names.assets, *files_of(folder, assets, frame)):
+        assert ba.read_assets(source) == given_names.assets
+    columns = [["id"] if isinstance(key, str) else ba.ACCOUNT_KEY for key in labels]
+    rows = [dict(zip(*pair, strict=True)) for pair in zip(columns, keys, strict=True)]
+    frame = pd.DataFrame(rows).assign(label=[*labels.values()])
+    filed = {"/".join(key): label for key, label in zip(keys, labels.values(), strict=True)}
+    for source in (frame, given_names.labels, *files_of(folder, filed, frame)):
+        assert ba.read_labels(source) == given_names.labels
     noted = names.note_names({}, given_names)
     for metadata in (noted, pickle.loads(pickle.dumps(noted)), json.loads(json.dumps(noted))):
         read = names.names_in(metadata)
         assert (read.assets, read.labels) == (given_names.assets, given_names.labels)
+
+
+def test_ids_of_any_case_and_columns_of_parties_or_markets_are_taken():
+    assert ba.read_assets({USD.upper(): 6}) == {USD: ba.Asset(USD, 6)}
+    rows = [{"party_id": PARTY.upper(), "label": "Alice"}, {"market_id": MARKET, "label": "BTC"}]
+    assert ba.read_labels(pd.DataFrame(rows)) == {PARTY: "Alice", MARKET: "BTC"}
 
 
 @pytest.mark.parametrize(
@@ -462,6 +471,20 @@ def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
     assert "tGOV" in shown
     assert "<table" in NAMED.balances._repr_html_()
     assert "Alice" in repr(NAMED[NAMED["party_id"] == SOME[0]].balances)
+
+
+def test_a_look_at_a_table_says_what_it_is_and_what_it_knows():
+    table = ba.to_table(PLAIN.head(3), known=[DAYS])
+    assets = {PLAIN["asset_id"].iloc[0]: {"symbol": "<b>", "decimals": 0}}
+    table.attrs["balance_analysis"]["assets"] = assets
+    said = repr(table.balances)
+    assert said.startswith("3 balance changes of ")
+    assert f"known: {DAYS[0]}T00:00Z to {DAYS[1]}T00:00Z" in said
+    assert "<b>" in said
+    assert "&lt;b&gt;" in table.balances._repr_html_()
+    assert "known: not stated" in repr(ba.to_table(pd.DataFrame(columns=[*PLAIN])).balances)
+    with pytest.raises(AttributeError, match=r"without the columns \['balance'\]"):
+        _ = table.drop(columns="balance").balances
 
 
 def test_a_difference_of_tables_with_names_has_them_in_its_rows(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,28 +49,37 @@ def test_a_repeat_is_an_account_that_has_two_rows_at_one_time(rows, again, rando
     assert any(map(has_repeats, batches)) == (len(set(keys)) < len(keys))
 
 
-@given(rows, st.booleans(), st.integers(0, 40), st.data())
-def test_rows_within_an_interval_keep_their_order_in_tables_and_batches(rows, in_order, cut, data):
-    rows = sorted(rows, key=lambda row: row[4]) if in_order else rows
-    moments = st.sampled_from(sorted({row[4] for row in rows}) or [0])
-    start, end = (data.draw(moments) + data.draw(st.integers(0, 1)) for _ in range(2))
+@given(
+    st.lists(st.integers(0, 3), min_size=4, max_size=9),
+    st.booleans(),
+    st.integers(0, 9),
+    st.builds(lambda start, length: (start, start + length), st.integers(0, 3), st.integers(0, 2)),
+)
+def test_rows_within_an_interval_keep_their_order_in_tables_and_batches(times, in_order, cut, span):
+    times = sorted(times) if in_order else times
+    rows = [("a", "b", "c", "", time, place) for place, time in enumerate(times)]
     whole = arrow(rows)
     table = pa.concat_tables([whole[:cut], whole[cut:]])
-    batches = [within(batch, start, end) for batch in table.combine_chunks().to_batches()]
-    expected = arrow([row for row in rows if start <= row[4] < end]).to_pylist()
-    for kept in (within(table, start, end), pa.Table.from_batches(batches, ARROW_SCHEMA)):
+    batches = [within(batch, *span) for batch in table.combine_chunks().to_batches()]
+    expected = arrow([row for row in rows if span[0] <= row[4] < span[1]]).to_pylist()
+    for kept in (within(table, *span), pa.Table.from_batches(batches, ARROW_SCHEMA)):
         assert kept.to_pylist() == expected
 
 
-def test_more_accounts_than_64_bits_can_number_are_in_order():
-    count = 50_000
+@pytest.mark.parametrize("bits", [28, 44])  # which fit into 64 beside an account, and don't
+def test_more_accounts_and_times_than_64_bits_can_number_are_in_order(bits):
+    count, again = 60_000, 2_000
     rng = np.random.default_rng(1)
     names = np.array([f"{number:05}" for number in range(count)])
     ids = [names[rng.permutation(count)] for _ in ba.ACCOUNT_KEY]
-    ids[0][:9], ids[1][:9], ids[2][:9] = "1", "2", "3"  # which differ in the last id alone
+    for place, name in enumerate("123"):
+        ids[place][:9] = name  # so that nine accounts differ in the last id alone
+    times = rng.integers(START, START + (1 << bits), count)
+    # Some accounts have a row just before that one as well, which comes after it.
+    ids = [np.append(column, column[:again]) for column in ids]
+    times = np.append(times, times[:again] - 1)
     frame = pd.DataFrame(dict(zip(ba.ACCOUNT_KEY, ids, strict=True)), dtype="str")
-    frame["timestamp"] = pd.array(np.full(count, START), dtype=TIMESTAMP_DTYPE)
-    table = ba.to_table(frame.assign(balance=range(count)))
-    assert [int(x) for x in table["balance"]] == sorted(
-        range(count), key=lambda place: tuple(column[place] for column in ids)
-    )
+    frame["timestamp"] = pd.array(times, dtype=TIMESTAMP_DTYPE)
+    table = ba.to_table(frame.assign(balance=range(len(times))))
+    rows = [*zip(*ids, times.tolist(), strict=True)]
+    assert [int(x) for x in table["balance"]] == sorted(range(len(rows)), key=rows.__getitem__)

@@ -63,7 +63,7 @@ DRAWS = ("plot_balances", "plot_totals", "plot_drawdown", "plot_flows", "plot_ac
 @pytest.mark.parametrize("keyword", ["nonsense_keyword", "label"])
 @pytest.mark.parametrize("function", [*everything()])
 def test_a_keyword_that_a_function_does_not_have_is_named(function, keyword):
-    if "style" in inspect.signature(function).parameters:  # of which matplotlib knows the names
+    if "style" in inspect.signature(function).parameters:  # whose names matplotlib knows
         pytest.skip("its keywords are those of artists")
     with pytest.raises(TypeError, match=keyword):
         function(**{keyword: 1})

@@ -163,11 +163,16 @@ class Holder:
     def has_all(self, start, stop):
         return all(member.has_all(start, stop) for member in self.members)
 
-    def total(self, when):
-        """Return the sum of what is known, and how many of its accounts are known and unknown."""
+    def whole(self, when):
+        """Return the sum of what is known, however large, and the number of accounts in it."""
         levels = [member.shown(when) for member in self.members]
         known = [level for level in levels if level is not None]
-        return *fit(sum(known) if known else None), len(known), len(levels) - len(known)
+        return sum(known) if known else None, len(known)
+
+    def total(self, when):
+        """Return the sum of what is known, and how many of its accounts are known and unknown."""
+        total, known = self.whole(when)
+        return *fit(total), known, len(self.members) - known
 
 
 @dataclass(frozen=True)
@@ -273,7 +278,7 @@ class World:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A frequency of so many microseconds."""
+    """A frequency of some microseconds."""
 
     length: int
 
@@ -285,12 +290,13 @@ class Fixed:
         return (start + step * self.length for step in count(1))
 
     def floor(self, time, zone):
-        return time - time % self.length
+        shift = local(time, zone).utcoffset() // MICROSECOND
+        return time - (time + shift) % self.length
 
 
 @dataclass(frozen=True)
 class Days:
-    """A frequency of so many days by the clock on the wall."""
+    """A frequency of some days by the clock on the wall."""
 
     number: int
 
@@ -303,7 +309,10 @@ class Days:
         if start == midnight(wall.date(), zone):
             wall = dt.datetime.combine(wall.date(), dt.time())  # which the clocks may have skipped
         for step in count(1):
-            yield microseconds((wall + dt.timedelta(days=step * self.number)).replace(tzinfo=zone))
+            day = wall + dt.timedelta(days=step * self.number)
+            moment = microseconds(day.replace(tzinfo=zone))
+            if local(moment, zone).date() == day.date():  # the calendar may skip a day
+                yield moment
 
     def floor(self, time, zone):
         return midnight(local(time, zone).date(), zone)
@@ -624,7 +633,7 @@ def ranked_holders(world, grid, by, n=None):
     for (asset,), all_of_it in world.holders(["asset_id"]).items():
         own = [row for row in rows if row[0][place] == asset]
         own.sort(key=lambda row: (row[1] is None, -(row[1] or 0)))
-        whole, so_far = all_of_it.total(when)[0], 0
+        whole, so_far = all_of_it.whole(when)[0], 0
         for key, total, *counts in own[:n]:
             so_far += total or 0
             is_part = total is not None and whole

@@ -325,11 +325,16 @@ CLOCK_CHANGES = [
     ("Europe/Berlin", "2023-10-29T01:00Z"),
     ("America/Sao_Paulo", "2018-11-04T03:00Z"),  # the clock skips midnight
     ("America/Sao_Paulo", "2018-02-18T02:00Z"),
+    ("America/Santiago", "2023-09-03T04:00Z"),
+    ("Asia/Beirut", "2022-03-26T22:00Z"),
+    ("Africa/Cairo", "2023-04-27T22:00Z"),
     ("America/Havana", "2023-11-05T05:00Z"),  # the clock shows midnight twice
+    ("Pacific/Apia", "2011-12-30T10:00Z"),  # the calendar skips a day
     ("Asia/Kolkata", "2023-04-01T00:00Z"),
     ("UTC", "2024-02-29T00:00Z"),
 ]
 PACES = [
+    (Fixed(HOUR), 10 * MINUTE),
     (Days(1), 30 * MINUTE),
     (Days(2), HOUR),
     (Days(7), 5 * HOUR),

@@ -48,76 +48,68 @@ def test_the_order_of_categories_does_not_decide_the_order_of_rows(table):
     check_table(table)
 
 
-def test_the_row_that_belongs_before_the_one_above_is_given(table):
-    error = raised(table.iloc[[0, 2, 1]])
-    assert rows_of(error.rows) == [(*GENERAL, START + 1, 6)]
+def without(column):
+    """Return a function that takes a value out of the middle row of a table."""
+
+    def take_out(table):
+        table.loc[1, column] = pd.NaT if column == "timestamp" else pd.NA
+        return table
+
+    return take_out
 
 
-def test_a_missing_column_is_named(table):
-    assert "lacks the columns ['market_id']" in str(raised(table.drop(columns="market_id")))
+def with_first(balance):
+    """Return a function that puts another row of the first account and moment in front."""
+
+    def put_in_front(table):
+        balances = pd.array([balance, *table["balance"]], dtype=BALANCE_DTYPE)
+        return table.iloc[[0, 0, 1, 2]].assign(balance=balances)
+
+    return put_in_front
 
 
-def test_a_further_column_is_named(table):
-    assert "'delta'" in str(raised(table.assign(delta=0)))
+def negative(table):
+    return table.assign(balance=pd.array([5, 6, -1], dtype=BALANCE_DTYPE))
 
 
-def test_columns_in_another_order_are_refused(table):
-    assert "the table's columns are" in str(raised(table[table.columns[::-1]]))
+FIRST, SECOND, LAST = (*GENERAL, START, 5), (*GENERAL, START + 1, 6), (*OTHER, START, -1)
+SAID = "party_id='b2', market_id='m1', timestamp=2023-03-28 10:40:00+00:00"
+BROKEN = [
+    (lambda table: table.drop(columns="market_id"), "lacks the columns ['market_id']", None),
+    (lambda table: table.assign(delta=0), "'delta'", None),
+    (lambda table: table[table.columns[::-1]], "the table's columns are", None),
+    *(
+        (lambda table, name=name, dtype=dtype: table.astype({name: dtype}), said, None)
+        for name, dtype, said in (
+            ("asset_id", "str", "column 'asset_id' must be category of str, not str"),
+            ("timestamp", "datetime64[ns, UTC]", "not datetime64[ns, UTC]"),
+            ("timestamp", "datetime64[us, Europe/Berlin]", "not datetime64[us, Europe/Berlin]"),
+            ("balance", "float64", "'balance' must be decimal128(38, 0)[pyarrow], not float64"),
+            ("balance", "object", "not object"),
+        )
+    ),
+    (
+        lambda table: table.assign(party_id=pd.Categorical([1, 1, 2])),
+        "column 'party_id' must be category of str, not category of int64",
+        None,
+    ),
+    *((without(name), f"no value in [{name!r}]", 1) for name in COLUMNS),
+    (lambda table: table.iloc[[0, 2, 1]], "belong before the row above", [SECOND]),
+    (with_first(9), "conflicting duplicates, the first two, 9 and 5", [(*FIRST[:5], 9), FIRST]),
+    (with_first(5), "identical duplicates", [FIRST] * 2),
+    (negative, "never negative", [LAST]),
+    (negative, SAID, [LAST]),
+]
 
 
-@pytest.mark.parametrize(
-    ("column", "dtype", "shown"),
-    [
-        ("asset_id", "str", "category of str, not str"),
-        ("timestamp", "datetime64[ns, UTC]", "not datetime64[ns, UTC]"),
-        ("timestamp", "datetime64[us, Europe/Berlin]", "not datetime64[us, Europe/Berlin]"),
-        ("balance", "float64", "decimal128(38, 0)[pyarrow], not float64"),
-        ("balance", "object", "not object"),
-    ],
-)
-def test_a_column_of_another_dtype_is_refused(table, column, dtype, shown):
-    error = raised(table.astype({column: dtype}))
-    assert f"column {column!r}" in str(error)
-    assert shown in str(error)
-
-
-def test_a_category_of_numbers_is_refused(table):
-    error = raised(table.assign(party_id=pd.Categorical([1, 1, 2])))
-    assert "column 'party_id' must be category of str, not category of int64" in str(error)
-
-
-@pytest.mark.parametrize("column", [*ACCOUNT_KEY, "timestamp", "balance"])
-def test_a_missing_value_is_refused_with_its_row(table, column):
-    table.loc[1, column] = pd.NA if column != "timestamp" else pd.NaT
-    error = raised(table)
-    assert f"no value in [{column!r}]" in str(error)
-    assert error.rows.index.tolist() == [1]
-
-
-def test_conflicting_duplicates_are_refused_with_their_rows(table):
-    broken = pd.concat([table.iloc[:1], table]).assign(
-        balance=pd.array([9, *table["balance"]], dtype=table["balance"].dtype)
-    )
-    error = raised(broken)
-    assert "conflicting duplicates, the first two, 9 and 5" in str(error)
-    assert rows_of(error.rows) == [(*GENERAL, START, 9), (*GENERAL, START, 5)]
-
-
-def test_identical_duplicates_are_refused_with_their_rows(table):
-    error = raised(pd.concat([table.iloc[:1], table]))
-    assert "identical duplicates" in str(error)
-    assert rows_of(error.rows) == [(*GENERAL, START, 5)] * 2
-
-
-def test_a_negative_balance_is_refused_with_its_row():
-    error = raised(table_of([(*GENERAL, START, 5), (*OTHER, START, -1)]))
-    assert "never negative" in str(error)
-    assert rows_of(error.rows) == [(*OTHER, START, -1)]
-
-
-def test_a_message_says_of_which_account_and_when():
-    error = raised(table_of([(*OTHER, START, -1)]))
-    assert "party_id='b2', market_id='m1', timestamp=2023-03-28 10:40:00+00:00" in str(error)
+@pytest.mark.parametrize(("change", "message", "rows"), BROKEN)
+def test_what_breaks_a_rule_is_refused_with_the_rule_and_its_rows(table, change, message, rows):
+    error = raised(change(table))
+    assert message in str(error)
+    if rows == 1:
+        assert error.rows.index.tolist() == [1]
+    else:
+        assert (error.rows if rows is None else rows_of(error.rows)) == rows
 
 
 def test_the_error_pickles_with_its_rows():

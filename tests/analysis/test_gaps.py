@@ -40,13 +40,6 @@ def day(number):
     return instant(START + number * DAY)
 
 
-def test_what_is_stated_comes_before_what_the_table_notes(table):
-    assert ba.balance_at(table, day(5))["balance"].tolist() == [7, 1]
-    shorter = ba.to_table(table, known=[(day(0), day(3))])
-    assert ba.balance_at(shorter, day(5))["balance"].isna().all()
-    assert ba.balance_at(table_of(ROWS), day(5))["balance"].tolist() == [7, 1]
-
-
 @pytest.mark.parametrize(
     ("days", "warnings"), [([-1], 1), ([11], 1), ([11, 12], 1), ([10], 0), ([0, 5], 0), ([0], 0)]
 )
@@ -63,13 +56,6 @@ def test_holders_are_by_default_those_just_before_the_end_of_what_is_known(table
     assert not caplog.records
     assert ba.holders(table, day(11))["unknown"].tolist() == [1, 1]
     assert "no balance is known at" in caplog.text
-
-
-def test_a_frame_made_a_table_and_a_file_keep_what_is_known(table, tmp_path):
-    shuffled = table.sample(frac=1, random_state=1)
-    assert known_of(ba.to_table(shuffled)) == KNOWN
-    ba.write_parquet(shuffled, tmp_path / "table.parquet")
-    assert known_of(ba.read_parquet(tmp_path / "table.parquet")) == KNOWN
 
 
 @pytest.mark.parametrize(
@@ -117,5 +103,6 @@ def test_stated_intervals_are_joined_and_an_interval_has_those_up_to_its_end(som
     known = known_of(table)
     assert moments(known) == moments(some)
     assert all(before[1] < after[0] for before, after in pairwise(known))
+    assert known_of(ba.to_table(table.sample(frac=1, random_state=1))) == known
     part = known_of(table.balances.between(*map(instant, cut)))
     assert moments(part) == {moment for moment in moments(some) if moment < cut[1]}

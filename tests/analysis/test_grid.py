@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from zoneinfo import ZoneInfo
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,31 +26,11 @@ def edges(table, freq="1D", **how):
     return [*candles["start"], *candles["end"][-1:]]
 
 
-def texts(moments):
-    return [str(moment) for moment in moments]
-
-
 def test_bounds_without_a_time_zone_are_in_the_zone_of_the_grid():
     days = {"start": "2023-03-25", "end": "2023-03-26", "tz": "Europe/Berlin"}
-    assert texts(edges(rows_at("2023-03-25"), **days)) == [
+    assert [*map(str, edges(rows_at("2023-03-25"), **days))] == [
         "2023-03-25 00:00:00+01:00",
         "2023-03-26 00:00:00+01:00",
-    ]
-
-
-@pytest.mark.parametrize(("day", "hours"), [("2023-03-26", 23), ("2023-10-29", 25)])
-def test_a_day_in_berlin_has_23_or_25_hours_when_the_clock_changes(day, hours):
-    first, second = edges(rows_at(f"{day}T12:00"), tz="Europe/Berlin")
-    assert texts([first])[0].startswith(f"{day} 00:00:00+0")
-    assert second - first == pd.Timedelta(hours=hours)
-
-
-def test_an_hour_that_comes_twice_is_two_hours():
-    rows = rows_at("2023-10-29T00:50", "2023-10-29T01:50")
-    assert texts(edges(rows, "1h", tz="Europe/Berlin")) == [
-        "2023-10-29 02:00:00+02:00",
-        "2023-10-29 02:00:00+01:00",
-        "2023-10-29 03:00:00+01:00",
     ]
 
 
@@ -97,62 +74,6 @@ def test_what_pandas_labels_by_its_end_is_the_period_that_ends_there(named, mean
 def test_a_grid_that_there_is_not_is_refused(how, message):
     with pytest.raises(ValueError, match=message):
         edges(rows_at("2023-04-01"), **how)
-
-
-SKIPPED_MIDNIGHTS = {
-    "America/Santiago": 2023,
-    "America/Sao_Paulo": 2018,
-    "Asia/Beirut": 2022,
-    "Africa/Cairo": 2023,
-    "America/Havana": 2023,
-    "Europe/Berlin": 2023,
-    "Pacific/Apia": 2011,
-}
-
-
-def first_moment(day, zone):
-    """Return when a day begins, microseconds: looked for minute by minute."""
-    moment = dt.datetime.combine(day, dt.time(), dt.UTC) - dt.timedelta(hours=15)
-    while moment.astimezone(zone).date() < day:
-        moment += dt.timedelta(minutes=15)
-    return int(moment.timestamp()) * 10**6
-
-
-@given(
-    st.sampled_from(sorted(SKIPPED_MIDNIGHTS)),
-    st.integers(0, 365),
-    st.integers(0, 20),
-    st.integers(0, 86_399),
-)
-def test_every_day_begins_when_the_calendar_turns(name, day, days, second):
-    zone = ZoneInfo(name)
-    first = dt.date(SKIPPED_MIDNIGHTS[name], 1, 1) + dt.timedelta(days=day)
-    begin = first_moment(first, zone)
-    row, last = begin + second * 10**6, begin + second * 10**6 + days * 24 * HOUR
-    dates = [dt.datetime.fromtimestamp(moment // 10**6, zone).date() for moment in (row, last)]
-    # One more than the last: its end. A day that a zone leaves out begins with the next.
-    count = (dates[1] - dates[0]).days + 2
-    wanted = {first_moment(dates[0] + dt.timedelta(days=at), zone) for at in range(count)}
-    moments = edges(rows_at(*{row, last}), tz=name)
-    assert [moment.value // 1000 for moment in moments] == sorted(wanted)
-
-
-@pytest.mark.parametrize(
-    ("zone", "start", "offset"),
-    [
-        ("America/Santiago", "2023-09-03", -3),
-        ("America/Sao_Paulo", "2018-11-04", -2),
-        ("Asia/Beirut", "2022-03-27", 3),
-        ("Africa/Cairo", "2023-04-28", 3),
-        ("America/Havana", "2023-03-12", -4),
-    ],
-)
-@pytest.mark.parametrize("with_start", [True, False])
-def test_days_after_a_skipped_midnight_begin_at_midnight(zone, start, offset, with_start):
-    first = to_microseconds(start) + (1 - offset) * HOUR
-    rows = rows_at(first + HOUR, first + 60 * HOUR)
-    moments = edges(rows, tz=zone, start=start if with_start else None)
-    assert [str(moment.time()) for moment in moments[:-1]] == ["01:00:00", "00:00:00", "00:00:00"]
 
 
 @given(

@@ -12,53 +12,36 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.analysis.tables import LARGEST, START, rows, table_of
-from tests.columns import ATTRS_KEY, BALANCE_DTYPE, empty_table
+from tests.columns import ATTRS_KEY, BALANCE_DTYPE
 
 HOUR = 3_600_000_000
 DECIMALS = {"VOTE": 0, "ea43": 18}
 
 
 def frame_of(amounts, asset="ea43"):
-    return pd.DataFrame({"asset_id": asset, "balance": pd.array(amounts, dtype=BALANCE_DTYPE)})
+    balances = pd.array([*amounts], dtype=BALANCE_DTYPE)
+    return pd.DataFrame({"asset_id": asset, "balance": balances})
 
 
-@given(st.integers(-LARGEST, LARGEST), st.integers(0, 40))
-def test_an_amount_is_the_nearest_float_to_the_exact_quotient(amount, decimals):
-    exact = Fraction(amount, 10**decimals)
-    result = ba.to_units(frame_of([amount]), {"ea43": decimals})["balance"].iloc[0]
-    distance = abs(Fraction(result) - exact)
-    for neighbour in (np.nextafter(result, -np.inf), np.nextafter(result, np.inf)):
-        assert distance <= abs(Fraction(float(neighbour)) - exact)
-
-
-@given(rows)
-def test_each_asset_has_its_own_decimals(rows):
-    table = table_of(rows)
-    expected = [
-        int(balance) / 10 ** DECIMALS[asset]
-        for asset, balance in zip(table["asset_id"], table["balance"], strict=True)
-    ]
-    decimals = dict(pd.Series(DECIMALS).items())  # of numpy, which are as good
-    assert ba.to_units(table, decimals)["balance"].tolist() == expected
-
-
-def test_every_amount_of_a_summary_is_converted():
-    table = table_of([("ea43", "ACCOUNT_TYPE_GENERAL", "a1", "", START, 15 * 10**17)])
-    result = ba.to_units(ba.summarize_accounts(table, start="2023-03-29"), DECIMALS)
-    amounts = ["opening", "closing", "minimum", "maximum", "inflow", "outflow", "net"]
-    assert result[amounts].to_numpy().tolist() == [[1.5, 1.5, 1.5, 1.5, 0.0, 0.0, 0.0]]
-    assert result["rows"].dtype == "int64"
+@given(
+    st.lists(st.tuples(st.sampled_from([*DECIMALS]), st.integers(-LARGEST, LARGEST))),
+    st.tuples(*(st.integers(0, 40) for _ in DECIMALS)),
+)
+def test_an_amount_is_the_nearest_float_to_the_exact_quotient_by_its_assets_decimals(rows, sizes):
+    assets, amounts = zip(*rows, strict=True) if rows else ((), ())
+    decimals = pd.Series(dict(zip(DECIMALS, sizes, strict=True)))  # of numpy, as good as int
+    units = ba.to_units(frame_of(amounts, asset=assets), dict(decimals.items()))
+    assert units["balance"].dtype == "float64"
+    for asset, amount, result in zip(assets, amounts, units["balance"], strict=True):
+        exact = Fraction(amount, 10 ** int(decimals[asset]))
+        distance = abs(Fraction(result) - exact)
+        for neighbour in (np.nextafter(result, -np.inf), np.nextafter(result, np.inf)):
+            assert distance <= abs(Fraction(float(neighbour)) - exact)
 
 
 def test_an_asset_without_decimals_is_named():
     with pytest.raises(ValueError, match="decimals the assets ea43 have"):
         ba.to_units(frame_of([5]), {"VOTE": 0})
-
-
-def test_no_rows_need_no_decimals():
-    result = ba.to_units(empty_table(), {})
-    assert result.empty
-    assert result["balance"].dtype == "float64"
 
 
 @pytest.mark.parametrize("kind", ["integers", "Decimal", "int64"])
@@ -77,12 +60,6 @@ def test_balances_of_other_kinds_are_converted_too(kind):
 def test_a_frame_without_amounts_is_refused():
     with pytest.raises(TypeError, match="no column of amounts"):
         ba.to_units(pd.DataFrame({"asset_id": ["ea43"], "rows": [3]}), {"ea43": 18})
-
-
-def test_a_series_in_a_wide_layout_is_converted_column_by_column():
-    table = table_of([(asset, "T", "p", "", START, 10**18) for asset in DECIMALS])
-    result = ba.to_units(ba.balance_series(table, freq="1D"), DECIMALS)
-    assert result.iloc[-1].tolist() == [1e18, 1.0]
 
 
 @pytest.mark.parametrize("value", ["changes", "active", "unknown"])
@@ -141,9 +118,9 @@ def test_units_are_the_exact_amounts_divided_once(name):
     exact, result = function(TABLE, **asked), function(TABLE, **asked, units=DECIMALS)
     pd.testing.assert_frame_equal(result, ba.to_units(exact, DECIMALS))
     assert list(result.columns) == list(exact.columns)
-    amounts = [dtype for dtype in exact.dtypes if dtype == BALANCE_DTYPE]
-    assert amounts
-    assert BALANCE_DTYPE not in [*result.dtypes]
+    assert BALANCE_DTYPE in [*exact.dtypes]
+    expected = exact.dtypes.where(exact.dtypes != BALANCE_DTYPE, np.dtype("float64"))
+    assert [*result.dtypes] == [*expected]
 
 
 def test_true_stands_for_the_tables_own_assets():
@@ -177,5 +154,7 @@ def test_integers_and_units_of_a_wide_series_are_missing_where_the_balance_is_un
     exact = ba.to_integers(wide)
     assert exact.columns.equals(wide.columns)
     assert exact.isna().equals(wide.isna())
-    assert ba.to_units(wide, DECIMALS).isna().equals(wide.isna())
+    whole = ba.to_units(wide, DECIMALS)
+    assert whole.isna().equals(wide.isna())
+    assert [*whole.iloc[-1]] == [3e18, 2e18, 3.0, 2.0]
     assert [*exact.iloc[-1]] == [*map(int, wide.iloc[-1])]

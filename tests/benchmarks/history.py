@@ -1,7 +1,7 @@
 """The rows of the benchmarks' node as the bytes of its answers, in time order.
 
 A cycle of rows is rendered once. A longer history repeats it later: then only the digits of the
-timestamp and of the cursor are written anew, where they stand, so that five million rows cost no
+timestamp and of the cursor are overwritten in place, so that five million rows cost no
 more memory than half a million.
 """
 

@@ -35,7 +35,7 @@ DRAINED, TOUCHED = 0.04, 0.08
 
 
 def make_table(rows: int, accounts: int) -> pd.DataFrame:
-    """Return a table of so many rows and accounts over 90 days.
+    """Return a table with a number of rows and accounts over 90 days.
 
     Four of five accounts stand in the first block, the others begin within the first half. They
     have very different numbers of rows, and several share a block. A balance has up to 27 digits,

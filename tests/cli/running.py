@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from balance_analysis.cli import app
 from tests.archive.exporting import spread_history
 
-# The commands are built once, as in a process: typer's runner builds them anew for each run.
+# The commands are built once, as in a process: typer's runner would build them for each run.
 typer.testing._get_command = cache(typer.testing._get_command)
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"

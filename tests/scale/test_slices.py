@@ -1,4 +1,4 @@
-"""Slices: together all accounts, none too large, and so many that all workers are busy."""
+"""Slices: together all accounts, none too large, and enough to keep all workers busy."""
 
 from __future__ import annotations
 
