@@ -42,7 +42,6 @@ NODES = (
     node_of("unknown"),
 )
 ALL, NOBODY = filters_of(), filters_of(asset="a3")
-STATES = {"confirmed", "complete", "unproven", "missing"}
 
 
 @dataclass
@@ -214,7 +213,6 @@ def check_stretches(evidence, model):
             assert evidence.answer_at(at) is answer
             assert by is None or (at, by) in model.agreed
             assert by is None or are_others(by, model.answers[at][0])
-    assert {state for _, state, *_ in stretches} <= STATES
 
 
 # Evidence that a run may bring: of an interval, in answers side by side.
@@ -334,17 +332,6 @@ def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_bl
         assert answer.asked == (min(asked), max(asked))
         assert answer.heights == (min(heights), max(heights))
     assert len(evident.answers) == 1 + sum(has_gap[1:])
-
-
-@given(histories(), nodes, spans)
-def test_a_node_takes_its_dispute_back_and_nobody_else_s(made, node, span):
-    evidence, _ = made
-    evident = evidence.with_words(node, [span], [span]).with_words(node, [span], [])
-    others = {(at, who) for at, who in said(evidence.disputed) if who != node}
-    inside = moments([span])
-    assert {x for x in said(evident.disputed) if x[0] in inside} == {
-        x for x in others if x[0] in inside
-    }
 
 
 @given(histories(), spans)
