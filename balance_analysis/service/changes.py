@@ -190,7 +190,7 @@ class Finder:
 
         def read() -> tuple[pa.Table, int]:
             with opened(self.snapshot.store, file) as data:
-                rows = data.read(use_threads=True).unify_dictionaries().combine_chunks()
+                rows = data.read(use_threads=True)
             return rows, rows.nbytes
 
         key = file.name, file.notes
