@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
@@ -52,7 +53,6 @@ from balance_analysis.explorer.wire import (
     Key,
     Query,
     Records,
-    amounts,
     by_account,
     keys_of,
     to_records,
@@ -373,7 +373,7 @@ def lines(request: ViewRequest) -> list[dict[str, Any]]:
         return {
             "key": write_key(account),
             "times": curve.times.tolist(),
-            "balances": amounts(curve.balances),
+            "balances": curve.balances.cast(pa.string()).to_pylist(),
             "opening": curve.is_opening,
             "rows": curve.count,
         }

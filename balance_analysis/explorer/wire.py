@@ -210,9 +210,3 @@ def _to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
     if kind == "moment":
         values = values.cast(pa.timestamp("us", "UTC"), safe=False)
     return kind, values.cast(cell).to_pylist()
-
-
-def amounts(balances: pa.Array[Any]) -> list[str | None]:
-    """Return amounts as text, unknown ones as `None`."""
-    texts: list[str | None] = balances.cast(pa.string()).to_pylist()
-    return texts

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
+from functools import partial
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pandas as pd
@@ -13,8 +16,6 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.archive.store import Store
-from balance_analysis.explorer.views import Explorer
-from balance_analysis.explorer.wire import Query
 from tests.archive.writing import writer_of
 from tests.explorer.asking import as_dicts, asking, write_key
 from tests.moments import from_microseconds
@@ -99,13 +100,6 @@ def test_rows_come_page_by_page_each_once_and_the_last_page_for_one_that_is_not_
     assert len(pages[0]["rows"]["rows"]) == 200
 
 
-def test_what_is_held_at_moments_of_one_day_is_what_the_rows_say(page):
-    for n in (499, 3, 250, 100):
-        answer = page("holders", asset="VOTE", at=BEGIN + n * 60_000_000)
-        held = {one["account"]: one["balance"] for one in as_dicts(answer["holders"])}
-        assert held[write_key(("VOTE", GENERAL, ALICE, ""))] == str(n * 7919 % 1009)
-
-
 def test_a_thinned_line_keeps_real_rows_with_the_ends_the_lowest_and_the_highest(page):
     account = ("VOTE", GENERAL, ALICE, "")
     (line,) = page("series", accounts=[account], width=20)["series"]
@@ -185,13 +179,15 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
             expected = archive.explain(NOTED, at=from_microseconds(at))
             answer = page("explain", accounts=[NOTED], at=at)
             (one,) = as_dicts(answer["explanation"])
+            names = ("at", "balance", "why", "state", "source", "first_asked_at", "asked_at")
             balance = None if expected.balance is None else str(expected.balance)
-            assert (one["at"], one["balance"], one["why"]) == (at, balance, expected.why)
-            assert (one["state"], one["source"]) == (expected.state, expected.source)
             asked = [pd.Timestamp(each).value // 1000 for each in expected.asked or ()]
-            assert [one["first_asked_at"], one["asked_at"]] == (asked or [None, None])
-            assert [one["first_block_height"], one["block_height"]] == [
-                *(expected.heights or (None, None))
+            facts = [at, balance, expected.why, expected.state, expected.source]
+            facts += asked or [None, None]
+            heights = expected.heights or (None, None)
+            assert [one[x] for x in (*names, "first_block_height", "block_height")] == [
+                *facts,
+                *heights,
             ]
             cited = [row for row in (expected.before, expected.row, expected.after) if row]
             assert [(row["file"], row["balance"]) for row in as_dicts(answer["cited"])] == [
@@ -200,9 +196,11 @@ def test_where_a_balance_comes_from_is_what_the_archive_explains(tmp_path):
 
 
 class BusyStore(Store):
-    """Files that somebody may write between any two reads."""
+    """Files that somebody writes before a look at one of them."""
 
-    left = -1
+    def __init__(self, folder, place, write_more):
+        super().__init__(folder)
+        self.left, self.write_more = place, write_more
 
     def read(self, name):
         self.happen()
@@ -218,55 +216,28 @@ class BusyStore(Store):
             self.write_more()
 
 
-@pytest.fixture(params=["day", "month"])
-def growing(request, tmp_path):
-    """An archive of three days, and what writes three more."""
-    rows = [row for row in GROWING if row.time < MIDDLE]
-    archive = archive_of(
-        tmp_path / "archive", rows, Stretch(BEGIN, MIDDLE), partition=request.param
-    )
-    return archive, lambda: commit(writer_of(archive), GROWING, Stretch(MIDDLE, LAST))
-
-
-QUERIES = [
-    *((view, Query(ASSETS[0])) for view in ("holders", "totals", "flows")),
-    *(("rows", Query(accounts=(NOTED,))), ("notes", Query())),
-]
-
-
-@pytest.mark.parametrize(
-    ("view", "query"), QUERIES, ids=lambda each: each if isinstance(each, str) else ""
-)
-def test_an_answer_is_of_the_state_that_it_names_and_never_mixes_two(
-    growing, tmp_path, view, query
-):
-    archive, write_more = growing
-    shutil.copytree(archive.uri, tmp_path / "older")
-    explorer = Explorer(archive)
-    before, version = explorer.encode(view, query), explorer_version(explorer)
-    write_more()
-    after = Explorer(archive).encode(view, query)
-    assert explorer.encode(view, Query(query.asset, query.accounts, version=version)) == before
-    assert explorer.encode(view, query) == after
-    assert after != before
-    for place in range(30):
-        folder = tmp_path / f"busy{place}"
-        shutil.copytree(tmp_path / "older", folder)
-        busy = ba.Archive(folder)
-        busy.store = BusyStore(folder)
-        busy.store.write_more = lambda folder=folder: commit(
-            writer_of(ba.Archive(folder)), GROWING, Stretch(MIDDLE, LAST)
-        )
-        busy.store.left = place
-        if view != "notes":
-            assert Explorer(busy).encode(view, query) in (before, after)
+@pytest.mark.parametrize("partition", ["day", "month"])
+@pytest.mark.parametrize("view", ["holders", "totals", "flows", "rows"])
+def test_an_answer_is_of_the_state_that_it_names_and_never_mixes_two(tmp_path, view, partition):
+    query = {"accounts": [NOTED]} if view == "rows" else {}
+    older, rows = tmp_path / "older", [row for row in GROWING if row.time < MIDDLE]
+    archive_of(older, rows, Stretch(BEGIN, MIDDLE), partition=partition)
+    archive = ba.Archive(shutil.copytree(older, tmp_path / "newer"))
+    with asking(archive) as page:
+        before, version = page(view, **query), page("version")["version"]
+        commit(writer_of(archive), GROWING, Stretch(MIDDLE, LAST))
+        assert page(view, **query, version=version) == before
+        with asking(archive) as other:
+            after = other(view, **query)
+        assert page(view, **query) == after != before
+    for place in itertools.count():
+        busy = ba.Archive(shutil.copytree(older, tmp_path / f"busy{place}"))
+        more = partial(commit, writer_of(busy), GROWING, Stretch(MIDDLE, LAST))
+        busy.store = BusyStore(busy.uri, place, more)
+        with asking(busy) as page:
+            assert page(view, **query) in (before, after)
         if busy.store.left >= 0:
-            return
-    pytest.fail("it reads without an end")
-
-
-def explorer_version(explorer):
-    return re.search(rb'"version":"(\w+)"', explorer.encode("version", Query()))[1].decode()
+            break
 
 
 def test_a_state_whose_files_were_replaced_by_others_is_gone(tmp_path):
@@ -303,15 +274,13 @@ def test_a_view_of_too_many_rows_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("view", ["totals", "flows", "rows"])
-def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(tmp_path, view):
-    archive, asked = archive_of(tmp_path / "archive", GROWING), []
-    explorer, query = Explorer(archive), Query(ASSETS[0], (NOTED,))
-
-    def give_up():
-        asked.append(view)
-        if len(asked) > 1:
-            raise TimeoutError
-
-    with pytest.raises(TimeoutError):
-        explorer.encode(view, query, check=give_up)
-    assert explorer.encode(view, query) == Explorer(archive).encode(view, query)
+def test_a_view_that_nobody_waits_for_stops_and_keeps_nothing(tmp_path, monkeypatch, view):
+    archive = archive_of(tmp_path / "archive", GROWING)
+    query = {"accounts": [NOTED]} if view == "rows" else {}
+    times = itertools.chain([0, 0], itertools.repeat(99))  # too late behind the first file
+    with asking(archive) as page, asking(archive) as other:
+        with monkeypatch.context() as patch:
+            clock = SimpleNamespace(monotonic=lambda: next(times))
+            patch.setattr("balance_analysis.service.app.time", clock)
+            assert page.get(view, **query).error[:2] == (504, 4)
+        assert page(view, **query) == other(view, **query)

@@ -97,20 +97,16 @@ _PARTS = (
 )
 
 
-def test_a_load_notes_what_the_archive_does_not_vouch_for(tmp_path):
-    archive = write_archive(tmp_path / "archive", block_of(9, time=_VAGUE[0]), stretches=_PARTS)
-    with serving(archive) as url, Client(url, timeout=20) as client:
-        start, end = map(from_microseconds, WHOLE[0][:2])
-        table = load_balance_changes(client, start=start, end=end)
-    assert len(table) == 9
-    assert lacking(table.attrs["balance_analysis"]) == [_GAP, _VAGUE]
-
-
-def test_a_copy_does_not_claim_more_than_its_source(tmp_path):
+def test_neither_a_load_nor_a_copy_claims_more_than_its_source(tmp_path):
     rows = [*block_of(9, time=WHOLE[0].start), *block_of(9, time=_VAGUE[0])]
     archive = write_archive(tmp_path / "archive", rows, stretches=_PARTS)
-    with serving(archive) as url:
-        run_export(url, tmp_path / "copy", start=WHOLE[0].start, end=WHOLE[0].end)
+    start, end = WHOLE[0][:2]
+    with serving(archive) as url, Client(url, timeout=20) as client:
+        bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
+        table = load_balance_changes(client, **bounds)
+        run_export(url, tmp_path / "copy", start=start, end=end)
+    assert len(table) == 18
+    assert lacking(table.attrs["balance_analysis"]) == [_GAP, _VAGUE]
     doubted = [(start, end) for start, end, proven in spans_of(tmp_path / "copy") if not proven]
     assert doubted == [_GAP, _VAGUE]
     assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from balance_analysis import Archive, Client, NetworkLimits, load_network_limits
+from balance_analysis import Archive, NetworkLimits
 from tests.archive.writing import writer_of
 from tests.serving import LIMITS as PATH
-from tests.serving import serving
 
 FLAGS = {
     "can_propose_market": "canProposeMarket",
@@ -91,14 +90,6 @@ def test_a_date_keeps_its_nanoseconds_and_no_extra_field_hides_a_known_one(
     assert limits["proposeAssetEnabledFrom"] == nanoseconds
     assert limits["proposeMarketEnabledFrom"] == "0"
     assert limits["genesisLoaded"]
-
-
-def test_our_own_client_reads_the_limits_that_were_kept(node, served):
-    served(SNAPSHOT)
-    with serving(Archive(node.path)) as url, Client(url) as client:
-        limits = load_network_limits(client)
-    whence = {x: getattr(SNAPSHOT, x) for x in ("fetched_at", "source", "block_height")}
-    assert replace(limits, **whence) == SNAPSHOT
 
 
 @pytest.mark.parametrize("content", [b"", b"not Parquet"])
