@@ -90,10 +90,11 @@ class Chart:
         It is empty where that is nothing.
         """
         (steps, grid), known = self.over, self.history.known
-        times, edges = steps.extent, grid.edges[[0, -1]] if len(grid) else np.zeros(2, np.int64)
+        times = self.history.extent
+        edges = grid.edges[[0, -1]] if len(grid) else np.zeros(2, np.int64)
         begin, stop = edges.tolist()
         is_before = self.start is None and len(times) > 0 and stop <= times.min()
-        if not len(grid) or not len(steps) or is_before:
+        if not len(grid) or not (len(steps) or len(times)) or is_before:
             return Extent(begin, begin, begin)
         if self.end is not None or (known and known[-1][1] == stop):
             return Extent(begin, stop, stop, known)

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
-from balance_analysis.analysis.history import Source, are_known
+from balance_analysis.analysis.history import (
+    AccountSlices,
+    History,
+    Source,
+    are_known,
+    over_slices,
+)
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, ink, looks
 from balance_analysis.figures.times import DAY
@@ -202,16 +208,25 @@ def plot_activity(
     >>> ax.collections[0].get_array().compressed().tolist()
     [1, 1, 0]
     """
-    chart = axes.Chart(source, ax, start, end, None, None, title)
-    interval, moments = chart.interval, chart.over[0].row_times
-    moments = moments[(interval.start <= moments) & (moments < interval.before)]
-    if not len(moments):
+
+    def counted(slices: AccountSlices) -> tuple[axes.Chart, NDArray[np.int64], NDArray[np.int64]]:
+        chart = axes.Chart(slices.outline, ax, start, end, None, None, title)
+        shown, first = chart.interval, chart.interval.start // DAY
+        first -= (first + _EPOCH_DAY) % 7
+        days = first + np.arange(7 * -(-((shown.before - 1) // DAY + 1 - first) // 7))
+
+        def count(history: History) -> NDArray[np.int64]:
+            moments = history.steps.row_times
+            moments = moments[(shown.start <= moments) & (moments < shown.before)]
+            return np.bincount(moments // DAY - first, minlength=len(days))
+
+        return chart, days, np.sum([*slices.map(count, chart.over[1])], axis=0)
+
+    chart, days, counts = over_slices(source, counted)
+    if not counts.any():
         return chart.explain("no balance changes")
-    ax, first = chart.ax, interval.start // DAY
-    first -= (first + _EPOCH_DAY) % 7
-    days = first + np.arange(7 * -(-((interval.before - 1) // DAY + 1 - first) // 7))
+    ax, interval = chart.ax, chart.interval
     begins, ends = np.clip([days * DAY, (days + 1) * DAY], interval.start, interval.before)
-    counts = np.bincount(moments // DAY - first, minlength=len(days))
     weeks, is_shown = times.to_dates(np.append(days[::7], days[-1] + 1) * DAY), begins < ends
     _draw_cells(ax, weeks, np.ma.masked_where(~is_shown, counts).reshape(-1, 7).T, style)
     missing = np.flatnonzero(is_shown & ~are_known(interval.known, begins, ends))
