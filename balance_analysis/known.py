@@ -261,8 +261,8 @@ def noted_rows(metadata: object) -> int | None:
 
 def are_changed(
     metadata: object, accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
-) -> NDArray[np.bool_] | None:
-    """Return which accounts lost or gained rows since their table was made; `None` if none did.
+) -> NDArray[np.bool_]:
+    """Return which accounts lost or gained rows since their table was made.
 
     Parameters
     ----------
@@ -273,9 +273,8 @@ def are_changed(
     """
     noted = _noted_words(metadata)
     if noted is None or not len(accounts):
-        return None
-    is_changed: NDArray[np.bool_] = ~np.isin(_words(accounts, heads, times), noted)
-    return is_changed if is_changed.any() else None
+        return np.zeros(len(accounts), bool)
+    return ~np.isin(_words(accounts, heads, times), noted)
 
 
 def note_cut(

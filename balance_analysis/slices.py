@@ -109,9 +109,9 @@ class Slices:
     def _note_names(self, table: pd.DataFrame) -> None:
         table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
 
-    def whole(self, grid: Grid | None = None) -> History:
-        """Return the history of all accounts: of all rows, or of those that `map` reads."""
-        return _opened(self._around(grid), self.outline, ALL)
+    def warn_of_quiet(self) -> None:
+        """Warn, once for an archive, of accounts that sums leave out; no file is read for it."""
+        self._nothing.warn_of_quiet()
 
     def held(self, moments: NDArray[np.int64]) -> History:
         """Return a history of all accounts that holds at some moments, microseconds."""

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import Grid
-from balance_analysis.analysis.history import AccountSlices, History, Sliced, Source, open_history
+from balance_analysis.analysis.history import AccountSlices, History, Source, over_slices
 from balance_analysis.analysis.steps import Columns, join
 from balance_analysis.errors import check_frame
 from balance_analysis.frame import is_amounts, to_amounts
@@ -69,9 +69,7 @@ def door(
         **options: P.kwargs,
     ) -> pd.DataFrame:
         function(source, *args, **options)  # names an unknown option before anything is read
-        if isinstance(source, Sliced):
-            return source.by_slices(lambda slices: stacked([*frames(slices, *args, **options)]))
-        return stacked([*frames(open_history(source), *args, **options)])
+        return over_slices(source, lambda slices: stacked([*frames(slices, *args, **options)]))
 
     signature = inspect.signature(function)
     first, *others = signature.parameters.values()
@@ -218,11 +216,6 @@ def concatenated(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.Dat
     return pd.concat([frame.astype(dtypes) for frame in frames], ignore_index=True)
 
 
-def is_by_party(by: str | Sequence[str]) -> bool:
-    """Whether each group has accounts of one party alone, so that no slice cuts it."""
-    return isinstance(by, Iterable) and "party_id" in ([by] if isinstance(by, str) else [*by])
-
-
 @dataclass(frozen=True, slots=True)
 class Cells:
     """Numbers of groups of accounts that add up over accounts.
@@ -264,7 +257,7 @@ def join_cells(parts: Sequence[Cells]) -> Cells:
 
 def each_group(
     source: AccountSlices,
-    by: str | Sequence[str],
+    names: Sequence[str],
     grid: Grid | None,
     part: Callable[[History], Sequence[Cells]],
     finish: Callable[[Sequence[Cells]], T],
@@ -275,7 +268,7 @@ def each_group(
     ----------
     source
         The accounts.
-    by
+    names
         The columns that make a group. Where the party is among them, each slice has whole groups.
     grid
         Says which rows are needed, by default all.
@@ -284,7 +277,7 @@ def each_group(
     finish
         Makes the result of whole groups.
     """
-    if is_by_party(by):
+    if "party_id" in names:
         yield from source.map(lambda history: finish(part(history)), grid, per_point=True)
     else:
         parts = zip(*source.map(part, grid), strict=True)

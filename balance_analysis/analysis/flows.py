@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
-from balance_analysis.analysis.checks import microseconds
+from balance_analysis.analysis.checks import microseconds, sorted_ids
 from balance_analysis.analysis.door import (
     Cells,
     Units,
+    concatenated,
     distinct_ids,
     door,
     each_group,
     group_names,
     make_groups,
+    numbers_of_ids,
 )
 from balance_analysis.analysis.grid import (
     Frequency,
@@ -222,11 +224,12 @@ def flows(
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
+    names = group_names(by, source.outline.columns)
     result = partial(flow_frame, source.outline, grid, full=layout == "wide")
-    for frame in each_group(source, by, grid, partial(flows_of, grid, by, internal), result):
+    for frame in each_group(source, names, grid, partial(flows_of, grid, names, internal), result):
         if layout == "wide":
             index = to_times(grid.edges[:-1], grid.zone).rename("start")
-            ids = frame[group_names(by, source.outline.columns)].iloc[:: max(len(grid), 1)]
+            ids = frame[names].iloc[:: max(len(grid), 1)]
             yield wide_frame(frame[value].array, index, ids)
         else:
             yield frame
@@ -244,8 +247,17 @@ def sum_flows(
     return flow_frame(history, grid, flows_of(grid, by, internal, history), full=full)
 
 
-def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: History) -> list[Cells]:
+def flows_of(
+    grid: Grid,
+    by: str | Sequence[str],
+    internal: bool,
+    history: History,
+    *,
+    has_sides: bool = True,
+) -> list[Cells]:
     """Return the flows of groups of a history's accounts in the periods of a grid.
+
+    Without `has_sides`, only net flows are added up, neither inflow nor outflow.
 
     Returns
     -------
@@ -256,10 +268,9 @@ def flows_of(grid: Grid, by: str | Sequence[str], internal: bool, history: Histo
         changes the sums of the groups.
     """
     groups, (steps, _) = make_groups(history, by), history.over(grid)
-    lost = np.zeros(len(steps), bool) if history.is_changed is None else history.is_changed
-    places = [lost, *(history.is_of(bad) for bad in history.set_aside)]
+    places = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
     doubts = np.stack([np.bincount(groups.numbers, each, len(groups)) for each in places], 1)
-    runs = join(map_blocks(partial(_flow_runs, grid.edges), steps))
+    runs = join(map_blocks(partial(_flow_runs, grid.edges, has_sides), steps))
     runs["groups"] = groups.numbers[runs["groups"]]
     flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs)
     return [flows, changes_of(steps, groups)] if internal else [flows]
@@ -387,7 +398,7 @@ def _name(ids: pd.DataFrame, number: np.int64) -> str:
     return f"a flow of {name_of(ids, int(number))}"
 
 
-def _flow_runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
+def _flow_runs(edges: NDArray[np.int64], has_sides: bool, first: int, steps: Steps) -> Columns:
     """Return what each account's rows in each period between edges add up to.
 
     Returns
@@ -396,7 +407,8 @@ def _flow_runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
         Of each account and period that has a row, sorted: `groups`, the number of the account,
         where `first` is that of the first, `periods`, `first_seen` and `last_seen` (microseconds),
         `rows`, `changes`, `active` (1 where there is a change, else 0), `unknown` (of how many rows
-        the delta is unknown) and the words of `inflow`, `outflow` and `net`.
+        the delta is unknown) and the words of `net`, and with `has_sides` of `inflow` and
+        `outflow`.
 
     Raises
     ------
@@ -411,14 +423,16 @@ def _flow_runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
     starts = np.flatnonzero(is_start)
     stops = np.append(starts[1:], len(periods))[: len(starts)]
     deltas = step_deltas(steps)
-    is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits of what is not negative
-    inflow, inflow_too_large = int128.sum_words(deltas & is_positive, starts)
     before = starts - ~steps.starts_known[starts]
-    net, net_too_large = int128.subtract(
+    amounts: Columns = {}
+    amounts["net"], too_large = int128.subtract(
         int128.take(steps.words, stops - 1), int128.take(steps.words, before)
     )
-    outflow, outflow_too_large = int128.subtract(inflow, net)
-    too_large = inflow_too_large | net_too_large | outflow_too_large
+    if has_sides:
+        is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits of what is not negative
+        amounts["inflow"], inflow_too_large = int128.sum_words(deltas & is_positive, starts)
+        amounts["outflow"], outflow_too_large = int128.subtract(amounts["inflow"], amounts["net"])
+        too_large |= inflow_too_large | outflow_too_large
     check_fits(
         too_large & is_inside[starts],
         lambda run: _name(steps.accounts, steps.numbers[starts[run]]),
@@ -436,16 +450,13 @@ def _flow_runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
         "changes": changes,
         "active": (changes > 0).astype(np.int64),
         "unknown": unknown,
-        "inflow": inflow,
-        "outflow": outflow,
-        "net": net,
+        **amounts,
     }
     kept = slice(None) if is_inside.all() else is_inside[starts]
     return {name: column[kept] for name, column in measures.items()}
 
 
 _ROW: Final = [*ACCOUNT_KEY, "timestamp"]
-_REASON_OF: Final = {"both": "other amount", "left_only": "no flow", "right_only": "no row"}
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
 
 
@@ -510,51 +521,53 @@ def reconcile(
     ids, numbers = distinct_ids(ledger[ACCOUNT_KEY])
     accounts, known = pd.MultiIndex.from_frame(ids.astype("str")), source.outline.known
 
-    def compared(history: History) -> tuple[NDArray[np.bool_], pd.DataFrame, int]:
-        own = pd.MultiIndex.from_frame(history.accounts.astype("str"))
-        is_its = accounts.isin(own)
-        rows = _without_external(row_deltas(history))
-        return is_its, *_differences(rows, ledger[is_its[numbers]], known)
+    def compared(history: History) -> tuple[NDArray[np.bool_], tuple[pd.DataFrame, int]]:
+        is_its = accounts.isin(pd.MultiIndex.from_frame(history.accounts.astype("str")))
+        rows = row_deltas(history).rename(columns={"delta": "net"})
+        return is_its, _differences(known, rows, ledger[is_its[numbers]])
 
-    seen, frames, counts = zip(*source.map(compared), strict=True)
+    seen, results = zip(*source.map(compared), strict=True)
     rest = ledger[~np.logical_or.reduce(seen)[numbers]]  # of accounts without a row
-    others, left_out = _differences(rest.iloc[:0].rename(columns={"net": "delta"}), rest, known)
-    whole = pd.concat([*frames, others]).sort_values(_ROW, ignore_index=True)
-    result = whole.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
-    result.attrs[ATTRS_KEY] = {"not_compared": sum(counts) + left_out}
+    frames, counts = zip(*results, _differences(known, rest.iloc[:0], rest), strict=True)
+    whole = concatenated(frames, ACCOUNT_KEY).sort_values(_ROW, ignore_index=True)
+    result = whole.assign(**{name: sorted_ids(whole[name].array) for name in ACCOUNT_KEY})
+    result.attrs[ATTRS_KEY] = {"not_compared": sum(counts)}
     yield result
 
 
-def _differences(
-    rows: pd.DataFrame, ledger: pd.DataFrame, known: Known | None
-) -> tuple[pd.DataFrame, int]:
-    """Return where deltas of accounts and their flows differ, and how many are not compared."""
-    texts = dict.fromkeys(ACCOUNT_KEY, "str")
-    both = rows.astype(texts).merge(ledger.astype(texts), on=_ROW, how="outer", indicator=True)
-    times = microseconds(both)
-    is_known = are_known(known, times, times + 1)
-    is_left_out = np.where(both["_merge"] == "right_only", ~is_known, both["delta"].isna())
-    delta, net = (int128.words_of(pa.array(both[name].fillna(0))) for name in ("delta", "net"))
-    difference, too_large = int128.subtract(delta, net)
-    check_fits(too_large, lambda row: f"the difference of {both.loc[row, _ROW].to_dict()}")
-    reasons = both["_merge"].map(_REASON_OF).astype(_REASONS)
-    compared = both.assign(difference=int128.to_balances(difference), reason=reasons)
-    columns = [*_ROW, "delta", "net", "difference", "reason"]
-    return compared.loc[~int128.is_zero(difference) & ~is_left_out, columns], int(is_left_out.sum())
-
-
 def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return flows with one row for each account and timestamp, without EXTERNAL accounts."""
+    """Return flows typed, as a frame of `_ROW` and `net`."""
     missing = [name for name in (*_ROW, "net") if name not in flows]
     if missing:
         raise ValueError(f"flows has no column {', '.join(missing)}")
-    rows = _without_external(to_frame(to_arrow(flows.assign(balance=flows["net"]))))
-    heads = np.flatnonzero(~rows.duplicated(_ROW))
-    keys = rows.loc[heads, _ROW]
-    net, too_large = int128.sum_words(int128.words_of(pa.array(rows["balance"])), heads)
-    check_fits(too_large, lambda cell: f"the sum of the flows of {keys.iloc[cell].to_dict()}")
-    return keys.assign(net=int128.to_balances(net))
+    return to_frame(to_arrow(flows.assign(balance=flows["net"]))).rename(columns={"balance": "net"})
 
 
-def _without_external(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.loc[(rows["account_type"] != EXTERNAL).to_numpy()].reset_index(drop=True)
+def _differences(
+    known: Known | None, rows: pd.DataFrame, ledger: pd.DataFrame
+) -> tuple[pd.DataFrame, int]:
+    """Return where deltas and flows, both in `net`, differ, and how many are not compared."""
+    sides = [side[[*_ROW, "net"]].assign(is_flow=side is ledger) for side in (rows, ledger)]
+    both = concatenated(sides, ACCOUNT_KEY)
+    both = both[(both["account_type"] != EXTERNAL).to_numpy()]
+    order, starts = runs_of(numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
+    both = both.iloc[order]
+    is_flow, is_unknown = both["is_flow"].to_numpy(), both["net"].isna().to_numpy()
+    words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]
+    delta, _ = int128.sum_words(words * ~is_flow[:, None], starts)
+    net, too_large = int128.sum_words(words * is_flow[:, None], starts)
+    check_fits(too_large, lambda cell: f"the sum of the flows of {cells.iloc[cell].to_dict()}")
+    difference, too_large = int128.subtract(delta, net)
+    check_fits(too_large, lambda cell: f"the difference of {cells.iloc[cell].to_dict()}")
+    has_row, has_flow, lacks_delta = (
+        int128.sum_runs(each, starts) > 0 for each in (~is_flow, is_flow, is_unknown)
+    )
+    times = microseconds(cells)
+    is_left_out = lacks_delta | ~has_row & ~are_known(known, times, times + 1)
+    result = cells.assign(
+        delta=int128.to_balances(delta, has_row),
+        net=int128.to_balances(net, has_flow),
+        difference=int128.to_balances(difference),
+        reason=pd.Categorical.from_codes(2 - 2 * ~has_row - ~has_flow, dtype=_REASONS),
+    )
+    return result[~int128.is_zero(difference) & ~is_left_out], int(is_left_out.sum())

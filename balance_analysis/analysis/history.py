@@ -9,6 +9,7 @@ lost rows since the table was made, only the rows that are left are known.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -78,7 +79,7 @@ class History:
         Bad rows that were left out: the balance of their account is unknown from then on; of all
         accounts where it can't be read.
     is_changed
-        Which accounts lost or gained rows since the table was made; `None` if none did.
+        Which accounts lost or gained rows since the table was made.
     """
 
     rows: pd.DataFrame
@@ -87,8 +88,8 @@ class History:
     attrs: dict[Any, Any]
     given: pd.DataFrame
     extent: NDArray[np.int64]
-    set_aside: tuple[SetAside, ...] = ()
-    is_changed: NDArray[np.bool_] | None = None
+    set_aside: tuple[SetAside, ...]
+    is_changed: NDArray[np.bool_]
 
     @property
     def accounts(self) -> pd.DataFrame:
@@ -108,10 +109,6 @@ class History:
 
     def held(self, _: NDArray[np.int64]) -> History:
         """Return this history, which holds at any moment."""
-        return self
-
-    def whole(self, _: Grid | None = None) -> History:
-        """Return this history, which has all rows."""
         return self
 
     @property
@@ -236,13 +233,14 @@ class History:
         rows, steps = self.rows[is_kept[self.steps.is_row]], self.steps.select(is_wanted)
         ids = {x: rows[x].cat.set_categories(steps.accounts[x].cat.categories) for x in ACCOUNT_KEY}
         rows = rows.assign(**ids).reset_index(drop=True)
-        changed = None if self.is_changed is None else self.is_changed[is_wanted]
-        return replace(self, rows=rows, steps=steps, extent=steps.extent, is_changed=changed)
+        changed, extent = self.is_changed[is_wanted], steps.extent
+        return replace(self, rows=rows, steps=steps, extent=extent, is_changed=changed)
 
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
         steps = self.steps
-        is_all = self.known is None and self.is_changed is None
+        is_any_changed = bool(self.is_changed.any())
+        is_all = self.known is None and not is_any_changed
         if is_all or not len(steps.times) or steps.valid_until is not None:
             return steps
         gaps, begin = [], ALWAYS
@@ -254,7 +252,7 @@ class History:
             gaps = [gap for gap in every if gap[0] < until]
         is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
-        if is_later and not of_accounts and self.is_changed is None:
+        if is_later and not of_accounts and not is_any_changed:
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
         # An account without an opening held nothing until what is known begins.
@@ -266,9 +264,8 @@ class History:
             is_its = np.repeat(self.is_of(bad), np.diff(steps.bounds))
             places = np.flatnonzero(is_its & (steps.times < end) & (steps.nexts > start))
             valid_until[places] = np.minimum(valid_until[places], np.maximum(after[places], start))
-        if self.is_changed is not None:
-            places = np.repeat(self.is_changed, np.diff(steps.bounds))
-            valid_until[places] = after[places]
+        places = np.repeat(self.is_changed, np.diff(steps.bounds))
+        valid_until[places] = after[places]
         valid_until[valid_until >= steps.nexts] = NEVER
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
 
@@ -305,8 +302,8 @@ class AccountSlices(Protocol):
     def held(self, moments: NDArray[np.int64]) -> History:
         """Return a history of all accounts that holds at some moments, microseconds."""
 
-    def whole(self, grid: Grid | None = None) -> History:
-        """Return the history of all accounts: of all rows, or of those that a grid needs."""
+    def warn_of_quiet(self) -> None:
+        """Warn, once for a table, of accounts that sums leave out."""
 
 
 @runtime_checkable
@@ -351,14 +348,15 @@ def open_history(
         return source
     if isinstance(source, Sliced):
         return source.by_slices(
-            lambda slices: slices.whole(slices.outline.grid(start=start, end=end))
+            lambda x: next(x.map(lambda whole: whole, x.outline.grid(start=start, end=end))),
+            rows=sys.maxsize,
         )
     table = source
     rows, steps = _read_table(table)
     metadata = table.attrs.get(ATTRS_KEY)
     known, bad = known_by_account(metadata)
     is_changed = are_changed(metadata, steps.accounts, steps.heads, steps.times)
-    if is_changed is not None:
+    if is_changed.any():
         logger.warning(
             "%s lost or gained rows since the table was made: between the rows that are left, "
             "their balances are unknown. To cut a table in time: table.balances.between(start, "
@@ -374,6 +372,11 @@ def open_history(
     rows = rows if begin is None or steps.is_row.all() else rows[microseconds(rows) >= begin]
     attrs = dict(table.attrs)
     return History(rows, steps, known, attrs, given, steps.extent, bad, is_changed)
+
+
+def over_slices(source: Source, work: Callable[[AccountSlices], T]) -> T:
+    """Return what a function makes of the slices of a source; a table is one slice."""
+    return source.by_slices(work) if isinstance(source, Sliced) else work(open_history(source))
 
 
 @lru_cache(maxsize=256)
@@ -402,9 +405,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         table.attrs = {}  # which pandas copies with each column that is taken
     opened = _find_accounts(table)
     if opened is None:
-        table = merge_duplicates(to_frame(to_arrow(table)))
-        heads = np.flatnonzero(are_heads([table[name].array.codes for name in ACCOUNT_KEY]))
-        opened = heads, _accounts(table, heads)
+        return _read_table(merge_duplicates(to_frame(to_arrow(table))))
     heads, accounts = opened
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
@@ -432,15 +433,10 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
     lacks = np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes)
     if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
-    accounts = _accounts(table, heads)
-    ids = [accounts[name].array for name in ACCOUNT_KEY]
-    numbers = account_numbers([x.codes for x in ids], [len(x.categories) for x in ids])
-    return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
-
-
-def _accounts(table: pd.DataFrame, heads: NDArray[np.int64]) -> pd.DataFrame:
-    """Return the ids of an account's row each, with categories that are sorted and all in use."""
-    return pd.DataFrame({name: sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY})
+    ids = {name: sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY}
+    codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
+    numbers = account_numbers(codes, sizes)
+    return (heads, pd.DataFrame(ids)) if np.all(numbers[1:] > numbers[:-1]) else None
 
 
 def are_known(
@@ -485,5 +481,5 @@ def cut_table(
     part.attrs = dict(whole.attrs)
     first = min(begin, int(times.min(initial=begin)))
     known = [(first, stop)] if history.known is None else [*clipped(history.known, EVER[0], stop)]
-    note_cut(part, whole, known if history.is_changed is None else [], begin, stop)
+    note_cut(part, whole, [] if history.is_changed.any() else known, begin, stop)
     return part

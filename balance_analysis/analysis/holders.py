@@ -93,7 +93,7 @@ def holders(
     0       b2        6   0.75              0.75         2        1
     1       a1        2   0.25              1.00         2        0
     """
-    source.outline.warn_of_quiet()
+    source.warn_of_quiet()
     if at is None:
         points = source.outline.grid(tz=tz).edges[-1:] - 1
     else:
@@ -221,7 +221,7 @@ def compare(
     1       a1       4      5       1            25.0  changed
     """
     points = _to_points(at)
-    source.outline.warn_of_quiet()
+    source.warn_of_quiet()
     history = source.held(points)
     steps, groups = history.at(points), make_groups(history, by)
     sums = sum_at(steps, groups, points)

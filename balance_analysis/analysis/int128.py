@@ -285,14 +285,14 @@ def first_extremes(
         Whether to look for the largest.
     """
     reduce = np.maximum.reduceat if largest else np.minimum.reduceat
-    counts = np.diff(starts, append=len(words))
-    low, high = words[:, 0].view(np.uint64), words[:, 1]
-    is_extreme = high == np.repeat(reduce(high, starts), counts)
-    aside = np.uint64(0 if largest else np.iinfo(np.uint64).max)
-    lowest = reduce(np.where(is_extreme, low, aside), starts)
-    is_extreme &= low == np.repeat(lowest, counts)
-    positions = np.flatnonzero(is_extreme)
-    result: NDArray[np.int64] = positions[np.searchsorted(positions, starts)]
+    positions = np.arange(len(words))
+    # Amounts of the extreme upper word are few: only their lower words are compared.
+    for word in (words[:, 1], words[:, 0].view(np.uint64)):
+        values = word[positions]
+        extremes = np.repeat(reduce(values, starts), np.diff(starts, append=len(values)))
+        hits = np.flatnonzero(values == extremes)
+        positions, starts = positions[hits], np.searchsorted(hits, starts)
+    result: NDArray[np.int64] = positions[starts]
     return result
 
 

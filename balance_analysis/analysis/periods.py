@@ -307,7 +307,8 @@ _COLUMNS: Final = (
     *("average", "drawdown", "drawdown_at", "zero_share"),
 )
 _OF_PARTIES: Final = ("accounts", "unknown", "internal")
-_FLOWS: Final = ("first_seen", "last_seen", "rows", "changes", "inflow", "outflow", "net")
+_SIDES: Final = ("inflow", "outflow", "internal")
+_FLOWS: Final = ("first_seen", "last_seen", "rows", "changes", "net", *_SIDES)
 _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 
 
@@ -458,29 +459,36 @@ def _summaries(
         grid = grid_at(np.array([max(outline.start, 0)]))  # without a row any interval will do
     is_party = {*names} != {*ACCOUNT_KEY}
     chosen = _to_columns(columns, is_party=is_party)
-    has_flows = not {*_FLOWS, "internal"}.isdisjoint(chosen)
     if is_party:
-        outline.warn_of_quiet()
-        part = partial(_of_parties, grid, names, has_flows)
+        source.warn_of_quiet()
+        part = partial(_of_parties, grid, names, chosen)
         finish = partial(_party_summary, outline, grid, chosen)
         yield from each_group(source, names, grid, part, finish)
     else:
-        summary = partial(_account_summary, grid, chosen, has_flows)
-        yield from source.map(summary, grid, per_point=True)
+        yield from source.map(partial(_account_summary, grid, chosen), grid, per_point=True)
 
 
-def _account_summary(
-    grid: Grid, chosen: Sequence[str], has_flows: bool, history: History
-) -> pd.DataFrame:
+def _account_summary(grid: Grid, chosen: Sequence[str], history: History) -> pd.DataFrame:
     """Return the summary of accounts."""
     steps, _ = history.over(grid)
     measures = _measure(steps, grid, chosen)
-    for flows in flows_of(grid, ACCOUNT_KEY, False, history) if has_flows else []:
+    for flows in _flows_of(grid, ACCOUNT_KEY, chosen, history):
         measures |= flow_measures(history, grid, flows, full=True)
     return _summary(steps.accounts, grid, chosen, measures)
 
 
-def _of_parties(grid: Grid, by: Sequence[str], has_flows: bool, history: History) -> list[Cells]:
+def _flows_of(
+    grid: Grid, by: Sequence[str], chosen: Sequence[str], history: History
+) -> list[Cells]:
+    """Return the flows that columns of a summary need; maybe none."""
+    if {*_FLOWS}.isdisjoint(chosen):
+        return []
+    return flows_of(grid, by, False, history, has_sides=not {*_SIDES}.isdisjoint(chosen))
+
+
+def _of_parties(
+    grid: Grid, by: Sequence[str], chosen: Sequence[str], history: History
+) -> list[Cells]:
     """Return what changes the sums of parties, and maybe what flowed.
 
     Of the accounts of each party, the opening or the closing balance is unknown of `unknown` ones.
@@ -490,23 +498,24 @@ def _of_parties(grid: Grid, by: Sequence[str], has_flows: bool, history: History
     is_lacking = ~as_of(steps, grid.edges - 1)[1].reshape(-1, 2).all(axis=1)
     lacking = np.bincount(groups.numbers[is_lacking], minlength=len(groups))
     changes.by_group["unknown"] = lacking
-    return [changes, *(flows_of(grid, by, False, history) if has_flows else [])]
+    return [changes, *_flows_of(grid, by, chosen, history)]
 
 
 def _party_summary(
     history: History, grid: Grid, chosen: Sequence[str], cells: Sequence[Cells]
 ) -> pd.DataFrame:
     """Return the summary of parties, made of what `_of_parties` returns."""
-    changes, *flows = cells
+    (changes, *flows), has_sides = cells, not {*_SIDES}.isdisjoint(chosen)
 
     def measured(first: int, sums: Sums) -> tuple[Columns, Columns]:
         with in_one_thread():
-            return _measure(holding(sums), grid, chosen), gained(grid, first, sums)
+            measures = _measure(holding(sums), grid, chosen)
+        return measures, gained(grid, first, sums) if has_sides else {}
 
-    parts = zip(*map_sums(measured, changes, gained=True), strict=True)
+    parts = zip(*map_sums(measured, changes, gained=has_sides), strict=True)
     measures, gains = (join([*each]) for each in parts)
     for each in flows:
-        measures |= flow_measures(history, grid, each, gains, full=True)
+        measures |= flow_measures(history, grid, each, gains or None, full=True)
     measures |= {"accounts": changes.by_group["sizes"], "unknown": changes.by_group["unknown"]}
     return _summary(changes.ids, grid, chosen, measures)
 
@@ -524,7 +533,7 @@ def _summary(
         measures["net"] = np.where(is_net[:, None], net, measures["net"])
     has_flows = measures.get("is_known", is_net)
     is_known: Columns = {"opening": measures["is_opened"], "closing": measures["is_closed"]}
-    is_known |= dict.fromkeys(("inflow", "outflow", "internal"), has_flows)
+    is_known |= dict.fromkeys(_SIDES, has_flows)
     is_known["net"] = has_flows | is_net
     if "has_known" in measures:
         is_known |= dict.fromkeys(("minimum", "maximum", "drawdown"), measures["has_known"])

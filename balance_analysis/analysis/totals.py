@@ -129,8 +129,7 @@ def _cells_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Cells:
     cells, lock = np.zeros((_DIGITS + 1, len(groups) * height), np.int64), Lock()
 
     def add(first: int, block: Steps) -> None:
-        own = Groups(groups.ids, groups.numbers[first : first + len(block)])
-        changes = changes_of(block, own).columns
+        changes = _changes(groups, first, block)
         places = count_before(points, changes["times"])
         places += changes["groups"] * np.int64(height)
         with lock:
@@ -163,6 +162,12 @@ def changes_of(steps: Steps, groups: Groups) -> Cells:
         accounts more are `known`, and `is_row`, whether it is a row of the table. Of each group
         `sizes`, the number of its accounts.
     """
+    columns = join(map_blocks(partial(_changes, groups), steps))
+    return Cells(groups.ids, {"sizes": groups.sizes}, columns)
+
+
+def _changes(groups: Groups, first: int, steps: Steps) -> Columns:
+    """Return what a block of accounts, of which `first` is the first, changes: see `changes_of`."""
     # A delta that leaves 38 digits is two changes, one balance less and another one more.
     _, too_large = int128.subtract(steps.words[1:], steps.words[:-1])
     is_torn = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
@@ -172,14 +177,13 @@ def changes_of(steps: Steps, groups: Groups) -> Cells:
     int128.subtract(words[1:], words[:-1], out=change[1:])
     more[1:] -= known[:-1]
     change[is_head], more[is_head] = words[is_head], 1
-    columns: Columns = {
-        "groups": groups.numbers.astype(np.int32)[moves["numbers"]],
+    return {
+        "groups": groups.numbers[first + moves["numbers"]].astype(np.int32),
         "times": moves["times"],
         "words": change,
         "known": more,
         "is_row": moves["is_row"],
     }
-    return Cells(groups.ids, {"sizes": groups.sizes}, columns)
 
 
 def map_sums(
@@ -339,10 +343,11 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    source.outline.warn_of_quiet()
+    source.warn_of_quiet()
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
-    def added(names: str | Sequence[str]) -> Iterator[pd.DataFrame]:
+    def added(by: str | Sequence[str]) -> Iterator[pd.DataFrame]:
+        names = group_names(by, source.outline.columns)
         if freq is None:
             part = partial(_changes_in, grid, names, start is not None)
             finish = partial(_all_sums, rows_alone=True)
@@ -415,7 +420,7 @@ def each_holder(
     if {*names} == {*outline.accounts}:
         yield from source.map(function, grid, per_point=True)
         return
-    outline.warn_of_quiet()
+    source.warn_of_quiet()
     part = partial(_changes_of_holders, names, grid if at_points else None)
     yield from each_group(
         source, names, grid, part, lambda cells: function(_holders_in(outline, cells[0]))
@@ -426,9 +431,8 @@ def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) 
     """Return what changes holders, maybe as far as it is known at the points of a grid."""
     groups = make_groups(history, by)
     changes = changes_of(history.known_steps() if grid is None else history.at_points(grid), groups)
-    if history.is_changed is not None:
-        changed = np.bincount(groups.numbers, history.is_changed, len(groups))
-        changes.by_group["changed"] = changed
+    changed = groups.numbers[history.is_changed]
+    changes.by_group["changed"] = np.bincount(changed, minlength=len(groups))
     return [changes]
 
 
@@ -460,8 +464,7 @@ def merged(history: History, by: str | Sequence[str]) -> History:
 
 def _holders_in(history: History, changes: Cells) -> History:
     """Return a history of holders that have what their accounts have together."""
-    changed = changes.by_group.get("changed")
-    steps = holding(_all_sums(changes))
+    is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
     if steps.valid_until is None:  # what the history knows was looked at before
         steps = replace(steps, valid_until=np.full(len(steps.times), NEVER))
     rows = pd.DataFrame(
@@ -471,7 +474,6 @@ def _holders_in(history: History, changes: Cells) -> History:
             "balance": int128.to_balances(steps.words[steps.is_row]),
         }
     )
-    is_changed = None if changed is None else changed > 0
     return replace(history, rows=rows, steps=steps, given=rows, is_changed=is_changed)
 
 
