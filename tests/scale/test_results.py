@@ -125,7 +125,9 @@ def test_deltas_of_an_archive_are_a_table_again(archive, table, tmp_path):
     assert records(ba.read_parquet(tmp_path / "deltas")) == records(table)
 
 
-@pytest.mark.parametrize("plot", [ba.plot_balances, ba.plot_totals, ba.plot_flows])
+@pytest.mark.parametrize(
+    "plot", [ba.plot_balances, ba.plot_totals, ba.plot_flows, ba.plot_activity]
+)
 def test_a_picture_of_an_archive_is_that_of_its_table(plot, archive, table):
     pictures = []
     for source in (archive.select(asset_id="VOTE"), table[table["asset_id"] == "VOTE"]):
