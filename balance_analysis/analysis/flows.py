@@ -351,10 +351,10 @@ def are_flows_known(
     """Return whether every change of groups is known in periods, cell by cell."""
     begins, stops, doubts = grid.edges[:-1], grid.edges[1:], flows.by_group["doubts"] > 0
     is_complete = are_known(history.known, begins, stops) & (begins >= history.start)
-    is_known: NDArray[np.bool_] = is_complete[periods] & ~doubts[groups, 0]
+    is_known: NDArray[np.bool_] = is_complete[periods] & ~doubts[:, 0][groups]
     for place, bad in enumerate(history.set_aside, 1):
         is_hit = (begins < bad.span[1]) & (stops > bad.span[0])
-        is_known &= ~(doubts[groups, place] & is_hit[periods])
+        is_known &= ~(doubts[:, place][groups] & is_hit[periods])
     return is_known
 
 
