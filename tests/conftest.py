@@ -16,10 +16,10 @@ from xdist.scheduler import WorkStealingScheduling
 
 from balance_analysis import demo
 from tests import waits
-from tests.loopback.histories import read_ledger, read_recording
+from tests.loopback import read_ledger, read_recording
 
 if TYPE_CHECKING:
-    from tests.loopback import LedgerEntry, Row
+    from tests.loopback.rows import Account, Row
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
@@ -52,8 +52,11 @@ def recorded_rows() -> list[Row]:
 
 
 @pytest.fixture(scope="session")
-def recorded_ledger() -> list[LedgerEntry]:
-    """The net flow of each account in each block, recorded independently of the rows."""
+def recorded_ledger() -> list[tuple[Account, int, int]]:
+    """The net flow of each account in each block, recorded independently of the rows.
+
+    An entry is the account, the block's time in microseconds, and the flow.
+    """
     return read_ledger(_recorded("ledger.csv"))
 
 

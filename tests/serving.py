@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
-from tests.loopback.query import BALANCE_CHANGES as CHANGES
-from tests.loopback.query import NETWORK_LIMITS as LIMITS
+from tests.loopback import CHANGES, LIMITS
 
 __all__ = ["CHANGES", "LIMITS", "Answer", "Service", "answering", "application", "serving"]
 

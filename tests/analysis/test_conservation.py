@@ -91,17 +91,9 @@ def test_flows_of_floats_are_refused():
 
 
 def test_a_falsified_row_of_the_recording_has_its_reason(recorded_rows, recorded_ledger):
-    entries = [
-        (
-            (entry.asset_id, entry.account_type, entry.party_id, entry.market_id),
-            entry.timestamp_ns // 1000,
-            entry.net,
-        )
-        for entry in recorded_ledger
-    ]
     whole = ba.to_table(recorded_table(recorded_rows), nothing_before=True)
-    assert differences(whole, entries) == ([], 0)
-    nets = {(key, time): net for key, time, net in entries}
+    assert differences(whole, recorded_ledger) == ([], 0)
+    nets = {(key, time): net for key, time, net in recorded_ledger}
     rows = records(whole)
     last = {row[:4]: row for row in rows if row[1] != EXTERNAL}
     for key, row in list(last.items())[::24]:
@@ -109,9 +101,9 @@ def test_a_falsified_row_of_the_recording_has_its_reason(recorded_rows, recorded
         raised = table_of([(*other[:5], other[5] + (other == row)) for other in rows])
         reason = "other amount" if net else "no flow"
         expected = [(*row[:5], (net or 0) + 1, net, 1, reason)]
-        assert differences(ba.to_table(raised, nothing_before=True), entries)[0] == expected
+        assert differences(ba.to_table(raised, nothing_before=True), recorded_ledger)[0] == expected
         removed = ba.to_table(
             table_of([other for other in rows if other != row]), nothing_before=True
         )
         expected = [(*row[:5], None, net, -net, "no row")] if net else []
-        assert differences(removed, entries)[0] == expected
+        assert differences(removed, recorded_ledger)[0] == expected

@@ -547,9 +547,8 @@ def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
 
 def test_deltas_of_the_recording_are_the_ledger(recorded_rows, recorded_ledger):
     nets = defaultdict(int)
-    for entry in recorded_ledger:
-        account = (entry.asset_id, entry.account_type, entry.party_id, entry.market_id)
-        nets[*account, entry.timestamp_ns // 1000] += entry.net
+    for account, time, net in recorded_ledger:
+        nets[*account, time] += net
     deltas = ba.deltas(ba.to_table(recorded_table(recorded_rows), nothing_before=True))
     compared = {row[:5]: row[6] for row in records(deltas) if row[1] != EXTERNAL}
     assert {key: delta for key, delta in compared.items() if delta} == {

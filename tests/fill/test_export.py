@@ -32,8 +32,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback import Fault, Kind
-from tests.loopback.node import LIMITS, V71_LIMITS
+from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.waits import without_waits

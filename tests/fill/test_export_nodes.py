@@ -37,8 +37,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback import Fault, LoopbackNode
-from tests.loopback.node import LIMITS, V71_LIMITS
+from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode
 from tests.moments import from_microseconds, range_text
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving

@@ -1,6 +1,6 @@
-"""What a load knows: up to the least head, from the oldest row of the node that sent the rows.
+"""What a load knows is true, whatever nodes forget, lag or share an address, and it says the rest.
 
-A source of rows proves what it yielded, by its pages and few questions more.
+It is known up to the least head, from the oldest row of the node that sent the rows.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ import json
 
 import pytest
 import requests
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
-from balance_analysis.load.source import NodeSource
-from tests.cli.test_commands import run
+from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
-from tests.loopback import Fault, LoopbackNode, random_history
-from tests.loopback.node import LIMITS
+from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history
 from tests.moments import from_microseconds, moment_text, range_text, to_microseconds
 from tests.node.asking import client_to
-from tests.node.truth import lines_of_rows, lines_of_table
+from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.waits import without_waits
 
-pytestmark = pytest.mark.usefixtures("without_waits")
-
+DAY = 86_400_000_000
 ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 START, END = TIMES[0], TIMES[-1] + 3_600_000_000
 LATER, MIDDLE = TIMES[30], TIMES[len(TIMES) // 2]
+NEWEST = max(time for time in TIMES if time < MIDDLE)
 QUIET = next(time - 2 for before, time in itertools.pairwise(TIMES) if time - before > 9)
+PARTY = next(row.party_id for row in ROWS if row.party_id not in (ROWS[0].party_id, "network"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def retries_without_waits():
+    with without_waits():
+        yield
 
 
 def node_of(rows=ROWS, *, head=END, **options):
@@ -44,17 +52,22 @@ def since(moment):
     return [row for row in ROWS if row.timestamp_ns >= moment * 1000]
 
 
-def load(*nodes, start=START, end=END, **options):
+def load(client, *, start=START, end=END, **options):
     bounds = [bound if bound is None else from_microseconds(bound) for bound in (start, end)]
-    with ba.Client([node.url for node in nodes], timeout=10) as client:
+    with client:
         return ba.load_balance_changes(client, start=bounds[0], end=bounds[1], **options)
 
 
-def assert_true(table, truth=ROWS):
+def load_from(*nodes, **asked):
+    return load(ba.Client([node.url for node in nodes], timeout=10), **asked)
+
+
+def assert_true(table, truth=ROWS, **asked):
     """Check that each row of the truth in what is known of a table is there."""
     held = set(lines_of_table(table))
     for start, end in known_of(table):
-        due = [row for row in truth if start <= row.timestamp_ns // 1000 < end]
+        assert asked.get("start", start) <= start < end <= asked.get("end", end)
+        due = matching(truth, **{**asked, "start": start, "end": end})
         assert set(lines_of_rows(due)) <= held
 
 
@@ -62,44 +75,33 @@ def noted(table, name):
     return table.attrs[ATTRS_KEY][name]
 
 
-def test_a_load_is_known_up_to_the_nodes_last_block_and_says_so_once(caplog):
-    with node_of(until(MIDDLE), head=MIDDLE) as node:
-        table = load(node)
-    assert known_of(table) == ((START, MIDDLE),)
-    assert caplog.text.count(f"knows blocks only up to {moment_text(MIDDLE)}") == 1
-    assert lacking(table.attrs[ATTRS_KEY]) == [(MIDDLE, END)]
+LAGS = f"knows blocks only up to {moment_text(MIDDLE)}"
+FORGOT = f"may have forgotten rows of {range_text(START, MIDDLE)}"
+SILENT = f"its newest row is of {moment_text(NEWEST)}"
+KNOWN = {
+    "up to the last block": (until(MIDDLE), {"head": MIDDLE}, {}, (START, MIDDLE), LAGS),
+    "no end": (ROWS, {"head": TIMES[-1]}, {"end": None}, (START, TIMES[-1]), ""),
+    "forgotten": (since(MIDDLE), {}, {}, (MIDDLE, END), FORGOT),
+    "no start": (since(MIDDLE), {}, {"start": None}, (MIDDLE, END), ""),
+    "an older row of another account": (
+        ROWS, {}, {"start": START + 1, "party_ids": [PARTY]}, (START + 1, END), ""
+    ),
+    "no headers": (until(MIDDLE), {"block_headers": False}, {}, (START, NEWEST), SILENT),
+    "no headers, and a row at the end": (
+        ROWS, {"block_headers": False}, {"end": MIDDLE}, (START, MIDDLE), ""
+    ),
+}  # fmt: skip
 
 
-def test_without_an_end_the_interval_ends_where_the_node_does_and_nothing_is_said(caplog):
-    with node_of(head=TIMES[-1]) as node:
-        table = load(node, end=None)
-    assert known_of(table) == ((START, TIMES[-1]),)
-    assert noted(table, "end") == from_microseconds(TIMES[-1]).isoformat()
-    assert len(table) == len(ROWS)
-    assert caplog.text == ""
-
-
-def test_a_start_before_the_oldest_row_is_known_from_that_row_on_and_says_so_once(caplog):
-    with node_of(since(MIDDLE)) as node:
-        table = load(node)
-    assert known_of(table) == ((MIDDLE, END),)
-    said = f"may have forgotten rows of {range_text(START, MIDDLE)}"
-    assert caplog.text.count(said) == 1
-
-
-def test_an_older_row_of_any_account_shows_that_nothing_is_forgotten(caplog):
-    party = next(row.party_id for row in ROWS if row.party_id != "network")
-    with node_of() as node:
-        table = load(node, start=START + 1, party_ids=[party])
-    assert known_of(table) == ((START + 1, END),)
-    assert caplog.text == ""
-
-
-def test_without_a_start_the_interval_begins_at_the_oldest_row_and_nothing_is_said(caplog):
-    with node_of(since(MIDDLE)) as node:
-        table = load(node, start=None)
-    assert known_of(table) == ((MIDDLE, END),)
-    assert caplog.text == ""
+@pytest.mark.parametrize(("rows", "options", "asked", "known", "said"), KNOWN.values(), ids=KNOWN)
+def test_what_is_known_is_what_the_answers_prove_and_the_rest_is_said_once(
+    *, caplog, rows, options, asked, known, said
+):
+    table = load(client_to(node_of(rows, **options)), **asked)
+    assert known_of(table) == (known,)
+    assert caplog.text.count(said) == 1 if said else not caplog.text
+    assert noted(table, "end") == from_microseconds(asked.get("end", END) or known[1]).isoformat()
+    assert bool(lacking(table.attrs[ATTRS_KEY])) == bool(said)
 
 
 def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
@@ -110,75 +112,73 @@ def test_the_rows_of_a_node_that_forgot_are_not_vouched_for_by_one_that_fails():
         return Fault.status(503) if is_row else None
 
     with node_of(faults=only_the_oldest_row) as deep, node_of(since(MIDDLE)) as shallow:
-        table = load(deep, shallow)
+        table = load_from(deep, shallow)
     assert known_of(table) == ((MIDDLE, END),)
     assert_true(table)
 
 
 @pytest.mark.parametrize(("start", "more"), [(START, 0), (QUIET, 1)])
 def test_what_lies_before_the_first_row_costs_one_row_more(start, more):
-    with node_of() as node:
-        assert known_of(load(node, start=start, workers=1)) == ((start, END),)
-        assert len(node.requests) == 1 + more
+    node = node_of()
+    assert known_of(load(client_to(node), start=start, workers=1)) == ((start, END),)
+    assert len(node.requests) == 1 + more
 
 
 def test_a_bad_row_of_another_account_does_not_fail_a_load():
-    other = ROWS[0].party_id
-    party = next(row.party_id for row in ROWS if row.party_id not in (other, "network"))
-
     def spoil(row):
-        return {**row, "balance": "x"} if row["partyId"] == other else row
+        return {**row, "balance": "x"} if row["partyId"] == ROWS[0].party_id else row
 
-    with node_of(edit_row=spoil) as node:
-        assert known_of(load(node, party_ids=[party])) == ((START, END),)
-
-
-def test_without_block_headers_what_is_known_ends_at_the_newest_row(caplog):
-    """A node that lags by 27 hours is asked again once it has caught up, and nothing is lost."""
-    with node_of(until(MIDDLE), block_headers=False) as node:
-        table = load(node)
-        newest = max(time for time in TIMES if time < MIDDLE)
-        assert known_of(table) == ((START, newest),)
-        assert caplog.text.count(f"its newest row is of {moment_text(newest)}") == 1
-        node.replace(ROWS)
-        table = load(node, start=newest)
-        assert known_of(table) == ((newest, TIMES[-1]),)
-        assert lines_of_table(table) == lines_of_rows(since(newest))
+    table = load(client_to(node_of(edit_row=spoil)), party_ids=[PARTY])
+    assert known_of(table) == ((START, END),)
 
 
-def test_without_block_headers_a_row_at_the_end_or_later_shows_that_all_is_known(caplog):
-    with node_of(block_headers=False) as node:
-        assert known_of(load(node, end=MIDDLE)) == ((START, MIDDLE),)
-    assert caplog.text == ""
+def test_a_node_without_block_headers_that_has_caught_up_is_asked_for_the_rest():
+    node = node_of(until(MIDDLE), block_headers=False)
+    [(_, newest)] = known_of(load(client_to(node)))
+    node.replace(ROWS)
+    table = load(client_to(node), start=newest)
+    assert known_of(table) == ((newest, TIMES[-1]),)
+    assert lines_of_table(table) == lines_of_rows(since(newest))
 
 
 def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
     """It lags when it is asked for rows, and has caught up when it is asked again."""
-    with node_of(until(MIDDLE), block_headers=False) as node:
 
-        def catching_up(index, _):
-            pages = [x for x in node.requests[:index] if x.get("pagination.first") != "1"]
-            if len(pages) > 1:  # the first shows that it names no block
-                node.replace(ROWS)
+    def catching_up(index, _):
+        pages = [x for x in node.requests[:index] if x.get("pagination.first") != "1"]
+        if len(pages) > 1:  # the first shows that it names no block
+            node.replace(ROWS)
 
-        node.faults = catching_up
-        table = load(node, page_size=1000, workers=1)
+    node = node_of(until(MIDDLE), block_headers=False, faults=catching_up)
+    table = load(client_to(node), page_size=1000, workers=1)
     assert len(table) == len(until(MIDDLE))
     assert_true(table)
 
 
 def test_a_node_that_does_not_answer_after_the_load_has_proven_its_pages_alone(caplog):
-    with node_of() as node:
+    def gone(index, _):
+        has_sent = any(x.get("pagination.first") != "1" for x in node.requests[:index])
+        return Fault.status(503) if has_sent else None
 
-        def gone(index, _):
-            has_sent = any(x.get("pagination.first") != "1" for x in node.requests[:index])
-            return Fault.status(503) if has_sent else None
-
-        node.faults = gone
-        table = load(node, start=START - 1, workers=1)
+    node = node_of(faults=gone)
+    table = load(client_to(node), start=START - 1, workers=1)
     assert len(table) == len(ROWS)
     assert known_of(table) == ((START, END),)
     assert "it is not known what the node may have forgotten" in caplog.text
+
+
+def test_what_came_before_it_was_pruned_stays_proven():
+    due = since(LATER)
+
+    def forget(_share, rows):
+        if rows < len(due):
+            node.replace(due[rows:])
+
+    node = node_of()
+    table = load(client_to(node), start=LATER, page_size=20, workers=1, progress=forget)
+    assert len(node.rows) <= 20
+    assert known_of(table) == ((LATER, END),)
+    assert lines_of_table(table) == lines_of_rows(due)
 
 
 def test_the_order_of_addresses_does_not_matter(caplog):
@@ -192,7 +192,7 @@ def test_the_order_of_addresses_does_not_matter(caplog):
         gone.stop()
         nodes = [shallow, behind, silent, gone]
         for turn in range(len(nodes)):
-            table = load(*nodes[turn:], *nodes[:turn], page_size=100)
+            table = load_from(*nodes[turn:], *nodes[:turn], page_size=100)
             assert known_of(table) == ((START, END),)
             assert lines_of_table(table) == lines_of_rows(ROWS)
             assert gone.url not in noted(table, "steps_by_node")
@@ -201,7 +201,7 @@ def test_the_order_of_addresses_does_not_matter(caplog):
 
 def origins(table):
     answers = json.loads(noted(table, "evidence"))["answers"]
-    return {tuple(answer["node"]["origin"]) for answer in answers}
+    return {tuple(sorted(answer["node"]["origin"])) for answer in answers}
 
 
 @pytest.mark.parametrize(
@@ -209,39 +209,30 @@ def origins(table):
     [("10.0.0.1:3008, segments:test", ("10.0.0.1:3008", "segments:test")), ("", ())],
 )
 def test_a_served_archive_names_the_origins_of_its_answers(header, named):
-    with node_of(extra_headers={"X-Origins": header}) as node:
-        assert {tuple(sorted(each)) for each in origins(load(node))} == {named}
+    node = node_of(extra_headers={"X-Origins": header})
+    assert origins(load(client_to(node))) == {named}
 
 
 def test_an_address_behind_a_proxy_has_no_origin():
     with node_of() as node, requests.Session() as session:
         session.proxies = {"http": node.url}
-        with ba.Client("http://node.test", session=session) as client:
-            table = ba.load_balance_changes(
-                client, start=from_microseconds(START), end=from_microseconds(END)
-            )
-    assert origins(table) == {()}
+        assert origins(load(ba.Client("http://node.test", session=session))) == {()}
 
 
 def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
     bad = ROWS[300]
-    moment = bad.timestamp_ns // 1000
+    moment, wanted = bad.timestamp_ns // 1000, bad.to_json()
 
     def spoil(row):
-        wanted = bad.to_json()
-        is_bad = all(row[name] == wanted[name] for name in wanted)
-        return {**row, "balance": "x"} if is_bad else row
+        return {**row, "balance": "x"} if row == wanted else row
 
-    with node_of(edit_row=spoil) as node:
-        table = load(node, on_bad_rows="quarantine")
+    table = load(client_to(node_of(edit_row=spoil)), on_bad_rows="quarantine")
     assert known_of(table) == ((START, moment), (moment + 1, END))
     assert caplog.text.count("1 bad row set aside") == 1
     held = ba.balance_at(table, from_microseconds(END - 1))
-    account = ("asset_id", "account_type", "party_id", "market_id")
-    keys = held[[*account]].astype(str).apply(tuple, axis=1)
-    ours = (bad.asset_id, bad.account_type, bad.party_id, bad.market_id)
+    keys = held[[*ba.ACCOUNT_KEY]].astype(str).apply(tuple, axis=1)
     later = [row for row in ROWS if row.account == bad.account and row.order > bad.order]
-    assert set(keys[held["balance"].isna()]) == (set() if later else {ours})
+    assert set(keys[held["balance"].isna()]) == (set() if later else {bad.account})
 
 
 def test_a_bad_row_without_a_time_makes_its_step_unknown():
@@ -250,8 +241,8 @@ def test_a_bad_row_without_a_time_makes_its_step_unknown():
     def spoil(row):
         return {**row, "timestamp": "x"} if row["timestamp"] == bad["timestamp"] else row
 
-    with node_of(edit_row=spoil) as node:
-        table = load(node, on_bad_rows="quarantine", page_size=100, workers=1)
+    options = {"on_bad_rows": "quarantine", "page_size": 100, "workers": 1}
+    table = load(client_to(node_of(edit_row=spoil)), **options)
     assert_true(table)
     assert 0 < sum(end - start for start, end in known_of(table)) < END - START
 
@@ -264,8 +255,8 @@ def test_an_archive_knows_no_more_than_it_vouches_for(caplog):
 
 
 def test_a_stream_says_at_its_end_what_is_not_known(caplog):
-    with node_of(until(MIDDLE), head=MIDDLE) as node, ba.Client(node.url) as client:
-        bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
+    with client_to(node_of(until(MIDDLE), head=MIDDLE)) as client:
         batches = list(ba.iter_balance_changes(client, **bounds))
     assert sum(batch.num_rows for batch in batches) == len(until(MIDDLE))
     assert caplog.text.count("known to be complete") == 1
@@ -278,131 +269,141 @@ def test_a_stream_says_at_its_end_what_is_not_known(caplog):
 )
 def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
     path = tmp_path / "x.parquet"
-    bounds = [from_microseconds(at).isoformat() for at in (START, END)]
+    since, until = (from_microseconds(at).isoformat() for at in (START, END))
     with node_of(rows, head=head) as node:
-        done = run(
-            "fetch", node.url, "-o", path, "--since", bounds[0], "--until", bounds[1], code=code
-        )
+        done = run("fetch", node.url, "-o", path, "--since", since, "--until", until, code=code)
     assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
 
 
-def pages(node):
-    return sum(request.get("pagination.first") != "1" for request in node.requests)
+def time_of(row):
+    return row.timestamp_ns // 1000
 
 
+def stretched(history, days):
+    """Return a history that takes as many days, if it took less."""
+    if not history:
+        return []
+    begin, end = history[0].timestamp_ns, history[-1].timestamp_ns
+    factor = max(1, days * DAY * 1000 // max(end - begin, 1000))
+    return [
+        dataclasses.replace(row, timestamp_ns=begin + (row.timestamp_ns - begin) * factor)
+        for row in history
+    ]
+
+
+@st.composite
+def balancers(draw):
+    """Return rows, what a load asks for, and a node that hands each request to another node."""
+    rows = stretched(
+        draw(histories(most_rows=120, most_accounts=12, largest_block=6)),
+        draw(st.sampled_from([0, 300, 1000])),
+    )
+    times = sorted({time_of(row) for row in rows}) or [1_680_307_200_000_000]
+    nodes = []
+    for _ in range(draw(st.integers(1, 3))):
+        since, until = draw(st.sampled_from(times)), draw(st.sampled_from(times))
+        if draw(st.booleans()):
+            since, until = times[0], times[-1]
+        kept = [row for row in rows if since <= time_of(row) < until]
+        nodes.append(node_of(kept, head=until, block_headers=draw(st.booleans())))
+    turns = draw(st.lists(st.integers(0, 2), min_size=1, max_size=9))
+    start = draw(st.sampled_from(times)) + draw(st.sampled_from([-DAY, -1, 0, 1]))
+    asked = {"start": start, "end": times[-1] + DAY}
+    name = draw(st.sampled_from(["nothing", "asset_id", *LISTS]))
+    if rows and name != "nothing":
+        values = {getattr(row, name.removesuffix("s")) for row in rows} - {""}
+        value = draw(st.sampled_from(sorted(values))) if values else "network"
+        asked |= {name: value if name == "asset_id" else [value]} if values else {}
+    if name == "party_ids" and draw(st.booleans()):
+        # More than fit into one request.
+        asked[name] = [*(f"{n:064x}" for n in range(60)), *sorted({x.party_id for x in rows})]
+    return rows, asked, LoopbackNode(backends=nodes, turns=turns)
+
+
+LISTS = ("party_ids", "market_ids", "account_types")
+
+
+@settings(max_examples=25)
+@given(balancers(), st.sampled_from([3, 10, 1000]), st.integers(1, 3))
+def test_of_nodes_behind_one_address_nothing_false_is_called_known(balancer, page_size, workers):
+    rows, asked, node = balancer
+    try:
+        table = load(client_to(node), **asked, page_size=page_size, workers=workers)
+    except ba.IncompleteError:
+        return
+    assert_true(table, rows, **asked)
+
+
+LONG = stretched(random_history(3, rows=400, accounts=30), 1000)
+DAYS = sorted({time_of(row) for row in LONG})
+LATE = next(row for row in reversed(LONG) if row.party_id != "network" and row.market_id)
+
+
+@pytest.mark.parametrize(("page_size", "workers"), [(7, 3), (1000, 1)])
 @pytest.mark.parametrize(
-    ("spans", "complete"),
+    "filters",
     [
-        ([(LATER, END)], [(LATER, END)]),
-        (
-            [(TIMES[0], LATER), (LATER, TIMES[50]), (TIMES[70], END)],
-            [(TIMES[0], TIMES[50]), (TIMES[70], END)],
-        ),
+        {},
+        {"asset_id": LATE.asset_id},
+        {"party_ids": [LATE.party_id]},
+        {"party_ids": [LATE.party_id], "market_ids": [LATE.market_id]},
+        {"account_types": [LATE.account_type]},
+        {"party_ids": ["f" * 64]},
+        {"party_ids": [f"{n:064x}" for n in range(61)] + [LATE.party_id]},
     ],
+    ids=["all", "asset", "party", "both", "type", "nobody", "many"],
 )
-def test_spans_that_begin_at_rows_cost_their_windows_alone(spans, complete):
-    with client_to(node := node_of()) as client:
-        source = NodeSource(client, page_size=50, workers=1)
-        rows = sum(step.num_rows for span in spans for step in source.rows(*span))
-        assert source.evidence().complete == complete
-    assert len(node.requests) == pages(node)
-    assert rows == sum(any(a <= x.timestamp_ns // 1000 < b for a, b in spans) for x in ROWS)
+def test_of_one_whole_node_all_is_known_over_years_whoever_is_asked_for(
+    filters, page_size, workers
+):
+    asked = {"start": DAYS[0], "end": DAYS[-1], **filters}
+    assert DAYS[-1] - DAYS[0] > 2 * 366 * DAY
+    node = node_of(LONG, head=DAYS[-1] + DAY)
+    table = load(client_to(node), **asked, page_size=page_size, workers=workers)
+    assert known_of(table) == ((DAYS[0], DAYS[-1]),)
+    assert lines_of_table(table) == lines_of_rows(matching(LONG, **asked))
 
 
-def test_a_question_that_failed_is_asked_again_and_one_that_was_answered_is_not():
-    with node_of() as node, client_to(node) as client:
-        source = NodeSource(client)
-        list(source.rows(TIMES[0] - 2, END))
-        node.faults = lambda *_: Fault.code(400, 3)
-        assert source.evidence().complete == [(TIMES[0], END)]
-        node.faults = []
-        node.replace([dataclasses.replace(ROWS[0], timestamp_ns=(TIMES[0] - 9) * 1000), *ROWS])
-        assert source.evidence().complete == [(TIMES[0] - 2, END)]
-    with node_of() as node, client_to(node) as client:
-        source = NodeSource(client)
-        list(source.rows(TIMES[0] - 2, END))
-        asked = []
-        for _ in range(2):
-            assert source.evidence().complete == [(TIMES[0], END)]
-            asked.append(len(node.requests))
-        assert asked[0] == asked[1]
+def balancer(turns, *parts):
+    """Return a node before others: (first moment, last block) of what each has of all rows."""
+    backends = [
+        node_of([row for row in LONG if since <= time_of(row) < head], head=head)
+        for since, head in parts
+    ]
+    return LoopbackNode(backends=backends, turns=turns)
 
 
-def test_one_block_beyond_a_window_does_not_show_that_the_window_is_quiet():
-    """A node that names no last block is asked beyond the window; this one ignores the order."""
-    with (
-        LoopbackNode(ROWS, block_headers=False, ignores=["pagination.newestFirst"]) as node,
-        client_to(node) as client,
-    ):
-        source = NodeSource(client, page_size=1, workers=1)
-        list(source.rows(TIMES[0] - 200, TIMES[0] - 100))
-        with pytest.raises(ba.IncompleteError, match="ignores the order"):
-            list(source.rows(LATER, TIMES[-1]))
+def test_a_node_that_lags_does_not_prove_what_another_has_forgotten():
+    start, later, end = DAYS[0] + 2, DAYS[6], DAYS[12]
+    assert start < DAYS[1] < end < start + 360 * DAY
+    node = balancer((0, 1), (later, DAYS[-1]), (DAYS[0], start))
+    table = load(client_to(node), start=start, end=end, workers=1)
+    assert_true(table, LONG)
+    assert known_of(table) == ((later, end),)
 
 
-def test_only_steps_that_were_taken_are_evidence():
-    with node_of() as node, client_to(node) as client:
-        source = NodeSource(client, page_size=20, workers=2)
-        taken = 0
-        steps = source.rows(LATER, END)
-        for step in steps:
-            taken = step.end
-            if taken > TIMES[50]:
-                break
-        steps.close()
-        assert source.evidence().complete == [(LATER, taken)]
+def test_each_part_of_a_long_list_is_proven_by_itself():
+    first, second = sorted({row.party_id for row in LONG[:80]} - {"network"})[:2]
+    parties = [first, *(f"{n:064x}" for n in range(59)), second]
+    later = next(time_of(row) for row in LONG[80:] if row.party_id == second)
+    asked = {"start": DAYS[0], "end": DAYS[-1], "party_ids": parties}
+    node = balancer((0, 1, 1, 1, 1), (DAYS[0], DAYS[-1]), (later, DAYS[-1]))
+    table = load(client_to(node), **asked, workers=1)
+    assert_true(table, LONG, **asked)
+    assert len(table) < len(matching(LONG, **asked))
 
 
-@pytest.mark.parametrize("workers", [1, 4])
-def test_what_came_before_it_was_pruned_stays_proven(workers):
-    with node_of() as node, client_to(node) as client:
-        source = NodeSource(client, page_size=20, workers=workers)
-        for number, _ in enumerate(source.rows(LATER, END)):
-            if number == 5:
-                node.replace([row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[90]])
-                break
-        for _ in source.rows(TIMES[80], END):
-            pass
-        evidence = source.evidence()
-    assert evidence.complete[0][0] == LATER
-    assert evidence.complete[-1] == (TIMES[90], END)
-    assert evidence.unproven[-1] == (TIMES[80], TIMES[90])
+def test_a_block_that_a_page_cuts_is_not_proven():
+    def row_at(place, party):
+        return dataclasses.replace(LONG[0], timestamp_ns=DAYS[place] * 1000, party_id=party)
 
-
-def last_block(source, node, *, moves=False, before=END):
-    waits = []
-
-    def sleep(seconds):
-        waits.append(seconds)
-        if moves:
-            node.block_timestamp += 10**9
-
-    source.client.sleep = sleep
-    return source.last_block(before), waits
-
-
-@pytest.mark.parametrize(
-    ("options", "is_whole"),
-    [({}, True), ({"moves": True}, False), ({"before": TIMES[-1]}, False)],
-    ids=["rests", "moves", "new"],
-)
-def test_the_last_block_is_known_once_the_chain_rests(options, is_whole):
-    with node_of(head=TIMES[-1]) as node, client_to(node) as client:
-        source = NodeSource(client)
-        list(source.rows(LATER, END))
-        assert source.evidence().bounds == (LATER, TIMES[-1])
-        step, waits = last_block(source, node, **options)
-        assert (step is not None) is is_whole
-        assert waits == ([] if "before" in options else [10.0])
-        assert source.evidence().complete == [(LATER, TIMES[-1] + is_whole)]
-    if step is not None:
-        assert step.num_rows == sum(row.timestamp_ns // 1000 == TIMES[-1] for row in ROWS)
-
-
-def test_a_last_block_that_cannot_be_asked_for_is_left_out():
-    with node_of(head=TIMES[-1]) as node, client_to(node) as client:
-        source = NodeSource(client)
-        list(source.rows(LATER, END))
-        node.faults = lambda *_: Fault.status(503)
-        assert last_block(source, node)[0] is None
+    # In a block, newest first, the other account's row comes first.
+    parties = (f"{number:064x}" for number in (1, 2))
+    own, other = sorted(parties, key=lambda party: row_at(0, party).account_id)
+    rows = [*(row_at(place, own) for place in (2, 5)), *(row_at(n, other) for n in (0, 2, 3, 4))]
+    forgetful = node_of([row for row in rows if time_of(row) > DAYS[4]], head=DAYS[9])
+    whole = node_of(rows, head=DAYS[9], max_page_size=4, cap_silently=True)
+    node = LoopbackNode(backends=[forgetful, whole], turns=(0, 0, 1, 1, 1, 1))
+    table = load(client_to(node), start=DAYS[0], end=DAYS[9], party_ids=[own])
+    assert known_of(table) == ((DAYS[2] + 1, DAYS[9]),)

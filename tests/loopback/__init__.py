@@ -11,28 +11,28 @@ also misbehave in any way that a node, a proxy or the network in between is know
 
 from __future__ import annotations
 
-from tests.loopback.faults import Fault, Kind
-from tests.loopback.following import follow_cursors
-from tests.loopback.histories import (
-    LedgerEntry,
+from tests.loopback.node import CHANGES, LIMITS, V71_LIMITS, LoopbackNode, follow_cursors
+from tests.loopback.rows import (
+    Row,
+    account_id,
     histories,
     random_history,
     read_ledger,
     read_recording,
+    row_from_json,
 )
-from tests.loopback.node import LoopbackNode
-from tests.loopback.query import ACCOUNT_TYPES
-from tests.loopback.rows import Row, row_from_json
-from tests.loopback.server import Request
+from tests.loopback.server import Fault, Kind, Request
 
 __all__ = [
-    "ACCOUNT_TYPES",
+    "CHANGES",
+    "LIMITS",
+    "V71_LIMITS",
     "Fault",
     "Kind",
-    "LedgerEntry",
     "LoopbackNode",
     "Request",
     "Row",
+    "account_id",
     "follow_cursors",
     "histories",
     "random_history",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
@@ -9,11 +10,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.loopback.faults import ERROR_TYPE, HTML, Fault, Kind, error_body
-from tests.loopback.following import CHANGES
-from tests.loopback.paging import History, Page, cursor_text, encode_cursor
-from tests.loopback.query import NANOSECONDS, Refused, Rules
-from tests.loopback.server import Answer, Request, Server
+import requests
+
+from tests.loopback.query import NANOSECONDS, History, Page, Refused, cursor_text, read_query
+from tests.loopback.rows import row_from_json
+from tests.loopback.server import Answer, Fault, Kind, Request, Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Faults = Sequence[Fault | None] | Callable[[int, Request], Fault | None]
 
+CHANGES = "/api/v2/balance/changes"
 LIMITS = "/api/v2/network/limits"
 V71_LIMITS = {
     "canProposeMarket": True,
@@ -204,12 +206,11 @@ class LoopbackNode:
         """Return the answer to a request, and the fault that shall spoil it."""
         fault = self._next_fault(request)
         if fault is not None and fault.kind is Kind.ANSWER:
-            return Answer(fault.http_status, fault.body, fault.headers), None
+            return fault.sent, None
         try:
             return self._right_answer(request), fault
         except Refused as refusal:
-            body = error_body(refusal.code, refusal.message, refusal.inner)
-            return Answer(refusal.status, body, {"Content-Type": ERROR_TYPE}), fault
+            return refusal.fault.sent, fault
 
     def record(self, path: str, headers: Mapping[str, str], client_port: int) -> Request:
         """Note a request."""
@@ -224,7 +225,6 @@ class LoopbackNode:
                 params=params,
                 headers=headers,
                 url_length=len(self.url) + len(path),
-                time=time.monotonic(),
                 client_port=client_port,
             )
             self.requests.append(request)
@@ -239,10 +239,9 @@ class LoopbackNode:
 
     def _right_answer(self, request: Request) -> Answer:
         if self.max_url_length is not None and request.url_length > self.max_url_length:
-            return Answer(414, HTML, {"Content-Type": "text/html"})
+            return Fault.html(414).sent
         if self.html:
-            status = 200 if self.html is True else self.html
-            return Answer(status, HTML, {"Content-Type": "text/html"})
+            return Fault.html(200 if self.html is True else self.html).sent
         if self.backends:
             with self._lock:
                 turn = self._connections.setdefault(request.client_port, len(self._connections))
@@ -253,7 +252,7 @@ class LoopbackNode:
             return self._ok(self._changes(request))
         if request.path == LIMITS:
             return self._ok(self._limits())
-        raise Refused(404, 5, "Not Found")
+        raise Refused(404, 5, None, message="Not Found")
 
     def _ok(self, text: str) -> Answer:
         height = self._blocks if self.block_height is None else self.block_height
@@ -268,30 +267,26 @@ class LoopbackNode:
 
     def _limits(self) -> str:
         if self.limits is None:
-            raise Refused(404, 5, "not found", "network limits not available")
+            raise Refused(404, 5, "network limits not available")
         return json.dumps({"limits": self.limits})
 
     def _changes(self, request: Request) -> str:
-        query = Rules(self).read(request.params)
+        query = read_query(self, request.params)
         with self._lock:
             history, edges = self._history, self._edges
         page = history.page(
             query, start_exclusive=self.start_exclusive, end_inclusive=self.end_inclusive
         )
-        self._check_size(page)
+        rows, most = len(page.positions), self.max_answer_rows
+        if most is not None and rows > most:
+            sizes = f"({rows * 780} vs. {most * 780})"
+            raise Refused(429, 8, f"grpc: received message larger than max {sizes}")
         text = self._render(history, edges, page)
         if self.edit_page is None:
             return text
         answer = json.loads(text)
         edited = self.edit_page(answer, request)
         return json.dumps(answer if edited is None else edited)
-
-    def _check_size(self, page: Page) -> None:
-        rows, most = len(page.positions), self.max_answer_rows
-        if most is not None and rows > most:
-            sizes = f"({rows * 780} vs. {most * 780})"
-            inner = f"grpc: received message larger than max {sizes}"
-            raise Refused(429, 8, "resource exhausted", inner)
 
     def _render(self, history: History, edges: list[str | None], page: Page) -> str:
         places = page.positions
@@ -305,7 +300,7 @@ class LoopbackNode:
         return f'{{"balances":{{"edges":[{body}],"pageInfo":{json.dumps(info)}}}}}'
 
     def _cursor(self, row: Row) -> str:
-        return encode_cursor(cursor_text(row, lossy=self.lossy_cursors))
+        return base64.b64encode(cursor_text(row, lossy=self.lossy_cursors).encode()).decode()
 
     def _edge(self, history: History, edges: list[str | None], place: int) -> str:
         text = edges[place]
@@ -320,3 +315,33 @@ class LoopbackNode:
         if self.edit_row is None:
             edges[place] = text
         return text
+
+
+def follow_cursors(
+    url: str,
+    *,
+    page_size: int,
+    params: dict[str, Any] | None = None,
+    most_pages: int = 10_000,
+) -> list[Row]:
+    """Return the rows that a loop over a node's cursors gets, in the order in which they came.
+
+    It believes the node: on a real one it loses rows, which is what it is there to show.
+
+    Parameters
+    ----------
+    params
+        Further parameters, such as the range.
+    """
+    asked = {**(params or {}), "pagination.first": page_size}
+    rows: list[Row] = []
+    with requests.Session() as session:
+        for _ in range(most_pages):
+            answer = session.get(url + CHANGES, params=asked, timeout=30)
+            answer.raise_for_status()
+            balances = answer.json()["balances"]
+            rows += [row_from_json(edge["node"]) for edge in balances["edges"]]
+            if not balances["pageInfo"]["hasNextPage"]:
+                return rows
+            asked["pagination.after"] = balances["pageInfo"]["endCursor"]
+    raise RuntimeError(f"no end after {most_pages} pages")

@@ -1,37 +1,63 @@
-"""What a request asks for, and which requests a node refuses."""
+"""What a request asks for, which requests a node refuses, and which rows a page holds.
+
+A page is read from the rows in the order (time, account id). A real node's cursor carries the time
+and no account id, and compares as SQL compares with NULL: what was left of the cursor's block is
+passed over. The trimming then takes the first row for the cursor's own and drops it, which loses
+one row more wherever the page was filled.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import datetime as dt
+import json
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-BALANCE_CHANGES = "/api/v2/balance/changes"
-NETWORK_LIMITS = "/api/v2/network/limits"
+from tests.loopback.server import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tests.loopback.rows import Row
+
+    Params = Mapping[str, Sequence[str]]
 
 NANOSECONDS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 DEFAULT_PAGE_SIZE = 1000
 EARLIEST = 1_577_836_800 * 10**9  # 2020-01-01
 LONGEST = 365 * 86_400 * 10**9
 
-INTERFACE_ACCOUNT_TYPES = (
+MAX_PAGE_SIZES = {"v0.71": None, "v0.72": None}
+"""The largest page of the releases that have another than 5000: none."""
+
+RANGE_STATUSES = {"v0.75": 500, **{f"v0.{minor}": 400 for minor in (76, 77, 78, 79)}}
+"""With which status a release refuses a bad or missing range, if it checks it."""
+
+ACCOUNT_TYPES = (
     "UNSPECIFIED INSURANCE SETTLEMENT MARGIN GENERAL FEES_INFRASTRUCTURE FEES_LIQUIDITY FEES_MAKER"
     " BOND EXTERNAL GLOBAL_INSURANCE GLOBAL_REWARD PENDING_TRANSFERS REWARD_MAKER_PAID_FEES"
     " REWARD_MAKER_RECEIVED_FEES REWARD_LP_RECEIVED_FEES REWARD_MARKET_PROPOSERS"
-)
-LATER_ACCOUNT_TYPES = (
-    "HOLDING LP_LIQUIDITY_FEES LIQUIDITY_FEES_BONUS_DISTRIBUTION NETWORK_TREASURY VESTING_REWARDS"
+    " HOLDING LP_LIQUIDITY_FEES LIQUIDITY_FEES_BONUS_DISTRIBUTION NETWORK_TREASURY VESTING_REWARDS"
     " VESTED_REWARDS REWARD_AVERAGE_POSITION REWARD_RELATIVE_RETURN REWARD_RETURN_VOLATILITY"
     " REWARD_VALIDATOR_RANKING PENDING_FEE_REFERRAL_REWARD ORDER_MARGIN REWARD_REALISED_RETURN"
     " BUY_BACK_FEES REWARD_AVERAGE_NOTIONAL REWARD_ELIGIBLE_ENTITIES LOCKED_FOR_STAKING"
 )
-_V71_TYPES = tuple(f"ACCOUNT_TYPE_{name}" for name in INTERFACE_ACCOUNT_TYPES.split())
-ACCOUNT_TYPES = _V71_TYPES + tuple(f"ACCOUNT_TYPE_{name}" for name in LATER_ACCOUNT_TYPES.split())
+"""Those that a node knows beside those of its own rows."""
 
-Params = Mapping[str, Sequence[str]]
+FILTERS = ("filter.assetId", "filter.accountTypes", "filter.partyIds", "filter.marketIds")
+"""In the order of an account."""
+
+_TYPES = {f"ACCOUNT_TYPE_{name}" for name in ACCOUNT_TYPES.split()}
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z")
+_BOOLEANS = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
 
 
 class Refused(Exception):  # noqa: N818 - a node's answer, not a mistake of ours
@@ -39,62 +65,15 @@ class Refused(Exception):  # noqa: N818 - a node's answer, not a mistake of ours
 
     Attributes
     ----------
-    inner
-        The text in `details`; `None` where the gateway in front refuses, without details.
+    fault
+        The answer.
     """
 
-    def __init__(self, status: int, code: int, message: str, inner: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message, self.inner = status, code, message, inner
-
-
-@dataclass(frozen=True)
-class Release:
-    """In what the releases differ.
-
-    Attributes
-    ----------
-    max_page_size
-        `None` where there is none; then a request that sets only `newestFirst` is unlimited too.
-    range_status
-        The status with which a bad or missing range is refused; `None` where it is not checked.
-    """
-
-    account_types: tuple[str, ...]
-    max_page_size: int | None
-    range_status: int | None
-
-
-_V73 = Release(ACCOUNT_TYPES, 5000, None)
-_V76 = Release(ACCOUNT_TYPES, 5000, 400)
-RELEASES = {
-    "v0.71": Release(_V71_TYPES, None, None),
-    "v0.72": Release(_V71_TYPES, None, None),
-    "v0.73": _V73,
-    "v0.74": _V73,
-    "v0.75": Release(ACCOUNT_TYPES, 5000, 500),
-    **{f"v0.{minor}": _V76 for minor in (76, 77, 78, 79)},
-}
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which accounts are asked for; an empty list doesn't restrict."""
-
-    asset_id: str = ""
-    party_ids: frozenset[str] = frozenset()
-    market_ids: frozenset[str] = frozenset()
-    account_types: frozenset[str] = frozenset()
-
-    def matches(self, account: tuple[str, str | int, str, str]) -> bool:
-        """Say whether an account (asset, type, party, market) is asked for."""
-        asset_id, account_type, party_id, market_id = account
-        return (
-            self.asset_id in ("", asset_id)
-            and (not self.party_ids or party_id in self.party_ids)
-            and (not self.market_ids or market_id in self.market_ids)
-            and (not self.account_types or str(account_type) in self.account_types)
-        )
+    def __init__(
+        self, status: int, code: int, inner: str | None, *, message: str | None = None
+    ) -> None:
+        super().__init__(inner or message)
+        self.fault = Fault.code(status, code, inner, message=message)
 
 
 @dataclass(frozen=True)
@@ -103,6 +82,8 @@ class Query:
 
     Attributes
     ----------
+    accounts
+        The values that are asked for, by the ids of an account; none doesn't restrict.
     limit
         Rows a page; `None` is no limit.
     cursor
@@ -111,7 +92,7 @@ class Query:
         Bounds in nanoseconds, cut to microseconds.
     """
 
-    filter: Filter
+    accounts: tuple[frozenset[str], ...]
     limit: int | None
     backward: bool
     cursor: str | None
@@ -120,140 +101,103 @@ class Query:
     end: int | None
 
 
-class Rules:
-    """How a node reads requests, by its release and its other options."""
+def read_query(node: Any, params: Params) -> Query:
+    """Return what the parameters ask a node for, by its release and its other options.
 
-    def __init__(self, node: Any) -> None:
-        self.release = RELEASES[node.release]
-        self.account_types = {*self.release.account_types, *node.account_types}
-        self.max_page_size = node.max_page_size or self.release.max_page_size
-        self.nanoseconds_per_unit = NANOSECONDS[node.bounds_unit]
-        self.cap_silently, self.ignores, self.clock = node.cap_silently, node.ignores, node.clock
-
-    def read(self, params: Params) -> Query:
-        """Return what the parameters ask for.
-
-        Raises
-        ------
-        Refused
-            If the node refuses them.
-        """
-        for name in params:
-            if "[" in name or "]" in name:
-                raise Refused(400, 3, f"invalid parameter: {name}")
-        query = self._parse(params)
-        if query.cursor is None and self.release.range_status is not None:
-            self._check_range(query.start, query.end, self.release.range_status)
-        return self._parse({k: v for k, v in params.items() if not self._is_ignored(k)})
-
-    def _is_ignored(self, name: str) -> bool:
-        return any(name == one or name.startswith(f"{one}.") for one in self.ignores)
-
-    def _parse(self, params: Params) -> Query:
-        limit, backward, cursor = self._parse_page(params)
-        return Query(
-            filter=self._parse_filter(params),
-            limit=limit,
-            backward=backward,
-            cursor=cursor,
-            newest_first=_boolean(params, "pagination.newestFirst", default=True),
-            start=self._parse_bound(params, "dateRange.startTimestamp"),
-            end=self._parse_bound(params, "dateRange.endTimestamp"),
-        )
-
-    def _parse_filter(self, params: Params) -> Filter:
-        for name in params.get("filter.accountTypes", ()):
-            if name not in self.account_types:
-                raise Refused(
-                    400, 3, f'parsing list "filter.accountTypes": {name!r} is not a valid value'
-                )
-        for kind in ("party", "market"):
-            for one in params.get(f"filter.{kind}Ids", ()):
-                if not _is_id(one, kind):
-                    raise _invalid(f"one or more {kind} id is invalid")
-        return Filter(
-            asset_id=_single(params, "filter.assetId") or "",
-            party_ids=frozenset(params.get("filter.partyIds", ())),
-            market_ids=frozenset(params.get("filter.marketIds", ())),
-            account_types=frozenset(params.get("filter.accountTypes", ())),
-        )
-
-    def _parse_page(self, params: Params) -> tuple[int | None, bool, str | None]:
-        first = _integer(params, "pagination.first", bits=32)
-        last = _integer(params, "pagination.last", bits=32)
-        after = _single(params, "pagination.after")
-        before = _single(params, "pagination.before")
-        if after is not None and before is not None:
-            raise _invalid("cannot set both a before and after cursor")
-        if first is not None:
-            return self._limit(first), False, _decode(after)
-        if last is not None:
-            return self._limit(last), True, _decode(before)
-        if before is not None:
-            return self._default_limit(), True, _decode(before)
-        only_order = after is None and "pagination.newestFirst" in params
-        if only_order and self.release.max_page_size is None:
-            return None, False, None
-        return self._default_limit(), False, _decode(after)
-
-    def _default_limit(self) -> int:
-        return min(DEFAULT_PAGE_SIZE, self.max_page_size or DEFAULT_PAGE_SIZE)
-
-    def _limit(self, asked: int) -> int:
-        if asked <= 0:
-            raise _invalid(
-                "negative pagination value"
-                if asked < 0
-                else "pagination limit must be greater than 0"
-            )
-        if self.max_page_size is None or asked <= self.max_page_size:
-            return asked
-        if self.cap_silently:
-            return self.max_page_size
-        raise _invalid(f"pagination limit must be less than or equal to {self.max_page_size}")
-
-    def _parse_bound(self, params: Params, name: str) -> int | None:
-        value = _integer(params, name, bits=64)
-        return None if value is None else value * self.nanoseconds_per_unit // 1000 * 1000
-
-    def _check_range(self, start: int | None, end: int | None, status: int) -> None:
-        end = self.clock() if end is None else end
-        reason = None
-        if start is None:
-            reason = "date range is required"
-        elif min(start, end) < EARLIEST:
-            reason = "date range bounds must not be before 2020-01-01"
-        elif end - start > LONGEST:
-            reason = "date range must not be longer than 365 days"
-        if reason is not None:
-            code = 3 if status == 400 else 13
-            raise Refused(status, code, "invalid date range", reason)
+    Raises
+    ------
+    Refused
+        If the node refuses them.
+    """
+    for name in params:
+        if "[" in name or "]" in name:
+            raise Refused(400, 3, None, message=f"invalid parameter: {name}")
+    query = _parse(node, params)
+    status = RANGE_STATUSES.get(node.release)
+    if query.cursor is None and status is not None:
+        _check_range(query.start, node.clock() if query.end is None else query.end, status)
+    ignored = tuple(f"{name}." for name in node.ignores)
+    heard = {name: x for name, x in params.items() if not f"{name}.".startswith(ignored)}
+    return _parse(node, heard)
 
 
-def _invalid(inner: str) -> Refused:
-    return Refused(400, 3, "invalid argument", inner)
+def _parse(node: Any, params: Params) -> Query:
+    order = _single(params, "pagination.newestFirst")
+    if order is not None and order not in _BOOLEANS:
+        raise _mismatch("pagination.newestFirst", "Bool", order)
+    newest_first = order is None or _BOOLEANS[order]
+    bounds = (_bound(node, params, f"dateRange.{name}Timestamp") for name in ("start", "end"))
+    limit, backward, cursor = _parse_page(node, params)
+    return Query(_accounts(node, params), limit, backward, cursor, newest_first, *bounds)
 
 
-def _is_id(text: str, kind: str) -> bool:
-    is_hex = re.fullmatch(r"[0-9a-fA-F]{64}", text) is not None
-    return is_hex or (kind == "party" and text == "network")
+def _bound(node: Any, params: Params, name: str) -> int | None:
+    value = _integer(params, name, bits=64)
+    return None if value is None else value * NANOSECONDS[node.bounds_unit] // 1000 * 1000
 
 
-def _decode(cursor: str | None) -> str | None:
+def _accounts(node: Any, params: Params) -> tuple[frozenset[str], ...]:
+    asset, kinds, parties, markets = (params.get(name, ()) for name in FILTERS)
+    _single(params, "filter.assetId")
+    if unknown := [name for name in kinds if name not in _TYPES | node.account_types]:
+        message = f'parsing list "filter.accountTypes": {unknown[0]!r} is not a valid value'
+        raise Refused(400, 3, None, message=message)
+    for kind, ids in (("party", {*parties} - {"network"}), ("market", markets)):
+        if not all(re.fullmatch(r"[0-9a-fA-F]{64}", one) for one in ids):
+            raise Refused(400, 3, f"one or more {kind} id is invalid")
+    return frozenset({*asset} - {""}), frozenset(kinds), frozenset(parties), frozenset(markets)
+
+
+def _parse_page(node: Any, params: Params) -> tuple[int | None, bool, str | None]:
+    largest = node.max_page_size or MAX_PAGE_SIZES.get(node.release, 5000)
+    first, last = (_integer(params, f"pagination.{x}", bits=32) for x in ("first", "last"))
+    after, before = (_single(params, f"pagination.{x}") for x in ("after", "before"))
+    if after is not None and before is not None:
+        raise Refused(400, 3, "cannot set both a before and after cursor")
+    backward = first is None and (last is not None or before is not None)
+    asked, cursor = (last, before) if backward else (first, after)
+    if asked is None:
+        only_order = cursor is None and "pagination.newestFirst" in params
+        is_unlimited = only_order and MAX_PAGE_SIZES.get(node.release, 5000) is None
+        limit = None if is_unlimited else min(DEFAULT_PAGE_SIZE, largest or DEFAULT_PAGE_SIZE)
+    elif asked <= 0:
+        zero = "pagination limit must be greater than 0"
+        raise Refused(400, 3, "negative pagination value" if asked < 0 else zero)
+    elif largest is not None and asked > largest and not node.cap_silently:
+        raise Refused(400, 3, f"pagination limit must be less than or equal to {largest}")
+    else:
+        limit = min(asked, largest or asked)
+    return limit, backward, _decoded(cursor)
+
+
+def _check_range(start: int | None, end: int, status: int) -> None:
+    reason = None
+    if start is None:
+        reason = "date range is required"
+    elif min(start, end) < EARLIEST:
+        reason = "date range bounds must not be before 2020-01-01"
+    elif end - start > LONGEST:
+        reason = "date range must not be longer than 365 days"
+    if reason is not None:
+        raise Refused(status, 3 if status == 400 else 13, reason, message="invalid date range")
+
+
+def _decoded(cursor: str | None) -> str | None:
     if cursor is None:
         return None
-    if not cursor:
-        raise _invalid("cursor is empty")
     try:
+        if not cursor:
+            raise ValueError("empty")  # noqa: TRY301
         return base64.b64decode(cursor, validate=True).decode("utf-8", "replace")
     except (binascii.Error, ValueError) as error:
-        raise _invalid(f"failed to decode cursor: {error}") from error
+        raise Refused(400, 3, f"failed to decode cursor: {error}") from error
 
 
 def _single(params: Params, name: str) -> str | None:
     values = params.get(name, ())
     if len(values) > 1:
-        raise Refused(400, 3, f"too many values for field {name!r}: {', '.join(values)}")
+        message = f"too many values for field {name!r}: {', '.join(values)}"
+        raise Refused(400, 3, None, message=message)
     return values[0] if values else None
 
 
@@ -263,20 +207,139 @@ def _integer(params: Params, name: str, *, bits: int) -> int | None:
         return None
     largest = 2 ** (bits - 1) - 1
     if not re.fullmatch(r"[+-]?[0-9]{1,25}", text) or not -largest - 1 <= int(text) <= largest:
-        raise _mismatch(name, f'strconv.ParseInt: parsing "{text}": invalid syntax or range')
+        raise _mismatch(name, "Int", text)
     return int(text)
 
 
-def _boolean(params: Params, name: str, *, default: bool) -> bool:
-    text = _single(params, name)
-    if text is None:
-        return default
-    if text in ("1", "t", "T", "TRUE", "true", "True"):
-        return True
-    if text in ("0", "f", "F", "FALSE", "false", "False"):
-        return False
-    raise _mismatch(name, f'strconv.ParseBool: parsing "{text}": invalid syntax')
+def _mismatch(name: str, kind: str, text: str) -> Refused:
+    error = f'strconv.Parse{kind}: parsing "{text}": invalid syntax'
+    return Refused(400, 3, None, message=f"type mismatch, parameter: {name}, error: {error}")
 
 
-def _mismatch(name: str, reason: str) -> Refused:
-    return Refused(400, 3, f"type mismatch, parameter: {name}, error: {reason}")
+@dataclass(frozen=True)
+class Page:
+    """Which rows of the history an answer holds, in the order of the answer."""
+
+    positions: Sequence[int]
+    has_next: bool
+    has_previous: bool
+
+
+@lru_cache(maxsize=4096)
+def _time_text(timestamp_ns: int) -> str:
+    seconds, fraction = divmod(timestamp_ns, 10**9)
+    text = dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    digits = f"{fraction:09d}".rstrip("0")
+    return f"{text}.{digits}Z" if digits else f"{text}Z"
+
+
+def cursor_text(row: Row, *, lossy: bool) -> str:
+    """Return the JSON inside the cursor of a row."""
+    return json.dumps(
+        {
+            "vega_time": _time_text(row.timestamp_ns),
+            "AccountID": None if lossy else row.account_id,
+            "PartyID": row.party_id,
+            "AssetID": row.asset_id,
+            "MarketID": row.market_id,
+            "Type": row.account_type,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _read_cursor(text: str) -> tuple[int | None, str | None]:
+    """Return the time and the account id in a cursor; `None` where it has none."""
+    try:
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise TypeError("cannot unmarshal into a cursor")  # noqa: TRY301
+        account_id = value.get("AccountID")
+        if "vega_time" not in value:
+            return None, account_id
+        seconds, digits = _TIME.fullmatch(value["vega_time"]).groups()
+        whole = dt.datetime.fromisoformat(f"{seconds}+00:00").timestamp()
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Refused(500, 13, f"parsing cursor: {error}") from error
+    return int(whole) * 10**9 + int((digits or "").ljust(9, "0")), account_id
+
+
+class History:
+    """The rows of a node, sorted once, for bisection."""
+
+    def __init__(self, rows: Iterable[Row], *, lossy: bool) -> None:
+        self.rows = sorted(rows, key=lambda row: row.order)
+        self._lossy = lossy
+        self._times = [row.timestamp_ns for row in self.rows]
+        self._orders = [row.order for row in self.rows]
+        self._matching: dict[tuple[frozenset[str], ...], Sequence[int]] = {}
+
+    def page(self, query: Query, *, start_exclusive: bool, end_inclusive: bool) -> Page:
+        """Return the page that a query asks for.
+
+        Raises
+        ------
+        Refused
+            If the cursor is not one.
+        """
+        ascending = query.newest_first == query.backward
+        low, high = 0, len(self.rows)
+        if query.start is not None:
+            low = (bisect_right if start_exclusive else bisect_left)(self._times, query.start)
+        if query.end is not None:
+            high = (bisect_right if end_inclusive else bisect_left)(self._times, query.end)
+        if query.cursor is not None:
+            low, high = self._beyond(query.cursor, low, high, ascending=ascending)
+        matching = self._positions(query.accounts)
+        fetched = matching[bisect_left(matching, low) : bisect_left(matching, high)]
+        fetched = fetched if ascending else fetched[::-1]
+        if query.limit is None:
+            return Page(fetched, has_next=False, has_previous=False)
+        fetched = fetched[: query.limit + (1 if query.cursor is None else 2)]
+        return self._trim(fetched, query)
+
+    def _positions(self, accounts: tuple[frozenset[str], ...]) -> Sequence[int]:
+        if not any(accounts):
+            return range(len(self.rows))
+        if accounts not in self._matching:
+            self._matching[accounts] = [
+                place
+                for place, row in enumerate(self.rows)
+                if all(
+                    not wanted or str(value) in wanted
+                    for wanted, value in zip(accounts, row.account, strict=True)
+                )
+            ]
+        return self._matching[accounts]
+
+    def _beyond(self, text: str, low: int, high: int, *, ascending: bool) -> tuple[int, int]:
+        """Return the range without the rows that the node takes to lie before the cursor."""
+        time, account_id = _read_cursor(text)
+        if time is None:
+            return low, high
+        places, key = (
+            (self._times, time) if account_id is None else (self._orders, (time, account_id))
+        )
+        # Without an account id the whole block lies before it.
+        is_passed = (account_id is None) == ascending
+        at = (bisect_right if is_passed else bisect_left)(places, key)
+        return (max(low, at), high) if ascending else (low, min(high, at))
+
+    def _trim(self, fetched: Sequence[int], query: Query) -> Page:
+        """Drop the rows that were fetched only to know whether there are more."""
+        limit, has_cursor = query.limit, query.cursor is not None
+        more, before = False, False
+        if len(fetched) == limit + 2:
+            fetched, more, before = fetched[1:-1], True, True
+        elif len(fetched) == limit + 1 and not has_cursor:
+            fetched, more = fetched[:-1], True
+        elif len(fetched) == limit + 1 or (has_cursor and self._is_cursor_row(fetched, query)):
+            fetched, before = fetched[1:], True
+        if query.backward:
+            return Page(fetched[::-1], has_next=before, has_previous=more)
+        return Page(fetched, has_next=more, has_previous=before)
+
+    def _is_cursor_row(self, fetched: Sequence[int], query: Query) -> bool:
+        if not fetched:
+            return False
+        return cursor_text(self.rows[fetched[0]], lossy=self._lossy) == query.cursor

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import gzip
 import http.client
+import json
 import socket
 import socketserver
 import struct
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from tests.loopback.faults import Fault, Kind
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 PIECES = 20
+ERROR_TYPE = "application/json, application/grpc"
+HTML = b"<html><head><title>Bad gateway</title></head><body><h1>nginx</h1></body></html>"
+DETAIL_TYPE = "type.googleapis.com/vega.ErrorDetail"
+MESSAGES = {3: "invalid argument", 5: "not found", 7: "permission denied", 8: "resource exhausted"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,6 @@ class Request:
         Names in lower case.
     url_length
         Characters in the whole URL, as sent.
-    time
-        Seconds on the monotonic clock.
     client_port
         The port of the connection.
     """
@@ -49,7 +49,6 @@ class Request:
     params: Mapping[str, Sequence[str]]
     headers: Mapping[str, str]
     url_length: int
-    time: float
     client_port: int
 
     def get(self, name: str, default: str | None = None) -> str | None:
@@ -67,10 +66,103 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class Kind(enum.Enum):
+    """Where the fault sits."""
+
+    ANSWER = "another answer is sent"
+    RAW = "bytes are sent piece by piece that need not be HTTP"
+    RESET = "the connection is reset before the first byte"
+    RESET_MIDWAY = "the connection is reset after half of the body"
+    TRUNCATED = "the connection is closed after half of the body"
+    STALLED = "half of the body is sent, and the rest after `seconds`"
+    TRICKLED = "the body is sent in small pieces over `seconds`"
+    SLOW_HEADERS = "the status line is sent, and the headers after `seconds`"
+    HALF_JSON = "half of the JSON is sent as if it were all"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One answer gone wrong: of a kind that spoils the right answer, or made by a class method."""
+
+    kind: Kind
+    seconds: float = 0.0
+    sent: Answer = Answer(200, b"")
+    pieces: Callable[[], Iterable[bytes]] = tuple
+
+    @classmethod
+    def answer(
+        cls, http_status: int, body: bytes | str, headers: Mapping[str, str] | None = None
+    ) -> Fault:
+        """Send any status, body and headers."""
+        data = body.encode() if isinstance(body, str) else body
+        return cls(Kind.ANSWER, sent=Answer(http_status, data, dict(headers or {})))
+
+    @classmethod
+    def raw(cls, pieces: Callable[[], Iterable[bytes]]) -> Fault:
+        """Send any bytes, as long as the client takes them."""
+        return cls(Kind.RAW, pieces=pieces)
+
+    @classmethod
+    def json(cls, value: Any, http_status: int = 200) -> Fault:
+        """Send any JSON value: a wrong shape, for instance."""
+        return cls.answer(http_status, json.dumps(value), {"Content-Type": "application/json"})
+
+    @classmethod
+    def html(cls, http_status: int = 502) -> Fault:
+        """Send a proxy's page."""
+        return cls.answer(http_status, HTML, {"Content-Type": "text/html"})
+
+    @classmethod
+    def status(cls, http_status: int, headers: Mapping[str, str] | None = None) -> Fault:
+        """Send a bare status, without a body."""
+        return cls.answer(http_status, b"", headers)
+
+    @classmethod
+    def code(
+        cls,
+        http_status: int,
+        code: int,
+        inner: str | None = "it went wrong",
+        headers: Mapping[str, str] | None = None,
+        message: str | None = None,
+    ) -> Fault:
+        """Send an error as nodes write it, with one of gRPC's codes.
+
+        Parameters
+        ----------
+        inner
+            The useful text; `None` where the gateway refused the request itself, without details.
+        message
+            By default the code's.
+        """
+        message = message or MESSAGES.get(code, "internal error")
+        detail = {"@type": DETAIL_TYPE, "code": code, "message": message, "inner": inner}
+        body = {"code": code, "message": message, "details": [] if inner is None else [detail]}
+        return cls.answer(
+            http_status, json.dumps(body), {"Content-Type": ERROR_TYPE, **(headers or {})}
+        )
+
+    @classmethod
+    def rate_limited(cls, retry_after: float | None = None) -> Fault:
+        """Send 429; real nodes leave Retry-After out."""
+        headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+        return cls.code(429, 8, "rate limit exceeded", headers)
+
+    @classmethod
+    def banned(cls, seconds: float = 600) -> Fault:
+        """Send the 403 of a ban that lasts some seconds."""
+        return cls.code(403, 7, "banned", {"Ratelimit-Retry-After": f"{seconds:g}"})
+
+    @classmethod
+    def too_large(cls, size: int = 20971521, largest: int = 20971520) -> Fault:
+        """Send 429 for an answer that would be larger than a node can send."""
+        return cls.code(429, 8, f"grpc: received message larger than max ({size} vs. {largest})")
+
+
 class Server(ThreadingHTTPServer):
     """The sockets and threads of a running node, all of which `stop` ends."""
 
-    daemon_threads = True
+    daemon_threads = False  # so that closing waits for them
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], node: Any) -> None:
@@ -78,7 +170,6 @@ class Server(ThreadingHTTPServer):
         self.stopping = threading.Event()
         self.failures: list[BaseException] = []
         self._connections: set[socket.socket] = set()
-        self._handlers: set[threading.Thread] = set()
         self._guard = threading.Lock()
         self._loop = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         super().__init__(address, Handler)
@@ -95,31 +186,16 @@ class Server(ThreadingHTTPServer):
         self.stopping.set()
         self.shutdown()
         self._loop.join()
-        self.server_close()
         with self._guard:
-            connections, handlers = list(self._connections), list(self._handlers)
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        deadline = time.monotonic() + 1
-        for handler in handlers:
-            handler.join(max(0.0, deadline - time.monotonic()))
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        self.server_close()
 
     def process_request(self, request: socket.socket, client_address: Any) -> None:
-        thread = threading.Thread(
-            target=self.process_request_thread, args=(request, client_address), daemon=True
-        )
         with self._guard:
             self._connections.add(request)
-            self._handlers.add(thread)
-        thread.start()
-
-    def process_request_thread(self, request: socket.socket, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._guard:
-                self._handlers.discard(threading.current_thread())
+        super().process_request(request, client_address)
 
     def shutdown_request(self, request: socket.socket) -> None:
         with self._guard:
@@ -151,6 +227,10 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         answer, fault = node.respond(request)
+        if fault is not None and fault.kind is Kind.RAW:
+            self.close_connection = True
+            self._send_slowly(fault.pieces(), 0.0)
+            return
         self._send(answer, fault, compress="gzip" in headers.get("accept-encoding", ""))
 
     def _head(self, status: int, headers: Mapping[str, str], body: bytes) -> bytes:
@@ -191,10 +271,9 @@ class Handler(BaseHTTPRequestHandler):
                 pieces = [body[at : at + step] for at in range(0, len(body), step)]
                 self._send_slowly([head, *pieces], fault.seconds / PIECES)
 
-    def _send_slowly(self, pieces: list[bytes], pause: float) -> None:
-        self.wfile.write(pieces[0])
-        for piece in pieces[1:]:
-            if self.server.stopping.wait(pause):
+    def _send_slowly(self, pieces: Iterable[bytes], pause: float) -> None:
+        for number, piece in enumerate(pieces):
+            if number and self.server.stopping.wait(pause):
                 self.close_connection = True
                 return
             self.wfile.write(piece)

@@ -8,7 +8,7 @@ import requests
 from requests.adapters import BaseAdapter
 
 import balance_analysis as ba
-from tests.loopback.faults import Kind
+from tests.loopback import Kind
 
 if TYPE_CHECKING:
     from tests.loopback import LoopbackNode

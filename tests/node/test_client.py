@@ -1,30 +1,39 @@
+"""A client asks again what may pass, names what doesn't, and keeps secrets, memory and time."""
+
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import email.utils
+import gzip
 import itertools
+import logging
 import pickle
 import re
+import time
+import tracemalloc
+import zlib
 
-import msgspec
 import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis import Client, RequestError, TooLargeError, __version__
-from balance_analysis.node.client import ATTEMPTS, LONGEST_WAIT, Throttle
-from tests.loopback import Fault, Kind, LoopbackNode, random_history
-from tests.loopback.query import BALANCE_CHANGES
-from tests.node.answers import page_of
-from tests.node.asking import NOWHERE, session_to
+import balance_analysis as ba
+from balance_analysis.node.client import Throttle
+from tests.columns import ATTRS_KEY
+from tests.loopback import LIMITS, Fault, Kind, LoopbackNode, random_history
+from tests.node.asking import NOWHERE, client_to, session_to
 from tests.waits import without_waits
 
-ROWS = random_history(5, rows=20, accounts=8)
-RANGE = [
-    ("dateRange.startTimestamp", "1680307200000000000"),
-    ("dateRange.endTimestamp", "1690307200000000000"),
-]
+ROWS = random_history(5, rows=200, accounts=8)
+INTERVAL = {"start": "2023-01-01", "end": "2023-12-01"}
+ATTEMPTS = 6
+MOST = 1_000_000
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ME = "Basic " + base64.b64encode(b"me:s3cret/\xc3\xa9").decode()
+SECRETS = ("s3cret", ME.split()[1])
+
 RETRIED = {
     "429": Fault.rate_limited(),
     "429 with Retry-After": Fault.rate_limited(7),
@@ -36,9 +45,13 @@ RETRIED = {
     "500 without a body": Fault.status(500),
     "500 with HTML": Fault.html(500),
     "ban of 5 s": Fault.banned(5),
-    "half a document": Fault.answer(200, '{"balances": {'),
+    "half a document": Fault.answer(200, '{"limits": {'),
     "nothing": Fault.answer(200, ""),
     "not JSON": Fault.answer(200, "hello"),
+    **{
+        f"503 and Retry-After {text!r}": Fault.status(503, {"Retry-After": text})
+        for text in ("0", "0.0", "-5", "soon", "", "nan", "Thu, 01 Jan 1970")
+    },
 }
 NOT_RETRIED = {
     "400": Fault.code(400, 3),
@@ -48,8 +61,9 @@ NOT_RETRIED = {
     "414": Fault.html(414),
     "501": Fault.code(501, 12),
     "ban of 600 s": Fault.banned(600),
-    "503 for 61 s": Fault.status(503, {"Retry-After": str(int(LONGEST_WAIT) + 1)}),
+    "503 for 61 s": Fault.status(503, {"Retry-After": "61"}),
     "HTML": Fault.html(200),
+    "too large": Fault.too_large(),
     **{f"500 with code {code}": Fault.code(500, code) for code in (3, 5, 6, 7, 9, 11, 12, 16)},
 }
 
@@ -60,183 +74,139 @@ def retries_without_waits():
         yield
 
 
-@pytest.fixture
-def node():
-    return LoopbackNode(ROWS)
+def ask(client):
+    with client:
+        return ba.load_network_limits(client)
 
 
-@pytest.fixture
-def client(node):
-    return Client(NOWHERE, session=session_to(node))
-
-
-def failure(client, path=BALANCE_CHANGES):
-    with pytest.raises(RequestError) as caught:
-        client.get(path, RANGE, msgspec.json.decode)
+def failure(client):
+    with pytest.raises(ba.RequestError) as caught:
+        ask(client)
     return caught.value
 
 
-def test_a_request_accepts_json_and_names_package_and_version(node, client):
-    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
+def always(fault):
+    return LoopbackNode(ROWS, faults=lambda *_: fault)
+
+
+def load(client):
+    return ba.load_balance_changes(client, **INTERVAL)
+
+
+def test_a_request_accepts_json_and_names_package_and_version():
+    ask(client_to(node := LoopbackNode()))
     headers = node.requests[0].headers
     assert headers["accept"] == "application/json"
-    assert headers["user-agent"].startswith(f"balance_analysis/{__version__} (")
+    assert headers["user-agent"].startswith(f"balance_analysis/{ba.__version__} (")
 
 
 @pytest.mark.parametrize("name", ["User-Agent", "user-agent"])
-def test_the_callers_headers_win(node, name):
-    headers = {name: "mine", "Authorization": "Bearer x"}
-    with Client(NOWHERE, session=session_to(node), headers=headers) as client:
-        client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
+def test_the_callers_headers_win(name):
+    ask(client_to(node := LoopbackNode(), headers={name: "mine", "Authorization": "Bearer x"}))
     sent = node.requests[0].headers
     assert (sent["user-agent"], sent["authorization"]) == ("mine", "Bearer x")
     assert sent["accept"] == "application/json"
 
 
-class Session(requests.Session):
-    """A session that knows whether it has been closed."""
-
-    closed = False
-
-    def close(self):
-        self.closed = True
-        super().close()
-
-
-def test_the_callers_session_is_not_closed():
-    with Client("http://127.0.0.1", session=(session := Session())):
-        pass
-    assert not session.closed
-
-
-def test_the_callers_session_may_stream():
-    with LoopbackNode(ROWS, faults=[Fault(Kind.TRUNCATED)]) as node, requests.Session() as session:
+def test_the_callers_session_may_stream_and_is_not_closed():
+    with LoopbackNode(faults=[Fault(Kind.TRUNCATED)]) as node, requests.Session() as session:
         session.stream = True
-        with Client(node.url, session=session) as client:
-            client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
+        ask(ba.Client(node.url, session=session))
+        # A session that was closed has forgotten its connections.
+        assert session.get_adapter(node.url).poolmanager.pools
     assert len(node.requests) == 2
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/b//"])
-def test_a_base_address_may_have_a_path_and_a_slash(node, path):
-    node.faults = [Fault.answer(200, page_of())]
-    Client(NOWHERE + path, session=session_to(node)).get(
-        BALANCE_CHANGES, RANGE, msgspec.json.decode
-    )
-    assert node.requests[0].path == path.rstrip("/") + BALANCE_CHANGES
+def test_a_base_address_may_have_a_path_and_a_slash(path):
+    node = LoopbackNode(faults=[Fault.status(404)])
+    failure(ba.Client(NOWHERE + path, session=session_to(node)))
+    assert node.requests[0].path == path.rstrip("/") + LIMITS
 
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "",
-        "node.example.org",
-        "localhost:3008",
-        "ftp://node.example.org",
-        "http://",
-        "http:///api",
-        "http://host:port",
-        "http://host:99999",
-        "http://[::1",
-        "https://host/?x=1",
-        "https://host/#top",
-        None,
-        5,
-        b"http://host",
-    ],
-)
+    ["", "node.example.org", "localhost:3008", "ftp://node.example.org", "http://", "http:///api",
+     "http://host:port", "http://host:99999", "http://[::1", "https://host/?x=1",
+     "https://host/#top", None, 5, b"http://host"],
+)  # fmt: skip
 def test_what_is_not_an_address_is_refused_at_once(address):
     with pytest.raises(ValueError, match="is not the address of a node") as caught:
-        Client(address)
+        ba.Client(address)
     assert repr(address) in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["https://me:s3cret@host/?x=1", "me:s3cret@host"])
+def test_a_malformed_address_is_named_without_its_user(address):
+    with pytest.raises(ValueError, match="is not the address of a node") as caught:
+        ba.Client(address)
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "https://[::1]:3008/x", "HTTP://host"])
 def test_an_address_passes(address):
-    assert Client(address).base_url == address
+    assert ba.Client(address).base_url == address
 
 
+@pytest.mark.parametrize("number", [0, -1, float("nan")])
 @pytest.mark.parametrize("name", ["timeout", "max_requests_per_second", "max_answer_bytes"])
-def test_a_number_that_is_not_positive_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be more than 0"):
-        Client("http://host", **{name: 0})
+def test_a_number_that_is_not_positive_is_refused(name, number):
+    with pytest.raises(ValueError, match=f"{name} must be more than 0, not {number!r}"):
+        ba.Client("http://host", **{name: number})
 
 
 def test_no_address_is_refused():
     with pytest.raises(ValueError, match="at least one node"):
-        Client([])
+        ba.Client([])
 
 
-def test_the_rate_is_kept_over_retries_too(node, client):
+def test_the_rate_is_kept_over_retries_too():
+    slept, began = [], time.monotonic()
+    node = LoopbackNode(faults=[Fault.status(503)] * 3)
+    client = client_to(node, max_requests_per_second=0.001, sleep=slept.append)
+    for _ in range(2):
+        ba.load_network_limits(client)
+    slots = [seconds for seconds in slept if seconds > 15]
+    assert slots == pytest.approx([1e3, 2e3, 3e3, 4e3], abs=time.monotonic() - began)
+
+
+def test_it_gives_up_after_all_attempts_with_a_longer_pause_each_time():
     slept = []
-    client._throttle = Throttle(50, clock=lambda: 0.0, sleep=slept.append)
-    node.faults = [Fault.status(503)] * 3
-    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
-    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
-    slots = [seconds for seconds in slept if seconds < 0.5]
-    assert slots == pytest.approx([1 / 50, 2 / 50, 3 / 50, 4 / 50])
-
-
-def test_a_pause_before_another_try_is_longer_each_time(node):
-    slept = []
-    node.faults = lambda *_: Fault.status(503)
-    with Client(NOWHERE, session=session_to(node), sleep=slept.append) as client:
-        failure(client)
+    error = failure(client_to(node := always(Fault.status(503)), sleep=slept.append))
+    assert len(node.requests) == ATTEMPTS
+    assert (error.status, error.retryable, error.url) == (503, True, NOWHERE + LIMITS)
     assert len(slept) == ATTEMPTS - 1
     for number, seconds in enumerate(slept):
         assert 0.5 * 2**number <= seconds <= min(0.5 * 2**number + 1, 15)
 
 
-def test_it_gives_up_after_all_attempts(node, client):
-    node.faults = lambda *_: Fault.status(503)
-    error = failure(client)
-    assert len(node.requests) == ATTEMPTS
-    assert (error.status, error.retryable) == (503, True)
-    assert error.url.startswith(f"{NOWHERE}{BALANCE_CHANGES}?dateRange.startTimestamp=")
-
-
 @pytest.mark.parametrize("fault", RETRIED.values(), ids=RETRIED)
-def test_what_may_pass_is_asked_again(node, client, fault):
-    node.faults = [fault] * (ATTEMPTS - 1)
-    answer = client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode).value
-    assert len(answer["balances"]["edges"]) == len(ROWS)
+def test_what_may_pass_is_asked_again(fault):
+    node = LoopbackNode(faults=[fault] * (ATTEMPTS - 1))
+    assert ask(client_to(node)).genesis_loaded
     assert len(node.requests) == ATTEMPTS
 
 
 @pytest.mark.parametrize("fault", NOT_RETRIED.values(), ids=NOT_RETRIED)
-def test_what_would_fail_again_is_asked_once(node, client, fault):
-    node.faults = lambda *_: fault
-    error = failure(client)
+def test_what_would_fail_again_is_asked_once(fault):
+    error = failure(client_to(node := always(fault)))
     assert len(node.requests) == 1
-    assert error.status == fault.http_status
+    assert error.status == fault.sent.status
     assert NOWHERE in str(error)
+    assert isinstance(error, ba.TooLargeError) == ("larger than max" in str(error))
 
 
-def test_an_unchanged_too_large_request_is_never_repeated(node, client):
-    node.faults = lambda *_: Fault.too_large()
-    error = failure(client)
-    assert len(node.requests) == 1
-    assert isinstance(error, TooLargeError)
-    assert not error.retryable
-    assert "ask for a smaller page_size" in str(error)
-
-
-def test_an_error_has_the_nodes_code_and_its_useful_text(node, client):
-    node.faults = [Fault.code(400, 3, "one or more party id is invalid")]
-    error = failure(client)
+def test_an_error_has_the_nodes_code_and_its_useful_text():
+    error = failure(client_to(always(Fault.code(400, 3, "one or more party id is invalid"))))
     assert (error.status, error.code, error.retryable) == (400, 3, False)
     assert str(error) == (
         f"{NOWHERE} answered 400: invalid argument: one or more party id is invalid"
     )
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["", "[]", "5", '{"code": "x"}', '{"details": [1]}', '{"message": null}', "<html>", "\x00"],
-)
-def test_any_body_of_an_error_gives_its_status(node, client, body):
-    node.faults = lambda *_: Fault.answer(400, body)
-    assert failure(client).status == 400
+def in_500_s():
+    moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=500)
+    return Fault.status(429, {"Retry-After": email.utils.format_datetime(moment, usegmt=True)})
 
 
 @pytest.mark.parametrize(
@@ -244,45 +214,13 @@ def test_any_body_of_an_error_gives_its_status(node, client, body):
     [
         (Fault.banned(600), 600),
         (Fault.status(403, {"Retry-After": "1", "Ratelimit-Retry-After": "300"}), 300),
+        (None, 500),
     ],
 )
-def test_a_ban_beyond_the_cap_says_how_long(node, client, fault, seconds):
-    node.faults = lambda *_: fault
-    error = failure(client)
-    assert error.retry_after == seconds
+def test_a_ban_beyond_the_cap_says_how_long(fault, seconds):
+    error = failure(client_to(always(fault or in_500_s())))
+    assert error.retry_after == pytest.approx(seconds, abs=60)
     assert re.search("asks to wait [0-9]+ s, longer than the 60 s", str(error))
-
-
-def test_a_retry_after_may_be_a_date(node, client):
-    moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=500)
-    header = email.utils.format_datetime(moment, usegmt=True)
-    node.faults = lambda *_: Fault.status(429, {"Retry-After": header})
-    assert failure(client).retry_after == pytest.approx(500, abs=60)
-
-
-@pytest.mark.parametrize("text", ["0", "0.0", "-5", "soon", "", "nan", "Thu, 01 Jan 1970"])
-def test_an_odd_retry_after_does_not_stop_the_retry(node, client, text):
-    node.faults = [Fault.status(503, {"Retry-After": text})]
-    client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
-    assert len(node.requests) == 2
-
-
-def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time(caplog):
-    now, slept = [50.0], []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        now[0] += seconds
-
-    pauses = ATTEMPTS - 1
-    node = LoopbackNode(faults=[Fault.rate_limited(1)] * pauses)
-    with Client(NOWHERE, session=session_to(node)) as client:
-        client._throttle = Throttle(0.8, clock=lambda: now[0], sleep=sleep)
-        client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
-    assert slept == pytest.approx([1.25] * pauses)
-    ours = [record for record in caplog.records if record.name == "balance_analysis"]
-    said = [record.getMessage() for record in ours]
-    assert [line.rpartition("; ")[2] for line in said] == ["it is asked again in 1.2 s"] * pauses
 
 
 @pytest.mark.parametrize(
@@ -294,53 +232,35 @@ def test_a_node_that_says_1_s_again_and_again_is_asked_again_after_1_s_each_time
         (Fault(Kind.STALLED, 5), "did not answer within 0.2 s"),
         (Fault(Kind.SLOW_HEADERS, 5), "did not answer within 0.2 s"),
         (Fault(Kind.HALF_JSON), "bytes that are not whole JSON"),
+        (Fault.answer(200, b"xx", {"Content-Encoding": "gzip"}), "sent a damaged answer"),
     ],
 )
 def test_a_fault_of_the_network_is_asked_again_and_then_named(fault, says):
-    with (
-        LoopbackNode(ROWS, faults=lambda *_: fault) as node,
-        Client(node.url, timeout=0.2 if "did not" in says else 60) as client,
-    ):
-        error = failure(client)
-        assert re.search(says, str(error))
-        assert node.url in str(error)
-        assert error.retryable
-        assert len(node.requests) == ATTEMPTS
-
-
-def test_a_damaged_encoding_is_asked_again_and_then_named():
-    fault = Fault.answer(200, b"xx", {"Content-Encoding": "gzip"})
-    with (
-        LoopbackNode(ROWS, faults=lambda *_: fault) as node,
-        Client(node.url, headers={"Accept-Encoding": "identity"}) as client,
-    ):
-        error = failure(client)
-    assert "sent a damaged answer" in str(error)
+    with always(fault) as node:
+        headers = {"Accept-Encoding": "identity"} if "damaged" in says else None
+        timeout = 0.2 if "did not" in says else 60
+        error = failure(ba.Client(node.url, timeout=timeout, headers=headers))
+    assert re.search(says, str(error))
+    assert node.url in str(error)
+    assert error.retryable
     assert len(node.requests) == ATTEMPTS
 
 
 def test_a_server_without_tls_is_not_asked_again():
-    with LoopbackNode(ROWS) as node, Client(node.url.replace("http", "https")) as client:
-        error = failure(client)
+    with LoopbackNode() as node:
+        error = failure(ba.Client(node.url.replace("http", "https")))
     assert "no secure connection" in str(error)
     assert not error.retryable
 
 
-def test_the_last_block_of_the_node_comes_with_the_answer(node, client):
-    node.block_height, node.block_timestamp = 77, 1_690_000_000_123_456_789
-    answer = client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
-    assert (answer.block_height, answer.block_time) == (77, 1_690_000_000_123_456)
-
-
 @pytest.mark.parametrize("text", ["", "-1", "x", "1.5", "²", "9" * 5000])
-def test_a_block_that_is_no_number_is_unknown(node, client, text):
-    headers = {"X-Block-Height": text, "X-Block-Timestamp": text}
-    node.faults = [Fault.answer(200, page_of(), headers)]
-    answer = client.get(BALANCE_CHANGES, RANGE, msgspec.json.decode)
-    assert (answer.block_height, answer.block_time) == (None, None)
+def test_a_block_that_is_no_number_is_unknown(text):
+    headers = dict.fromkeys(("X-Block-Height", "X-Block-Timestamp"), text)
+    note = load(client_to(LoopbackNode(ROWS, extra_headers=headers))).attrs[ATTRS_KEY]
+    assert (note["block_height"], note["block_time"]) == (None, None)
 
 
-@pytest.mark.parametrize("kind", [RequestError, TooLargeError])
+@pytest.mark.parametrize("kind", [ba.RequestError, ba.TooLargeError])
 def test_an_error_pickles_with_its_attributes(kind):
     error = kind("it", url="u", status=429, code=8, retryable=True, retry_after=5.0)
     copy = pickle.loads(pickle.dumps(error))
@@ -353,37 +273,24 @@ class Clock:
 
     def __init__(self):
         self.now = 100.0
-        self.slept = []
 
     def __call__(self):
         return self.now
 
     def sleep(self, seconds):
-        self.slept.append(seconds)
         self.now += seconds
-
-
-def throttle_of(per_second):
-    clock = Clock()
-    return Throttle(per_second, clock=clock, sleep=clock.sleep), clock
 
 
 @given(st.floats(0.1, 100), st.lists(st.floats(0, 20), min_size=2, max_size=20))
 def test_two_requests_are_never_closer_than_the_rate_allows(per_second, pauses):
-    throttle, clock = throttle_of(per_second)
-    moments = []
+    clock = Clock()
+    throttle, moments = Throttle(per_second, clock=clock, sleep=clock.sleep), []
     for pause in pauses:
         clock.now += pause
         throttle.wait()
         moments.append(clock.now)
     for before, after in itertools.pairwise(moments):
         assert after - before >= 1 / per_second - 1e-6
-
-
-@pytest.mark.parametrize("rate", [0, -1, float("nan")])
-def test_a_rate_that_is_not_positive_is_refused(rate):
-    with pytest.raises(ValueError, match=f"max_requests_per_second .*{rate!r}"):
-        Throttle(rate)
 
 
 def refused(throttle, seconds):
@@ -394,35 +301,190 @@ def refused(throttle, seconds):
 
 @pytest.mark.parametrize("per_second", [None, 100, 0.9, 0.5])
 def test_a_pause_is_waited_as_it_is_again_and_again(per_second):
-    throttle, clock = throttle_of(per_second)
-    throttle.wait()
-    waits = [refused(throttle, 1.0) for _ in range(8)]
-    slot = 0.0 if per_second is None else 1 / per_second
-    assert waits == pytest.approx([max(1.0, slot)] * 8)
-    assert clock.slept == waits
-
-
-def test_a_pause_keeps_to_the_rate_of_the_caller():
     clock = Clock()
-    throttle = Throttle(2, clock=clock, sleep=lambda _: None)
-    slots = [throttle.wait() for _ in range(4)]
-    slots += [refused(throttle, 1.0) for _ in range(3)]
+    throttle = Throttle(per_second, clock=clock, sleep=clock.sleep)
+    throttle.wait()
+    slot = 0.0 if per_second is None else 1 / per_second
+    assert [refused(throttle, 1.0) for _ in range(8)] == pytest.approx([max(1.0, slot)] * 8)
+
+
+@pytest.mark.parametrize(("per_second", "gap"), [(2, 0.5), (None, 1 / 16)])
+def test_a_pause_keeps_to_the_rate_and_spreads_those_that_were_refused(per_second, gap):
+    throttle = Throttle(per_second, clock=Clock(), sleep=lambda _: None)
+    slots = [throttle.wait() for _ in range(4 if per_second else 0)]
+    slots += [refused(throttle, 1.0) for _ in range(4)]
     slots += [throttle.wait() for _ in range(3)]
     gaps = [after - before for before, after in itertools.pairwise(sorted(slots))]
-    assert min(gaps) >= 0.5 - 1e-9
-
-
-def test_a_pause_spreads_those_that_were_refused():
-    clock = Clock()
-    throttle = Throttle(None, clock=clock, sleep=lambda _: None)
-    waits = [refused(throttle, 0.5) for _ in range(4)]
-    assert waits == pytest.approx([0.5 + place / 16 for place in range(4)], abs=0.01)
+    assert gap * 0.9 <= min(gaps)
+    assert per_second is None or min(gaps) >= gap - 1e-9
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0])
 def test_refusals_slow_the_rate_down_to_a_pause_at_most(seconds):
-    throttle, _ = throttle_of(None)
+    clock = Clock()
+    throttle = Throttle(None, clock=clock, sleep=clock.sleep)
     for _ in range(20):
         refused(throttle, seconds)
     throttle.wait()
     assert throttle.wait() <= max(seconds, 1 / 16)
+
+
+def sized(head, body):
+    return Fault.raw(lambda: [head + b"Content-Length: %d\r\n\r\n" % len(body) + body])
+
+
+def raw_deflate(body):
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(body) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", raw_deflate),
+        ("gzip, gzip", lambda body: gzip.compress(gzip.compress(body))),
+        ("deflate, gzip", lambda body: gzip.compress(zlib.compress(body))),
+        ("gzip", lambda body: gzip.compress(body[: len(body) // 50]) * 50),
+    ],
+)
+def test_a_small_answer_that_unpacks_to_a_large_one_takes_little_memory(encoding, pack):
+    head = OK + b"Content-Encoding: %s\r\n" % encoding.encode()
+    with always(sized(head, pack(bytes(40_000_000)))) as node:
+        tracemalloc.start()
+        try:
+            error = failure(ba.Client(node.url, max_answer_bytes=MOST))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert isinstance(error, ba.TooLargeError)
+    assert "sent more than 1,000,000 bytes" in str(error)
+    assert peak < 12 * MOST
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error", b"302 Found"])
+def test_an_endless_answer_is_left(status):
+    def pieces():
+        yield b"HTTP/1.1 %s\r\nLocation: /x\r\n\r\n" % status
+        yield from itertools.repeat(bytes(100_000))
+
+    with always(Fault.raw(pieces)) as node:
+        assert failure(ba.Client(node.url, max_answer_bytes=MOST)).status == int(status[:3])
+
+
+@pytest.mark.parametrize(("most", "is_read"), [(MOST, True), (MOST - 1, False)])
+def test_an_answer_of_just_the_maximum_is_read(most, is_read):
+    with (
+        always(Fault.answer(200, b"[" + b" " * (MOST - 2) + b"]")) as node,
+        pytest.raises(ba.DecodeError if is_read else ba.TooLargeError),
+    ):
+        ask(ba.Client(node.url, max_answer_bytes=most))
+
+
+def test_a_load_asks_for_less_where_an_answer_is_too_large():
+    with LoopbackNode(ROWS) as node, ba.Client(node.url, max_answer_bytes=20_000) as client:
+        assert len(load(client)) == len(ROWS)
+        sizes = {int(request.get("pagination.first", "0")) for request in node.requests}
+    assert min(sizes - {0, 1}) < 50
+
+
+def test_a_body_that_trickles_in_without_end_is_left(caplog):
+    def trickle():
+        yield OK + b"\r\n"
+        while True:
+            time.sleep(0.01)  # shorter than any timeout
+            yield b" "
+
+    with LoopbackNode(faults=[Fault.raw(trickle)]) as node:
+        ask(ba.Client(node.url, timeout=0.1))
+    assert "did not answer within 0.1 s; trying again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"\xff" * 70_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200,
+        b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000,
+        b"HTTP/9.9 2000 x\r\n\r\n",
+        OK + b"Content-Length: 9\r\n\r\n1",
+        OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        OK + b"Content-Encoding: gzip\r\n\r\nxx",
+        OK + b"Content-Encoding: gzip, gzip, gzip, gzip, gzip, gzip\r\n\r\nxx",
+        *(
+            b"HTTP/1.1 302 Found\r\nLocation: %s\r\n\r\n" % location
+            for location in (b"http://[::1", b"\xff", b"ftp://host/x", b"", b"http://", b"//")
+        ),
+    ],
+)
+def test_what_is_no_http_is_a_request_error(answer):
+    with always(Fault.raw(lambda: [answer])) as node:
+        assert failure(ba.Client(node.url)).url == node.url + LIMITS
+
+
+def with_user(url):
+    return url.replace("://", "://me:s3cret%2F%C3%A9@")
+
+
+def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(caplog, tmp_path):
+    caplog.set_level(logging.DEBUG)
+    with LoopbackNode(ROWS, faults=[None, None, Fault.status(503)]) as node:
+        client = ba.Client(with_user(node.url))
+        limits = ba.load_network_limits(client)
+        table = load(pickle.loads(pickle.dumps(client)))
+        node.faults = lambda *_: Fault.status(401)
+        with pytest.raises(ba.RequestError) as caught:
+            load(client)
+        client.close()
+    assert {request.headers["authorization"] for request in node.requests} == {ME}
+    assert (client.base_url, limits.source) == (node.url, node.url)
+    ba.write_parquet(table, tmp_path / "x.parquet")
+    said = [
+        *(repr(each) for each in (client, limits, table.attrs, caught.value, vars(caught.value))),
+        str(caught.value),
+        caplog.text,
+        pickle.dumps(caught.value).decode("latin-1"),
+        (tmp_path / "x.parquet").read_bytes().decode("latin-1"),
+    ]
+    assert not [text for text in said for secret in SECRETS if secret in text]
+
+
+@pytest.mark.parametrize(
+    ("location", "address"),
+    [
+        ("https://new.test" + LIMITS, "https://new.test"),
+        ("http://me:s3cret@new.test:3008/v/" + LIMITS[1:] + "?a=b", "http://***@new.test:3008/v"),
+        ("/v3" + LIMITS, "{url}/v3"),
+        ("/login", "{url}/login"),
+    ],
+)
+@pytest.mark.parametrize("own_session", [True, False])
+def test_a_redirect_is_not_followed_but_names_the_new_address(location, address, own_session):
+    session = None if own_session else requests.Session()
+    with always(Fault.status(307, {"Location": location})) as node:
+        error = failure(ba.Client(node.url, session=session))
+    address = address.format(url=node.url)
+    assert str(error) == f"{node.url} redirects to {address}: give that address"
+    assert (error.status, error.retryable, len(node.requests)) == (307, False, 1)
+
+
+@pytest.mark.parametrize("name", ["Authorization", "authorization"])
+def test_a_netrc_doesnt_replace_a_given_header(tmp_path, monkeypatch, name):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login other password other\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with LoopbackNode() as node:
+        for headers in ({name: "Bearer x"}, {}):
+            ask(ba.Client(node.url, headers=headers))
+    given, of_netrc = (request.headers["authorization"] for request in node.requests)
+    assert given == "Bearer x"
+    assert of_netrc.startswith("Basic ")
+
+
+def test_a_proxy_of_the_environment_is_used(monkeypatch):
+    with LoopbackNode(limits=None) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        failure(ba.Client("http://node.test", headers={"Authorization": "Bearer x"}))
+    assert proxy.requests[0].headers["host"] == "node.test"

@@ -16,10 +16,37 @@ from balance_analysis.node.decode import decode_page
 from tests.columns import ARROW_SCHEMA
 from tests.damage import damaged
 from tests.loopback import Fault, LoopbackNode
-from tests.node.answers import GOOD, TIME, page_of, raw_page, row
-from tests.node.asking import client_to
+from tests.node.asking import NOWHERE, client_to
 from tests.node.truth import lines_of_batch
 from tests.waits import without_waits
+
+TIME = 1_680_307_200_000_000_000
+GOOD = {
+    "assetId": "a" * 64,
+    "accountType": "ACCOUNT_TYPE_GENERAL",
+    "partyId": "b" * 64,
+    "marketId": "",
+    "timestamp": str(TIME),
+    "balance": "12345",
+}
+INFO = {"startCursor": "S", "endCursor": "E", "hasNextPage": True, "hasPreviousPage": False}
+
+
+def page_of(*nodes, **info):
+    """Return the body of a page of these rows."""
+    edges = [{"cursor": "C", "node": node} for node in nodes]
+    return json.dumps({"balances": {"edges": edges, "pageInfo": {**INFO, **info}}}).encode()
+
+
+def raw_page(node):
+    """Return the body of a page of one row, which is put in as it stands."""
+    return page_of("ROW").replace(b'"ROW"', node)
+
+
+def row(**changes):
+    """Return a good row with some fields changed; `...` leaves a field out."""
+    return {name: value for name, value in {**GOOD, **changes}.items() if value is not ...}
+
 
 FIRST, LAST = 1_420_070_400 * 10**9, 4_102_444_800 * 10**9
 LARGEST = 10**38 - 1
@@ -48,21 +75,12 @@ odd_values = (
     )
     | st.lists(texts, max_size=2)
 )
-odd_rows = (
-    st.builds(
-        lambda name, value, base: {**base, name: value},
-        st.sampled_from(sorted(GOOD)),
-        odd_values
-        | st.integers(FIRST - 3000, FIRST + 3000).map(str)
-        | st.integers(LAST - 3000, LAST + 3000).map(str),
-        good_rows,
-    )
-    | st.builds(
-        lambda name, base: {key: value for key, value in base.items() if key != name},
-        st.sampled_from(sorted(GOOD)),
-        good_rows,
-    )
-    | odd_values
+edges = st.sampled_from([FIRST, LAST]).flatmap(lambda at: st.integers(at - 3000, at + 3000))
+odd_rows = odd_values | st.builds(
+    lambda name, value, base: row(**{**base, name: value}),
+    st.sampled_from(sorted(GOOD)),
+    odd_values | edges.map(str) | st.just(...),
+    good_rows,
 )
 
 
@@ -102,6 +120,7 @@ def assert_valid(page):
 
 @given(st.lists(good_rows, max_size=8))
 @example([row(assetId="a\0b"), row(assetId="\0", partyId="", marketId="\0")])
+@example([row(assetId='"balance":', partyId='\\"balance": 1,'), row(extra=['{"node": 1}', "::"])])
 def test_good_rows_come_back_exactly_in_their_order(nodes):
     page = decode_page(page_of(*nodes))
     assert lines_of_batch(page.rows) == [as_line(node) for node in nodes]
@@ -126,10 +145,17 @@ def test_rows_beside_a_bad_one_are_read_as_without_it(nodes):
     assert (beside.times.tolist(), beside.info) == (alone.times.tolist(), alone.info)
 
 
-@given(st.binary())
+PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a": 1.5}]))
+
+
+@given(st.binary() | damaged(PAGE_BODY))
 @example(b"")
 @example(b"\xff")
 @example(b"null")
+@example(raw_page(json.dumps(row()).encode().replace(b"aaa", b"\\ud800", 1)))
+@example(raw_page(b"[" * 100_000))
+@example(raw_page(b'{"timestamp": ' + b"[" * 100_000))
+@example(raw_page(json.dumps(row()).encode().replace(b'"12345"', b"9" * 100_000)))
 def test_any_bytes_are_a_page_or_an_error_of_the_decoder(body):
     with contextlib.suppress(DecodeError, msgspec.DecodeError):
         assert_valid(decode_page(body))
@@ -143,16 +169,12 @@ NO_TIME = "not in nanoseconds between 2015 and 2100"
     ("change", "reason", "time"),
     [
         ({"balance": "9" * 39}, "more than 38 digits", AT),
-        ({"balance": "-" + "9" * 39}, "more than 38 digits", AT),
         ({"balance": "1e5"}, "'1e5' is not an integer", AT),
-        ({"balance": "٣"}, "is not an integer", AT),
-        ({"balance": ""}, "'' is not an integer", AT),
         ({"balance": None}, "Expected `str`, got `null`.*balance", AT),
         ({"balance": 5}, "Expected `str`, got `int`.*balance", AT),
         ({"balance": ...}, "missing required field `balance`", AT),
         ({"partyId": ..., "timestamp": TIME}, "missing required field `partyId`", AT),
         ({"accountType": None}, "accountType", AT),
-        ({"accountType": ""}, "length >= 1.*accountType", AT),
         ({"assetId": ""}, "length >= 1.*assetId", AT),
         ({"timestamp": str(TIME // 1000)}, NO_TIME, None),
         ({"timestamp": str(TIME + 1)}, "not a whole number of microseconds", None),
@@ -235,14 +257,25 @@ def test_each_limit_lands_in_its_own_field():
         assert sum(getattr(limits, key) is True for key in limits.__slots__) == 1
 
 
-def test_a_date_keeps_its_nanoseconds():
-    expected = pd.Timestamp("2022-01-01T00:00:00.000000001Z")
-    assert limits_of().propose_market_enabled_from == expected
+@pytest.mark.parametrize(
+    ("date", "moment"),
+    [
+        ("1640995200000000001", "2022-01-01T00:00:00.000000001Z"),
+        ("2022-01-01T02:00:00+02:00", "2022-01-01T00:00Z"),
+    ],
+)
+def test_a_date_keeps_its_nanoseconds_and_may_be_iso_8601(date, moment):
+    assert limits_of(proposeAssetEnabledFrom=date).propose_asset_enabled_from == pd.Timestamp(
+        moment
+    )
 
 
-def test_a_date_may_be_iso_8601():
-    limits = limits_of(proposeAssetEnabledFrom="2022-01-01T02:00:00+02:00")
-    assert limits.propose_asset_enabled_from == pd.Timestamp("2022-01-01", tz="UTC")
+def test_limits_come_with_where_and_when_they_were_asked_for():
+    before = pd.Timestamp.now("UTC")
+    with client_to(LoopbackNode(block_height=12)) as client:
+        limits = ba.load_network_limits(client)
+    assert before <= limits.fetched_at <= pd.Timestamp.now("UTC")
+    assert (limits.source, limits.block_height) == (NOWHERE, 12)
 
 
 def test_fields_that_the_interface_does_not_list_are_kept():
@@ -272,47 +305,12 @@ def test_another_shape_of_limits_is_a_decode_error(value):
         limits_in(json.dumps(value).encode())
 
 
-@given(text=names | st.sampled_from(['"balance":', '\\"balance\\": 1,', "::", '{"node": 1}']))
-def test_text_that_looks_like_keys_is_no_key(text):
-    page = decode_page(
-        page_of(row(assetId=text, partyId='"balance":"1"'), row(extra={"a": [text]}))
-    )
-    assert page.rows.num_rows == 2
-    assert page.rows.column("asset_id")[0].as_py() == text
-
-
-PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a": 1.5}]))
-
-
-@given(body=damaged(PAGE_BODY))
-@example(body=raw_page(json.dumps(row()).encode().replace(b"aaa", b"\\ud800", 1)))
-@example(body=raw_page(b"[" * 100_000))
-@example(body=raw_page(b'{"timestamp": ' + b"[" * 100_000))
-@example(body=raw_page(json.dumps(row()).encode().replace(b'"12345"', b"9" * 100_000)))
-def test_a_damaged_page_is_read_or_named(body):
-    try:
-        page = decode_page(body)
-    except (DecodeError, msgspec.DecodeError):
-        return
-    assert page.rows.schema == ARROW_SCHEMA
-    page.rows.to_pylist()
-
-
-LIMITS_BODY = json.dumps(
-    {
-        "limits": {
-            **dict.fromkeys(("canProposeMarket", "canProposeAsset", "genesisLoaded"), True),
-            **dict.fromkeys(("proposeMarketEnabled", "proposeAssetEnabled"), False),
-            "proposeMarketEnabledFrom": "1640995200000000000",
-            "proposeAssetEnabledFrom": "2022-01-01T00:00:00Z",
-            "more": [1, {"a": None}],
-        }
-    }
-).encode()
+ISO = {"proposeAssetEnabledFrom": "2022-01-01T00:00:00Z", "more": [1, {"a": None}]}
+LIMITS_BODY = json.dumps({"limits": {**LIMITS, **ISO}}).encode()
 
 
 @given(body=damaged(LIMITS_BODY))
-@example(body=LIMITS_BODY.replace(b'"1640995200000000000"', b'"' + b"9" * 5000 + b'"'))
+@example(body=LIMITS_BODY.replace(b'"1640995200000000001"', b'"' + b"9" * 5000 + b'"'))
 @example(body=LIMITS_BODY.replace(b"2022-01", b"0001-01"))
 @example(body=LIMITS_BODY.replace(b"00:00Z", b"00:00+99:99"))
 @example(body=LIMITS_BODY.replace(b"[1,", b"[" * 100_000 + b"1,"))
@@ -324,6 +322,9 @@ def test_damaged_limits_are_read_or_named(body):
 
 @given(body=damaged(b'{"code": 3, "message": "it", "details": [{"inner": "more"}]}'))
 @example(body=b'{"details": ' + b"[" * 100_000)
+@example(body=b'{"code": "x"}')
+@example(body=b'{"details": [1]}')
+@example(body=b'{"message": null}')
 @example(body=b'{"code": ' + b"9" * 100_000 + b"}")
 def test_a_damaged_body_of_an_error_gives_no_other_error(body):
     with pytest.raises(ba.RequestError, match="answered 400"):

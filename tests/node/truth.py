@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pandas as pd
-    import pyarrow as pa
 
     from tests.loopback import Row
 
@@ -41,13 +41,10 @@ def lines_of_table(table: pd.DataFrame) -> list[Line]:
 
 def lines_of_batch(batch: pa.RecordBatch) -> list[Line]:
     """Return a batch's rows as plain tuples, in the batch's order."""
-    columns = batch.to_pydict()
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    columns["timestamp"] = [
-        (time - epoch) // dt.timedelta(microseconds=1) for time in columns["timestamp"]
-    ]
-    columns["balance"] = [int(balance) for balance in columns["balance"]]
-    return list(zip(*columns.values(), strict=True))
+    *ids, times, balances = batch.columns
+    numbers = times.cast(pa.int64()), balances.cast(pa.string())
+    *texts, times, balances = (column.to_pylist() for column in (*ids, *numbers))
+    return list(zip(*texts, times, map(int, balances), strict=True))
 
 
 def matching(

@@ -25,7 +25,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.segments.writer import CHAIN, flip, make_segments, write_segments
+from tests.segments.writer import CHAIN, make_segments, write_segments
 
 ROWS = spread_history(3, rows=240)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -84,7 +84,7 @@ def test_the_coverage_names_the_segments_and_their_last_block(whole):
 
 
 @given(data=st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_segments_and_exports_in_any_order_give_the_same_archive(
     tmp_path_factory, segments, whole, node, data
 ):
@@ -125,42 +125,11 @@ def test_segments_go_on_where_nodes_answered_for_the_end_of_earlier_ones(tmp_pat
     assert_holds(tmp_path / "a", ROWS)
 
 
-def test_what_is_imported_is_left_out(tmp_path, segments, whole):
-    folder = shutil.copytree(whole, tmp_path / "archive")
-    with unchanged(folder):
-        run = imported(folder, segments)
-    assert (run.spans, run.rows) == ([], 0)
+def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, whole):
     for number, segment in enumerate(make_segments(ROWS)):
         segment.write(tmp_path / "unpacked", name=f"{number}", zipped=False)
-    with unchanged(folder):
-        assert imported(folder, tmp_path / "unpacked").spans == []
-
-
-def test_a_nodes_rows_that_the_segments_lack_are_conflicts(tmp_path, node):
-    run_export(node, tmp_path / "archive", start=START, end=LAST)
-    fewer = [row for row in ROWS if row != ROWS[55]]
-    write_segments(tmp_path / "segments", fewer, quiet=[ROWS[55].timestamp_ns])
-    run = imported(tmp_path / "archive", tmp_path / "segments")
-    assert run.conflicts == 1
-    assert_holds(tmp_path / "archive", ROWS)
-
-
-def test_segments_of_another_network_are_refused_and_change_nothing(
-    tmp_path, segments, whole, node
-):
-    write_segments(tmp_path / "chain", ROWS, chain="other")
-    others = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
-    write_segments(tmp_path / "rows", others[:20], quiet=[x * 1000 for x in TIMES])
-    folder = shutil.copytree(whole, tmp_path / "archive")
-    before = content_of(folder, "changes/")
-    with pytest.raises(ba.NetworkMismatchError, match="has blocks of the chain"):
-        imported(folder, tmp_path / "chain")
-    run_export(node, tmp_path / "exported", start=START, end=LAST)
-    kept = content_of(tmp_path / "exported", "changes/", "_archive.json")
-    with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
-        imported(tmp_path / "exported", tmp_path / "rows")
-    assert content_of(folder, "changes/") == before
-    assert content_of(tmp_path / "exported", "changes/", "_archive.json") == kept
+    with unchanged(whole):
+        assert imported(whole, tmp_path / "unpacked").spans == []
 
 
 def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, caplog):
@@ -186,16 +155,6 @@ def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, n
     with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
         imported(folder, [*paths[:1], *paths[-2:]])
     assert content_of(folder, "changes/", "_archive.json") == before
-
-
-def test_a_damaged_segment_keeps_the_stretches_before_it(tmp_path, segments):
-    paths = write_segments(tmp_path / "segments", ROWS)
-    flip(paths[-2])
-    with pytest.raises(ba.DecodeError, match="can't be read"):
-        imported(tmp_path / "archive", [*paths[:2], *paths[5:]])
-    first, *_ = spans_of(tmp_path / "archive")
-    assert first == (TIMES[0], TIMES[13] + 1, True)
-    assert_holds(tmp_path / "archive", ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -241,8 +200,9 @@ def limits_at(moment, **values):
 
 
 def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path, node):
+    early = {"propose_asset_enabled_from": -(10**15), "propose_market_enabled_from": 0}
     changes = [
-        limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False),
+        limits_at(TIMES[0], can_propose_market=False, genesis_loaded=False, **early),
         limits_at(TIMES[10], can_propose_market=False),
         limits_at(TIMES[50], propose_asset_enabled_from=TIMES[3] * 1000),
     ]
@@ -263,7 +223,9 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path
         ends = [*(stamp.value // 1000 for stamp in timeline["last_seen"][:3])]
         assert ends == [TIMES[10], TIMES[50], TIMES[-1]]
         assert timeline["block_height"][:3].isna().all()
-        assert timeline["propose_asset_enabled_from"][2].value // 1000 == TIMES[3]
+        enabled = timeline["propose_asset_enabled_from"]
+        assert [enabled[0].value, enabled[2].value] == [-(10**15), TIMES[3] * 1000]
+        assert pd.isna(timeline["propose_market_enabled_from"][0])
         assert list(timeline["source"][3:]) == [node.url]
         assert ba.Archive(folder).verify().is_whole
 
@@ -278,20 +240,6 @@ def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_writ
     with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is no moment in UTC"):
         imported(tmp_path / "archive", tmp_path / "segments")
     assert not (tmp_path / "archive").exists()
-
-
-def test_limits_since_a_moment_before_1970_are_kept(tmp_path):
-    write_segments(
-        tmp_path / "segments",
-        ROWS,
-        limits=[
-            limits_at(TIMES[0], propose_asset_enabled_from=-(10**15), propose_market_enabled_from=0)
-        ],
-    )
-    imported(tmp_path / "archive", tmp_path / "segments")
-    timeline = ba.Archive(tmp_path / "archive").limits()
-    assert timeline["propose_asset_enabled_from"][0] == pd.Timestamp(-(10**15), tz="UTC")
-    assert pd.isna(timeline["propose_market_enabled_from"][0])
 
 
 def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):

@@ -16,8 +16,7 @@ import pytest
 
 import balance_analysis as ba
 from tests.columns import known_of
-from tests.loopback import LoopbackNode
-from tests.loopback.node import LIMITS
+from tests.loopback import LIMITS, LoopbackNode
 from tests.moments import from_microseconds, moment_text
 from tests.serving import serving
 from tests.world.model import (
