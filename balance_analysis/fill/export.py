@@ -34,7 +34,7 @@ from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.node.client import NETWORK_LIMITS, ONCE, Client, Response, Retry, check_client
+from balance_analysis.node.client import NETWORK_LIMITS, Client, Response, Retry, check_client
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.walk import Step
 from balance_analysis.rows import accounts_in, last_block, within
@@ -257,7 +257,8 @@ class _Nodes(NodeSource, Source):
 
     def _ask_limits(self, url: str) -> None:
         # An address that takes no connection is not waited for while there are others.
-        retry = ONCE if self.limits else Retry(refusals=url == self.urls[-1])
+        is_last = url == self.urls[-1]
+        retry = Retry(attempts=1) if self.limits else Retry(refusals=is_last)
         try:
             self.limits[url] = self.client.get(
                 NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
@@ -313,28 +314,29 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
     Raises
     ------
     NetworkMismatchError
-        If it reaches over a row, and doesn't have it.
+        If its answers prove that it knows all of a row's moment, and doesn't have the row. Nodes
+        of different memory may stand behind one address.
     """
+    how: Any = {"workers": 1, "on_bad_rows": "quarantine", "stats": source.stats}
+    alone = NodeSource(source.client, source.filters, **how)
+    alone.keep([url])
     (first, last), files = writer.manifest.evidence.bounds, writer.manifest.files
     for _ in range(2):
         period = max((name for name, file in files.items() if file.first < last), default=None)
         if period is None:
             break
         moment, held = last_block(within(writer.rows_of(period), EVER[0], last))
-        step = source.ask(url, moment, moment + 1)
         accounts = {*accounts_in(held)}
-        # Whose a bad row is can't be known.
-        if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
-            return True
-        reach = source.reach(url, first, last)
-        if moment < reach.start or step.incomplete:
-            break
-        if moment < reach.end:
+        for step in alone.rows(moment, moment + 1):
+            # Whose a bad row is can't be known.
+            if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
+                return True
+        if not alone.evidence().incomplete(moment, moment + 1):
             raise NetworkMismatchError(
                 f"{url} has none of the rows of {writer.store.uri} from {moment_text(moment)}: "
                 "it is of another network, or has lost rows"
             )
-        last = reach.end
+        last = min([moment, *(reach.end for reach in alone.reaches(first, last))])
     return False
 
 

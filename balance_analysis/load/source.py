@@ -30,7 +30,7 @@ from balance_analysis.errors import BalanceAnalysisError, IncompleteError, Reque
 from balance_analysis.evidence import Answer, Evidence, Node, Reach, least
 from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
-from balance_analysis.node.client import ATTEMPTS, Client, Retry, check_client
+from balance_analysis.node.client import Client, Retry, check_client
 from balance_analysis.node.reach import Asker, ask_reach, origin_of, quiet_since, started
 from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
@@ -345,17 +345,6 @@ class NodeSource:
             if start == end:
                 return
 
-    def ask(self, url: str, start: int, end: int) -> Step:
-        """Return how one address answers the first part of [start, end), without counting it."""
-        return self._step(self._addresses[url], Window(start, end, self._page_size))
-
-    def reach(self, url: str, start: int, end: int, attempts: int = ATTEMPTS) -> Reach:
-        """Return how much of [start, end) one address knows."""
-        address = self._addresses[url]
-        reach = ask_reach(self._asker(address, attempts=attempts), start, end)
-        self._note_head(address, reach.end)
-        return reach
-
     def _taken(self, step: Step) -> Step:
         """Remove the repeated rows of a step, record it as taken, and return it."""
         step = _without_repeats(step)
@@ -372,11 +361,14 @@ class NodeSource:
         An address that fails is asked again before it is used.
         """
         is_single = len(self._addresses) == 1
-        attempts = ATTEMPTS if is_single else 1
-        asked = {
-            started(self.reach, address.url, start, end, attempts): address
-            for address in self._alive()
-        }
+        retry: dict[str, Any] = {} if is_single else {"attempts": 1}
+
+        def ask(address: _Address) -> Reach:
+            reach = ask_reach(self._asker(address, **retry), start, end)
+            self._note_head(address, reach.end)
+            return reach
+
+        asked = {started(ask, address): address for address in self._alive()}
         self._asked_of = start, end
         for address in self._addresses.values():
             address.reach, address.rank = None, _UNRANKED
@@ -580,15 +572,11 @@ def _without_repeats(step: Step) -> Step:
     """
     if not any(map(has_repeats, step.batches)):
         return step
-    return replace(step, batches=tuple(map(_merged, step.batches)))
-
-
-def _merged(batch: pa.RecordBatch) -> pa.RecordBatch:
     from balance_analysis.analysis.checks import merge_duplicates  # noqa: PLC0415 - pandas is heavy
     from balance_analysis.frame import to_arrow, to_frame  # noqa: PLC0415
 
-    merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches([batch]))))
-    return merged.sort_by("timestamp").combine_chunks().to_batches()[0]
+    merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches(step.batches))))
+    return replace(step, batches=(merged.sort_by("timestamp").combine_chunks().to_batches()[0],))
 
 
 def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:

@@ -46,8 +46,6 @@ MAX_ANSWER_BYTES: Final = 256_000_000
 LONGEST_WAIT: Final = 60.0
 """The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
 
-ATTEMPTS: Final = 6
-
 _PATIENCE: Final = 10
 """Timeouts that a whole answer may take: one that trickles in byte by byte never times out else."""
 
@@ -162,8 +160,8 @@ class Retry:
     another node doesn't repeat `refusals`, where no connection came about.
     """
 
-    attempts: int = ATTEMPTS
-    pauses: int = ATTEMPTS - 1
+    attempts: int = 6
+    pauses: int = 5
     timeouts: bool = True
     refusals: bool = True
     stopped: threading.Event | None = None
@@ -183,9 +181,6 @@ class Retry:
 def _is_throttling(error: RequestError) -> bool:
     """Whether the node says to slow down."""
     return error.retry_after is not None or error.status == _TOO_MANY
-
-
-ONCE: Final = Retry(attempts=1)
 
 
 class Client:
