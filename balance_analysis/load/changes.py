@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _SHOWN: Final = 10
 """How many rows of a page a notebook shows."""
 
-_WAITING: Final = 1 << 17
+_WAITING: Final = 1 << 14
 """Rows that wait, at least, before those that are no account's last one are dropped."""
 
 ROW_GROUP: Final = 1 << 17
@@ -145,7 +145,7 @@ def load_balance_changes(
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     source = NodeSource(client, _to_filters(names, ids), **how)
-    load = _Load(source, start, end, names, progress, opening=opening)
+    load = _Load(source, names, (start, end), progress, opening=opening)
     from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in load.batches())])
@@ -202,7 +202,7 @@ def load_to_parquet(
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     source = NodeSource(client, _to_filters(names, ids), **how)
-    load = _Load(source, start, end, names, progress, opening=opening)
+    load = _Load(source, names, (start, end), progress, opening=opening)
     target = check_output(path)
     waiting = list[pa.RecordBatch]()
     with replacing(target) as temporary, parquet_writer(temporary, ARROW_SCHEMA) as writer:
@@ -264,7 +264,7 @@ def iter_balance_changes(
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     source = NodeSource(client, _to_filters(names, ids), **how)
-    return _Load(source, start, end, names, progress, is_logging=True).batches()
+    return _Load(source, names, (start, end), progress, is_logging=True).batches()
 
 
 def _to_filters(names: Names, ids: tuple[Any, ...]) -> Filters:
@@ -273,6 +273,7 @@ def _to_filters(names: Names, ids: tuple[Any, ...]) -> Filters:
     return make_filters(**dict(zip(columns, ids, strict=True)), names=lambda: names)
 
 
+@dataclass
 class _Load:
     """The steps of a load and, when all have come, the evidence for them.
 
@@ -280,48 +281,44 @@ class _Load:
     ----------
     source, names
         From where it is loaded, and the names that the caller gave.
-    start, end
-        What is loaded, microseconds; no start for all from the oldest row on.
+    given
+        The start and the end that the caller gave; without an end, what the node doesn't know yet
+        isn't missing.
     progress
         As of `load_balance_changes`.
-    is_until_now
-        Whether the caller gave no end: what the node doesn't know yet isn't missing.
     opening
         Whether the last row of each account before the start comes first.
     is_logging
         Whether to log each bad row.
     interval
-        The same when all steps have come: an open bound lies where the evidence does.
+        What is loaded, when all steps have come: an open bound lies where the evidence does.
     rows, seconds, bad_rows
         How many rows have come and in what time, and the bad ones.
     evidence
         What is proven of the rows, when all have come.
     """
 
-    def __init__(
-        self,
-        source: NodeSource,
-        start: Instant | None,
-        end: Instant | None,
-        names: Names,
-        progress: bool | Report | None,
-        *,
-        opening: bool = False,
-        is_logging: bool = False,
-    ) -> None:
-        self.source, self.names, self.progress = source, names, progress
-        self.start, self.end = make_bounds(start, end)
-        self.is_until_now, self.opening = end is None, opening and start is not None
+    source: NodeSource
+    names: Names
+    given: tuple[Instant | None, Instant | None]
+    progress: bool | Report | None
+    opening: bool = False
+    is_logging: bool = False
+    rows: int = 0
+    seconds: float = 0.0
+    bad_rows: list[BadRow] = field(default_factory=list)
+    evidence: Evidence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start, self.end = make_bounds(*self.given)
         self.interval: Span = (self.end, self.end)
-        self.is_logging = is_logging
-        self.rows, self.seconds, self.bad_rows = 0, 0.0, list[BadRow]()
-        self.evidence = Evidence(self.source.filters)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in time order; then ask what proves them, and warn of the rest."""
         began = time.monotonic()
         start, end = self.interval = self.source.interval(self.start, self.end)
-        since = self.source.interval(None, start)[0] if self.opening else start
+        has_openings = self.opening and self.start is not None
+        since = self.source.interval(None, start)[0] if has_openings else start
         with reporting(self.progress) as report:
             for step in chain(self._openings(since, start), self.source.rows(start, end)):
                 for bad in step.bad_rows if self.is_logging else ():
@@ -335,7 +332,7 @@ class _Load:
         logger.info("%d rows in %d requests", self.rows, self.source.stats.requests)
         reached = next((first for first, _ in self.evidence.reached), start)
         start = reached if self.start is None else start
-        if self.is_until_now and self.evidence.answers:
+        if self.given[1] is None and self.evidence.answers:
             end = max(start, self.evidence.bounds[1])
         self.interval = start, end
         since = min(start, reached)
