@@ -52,14 +52,6 @@ def test_an_archive_of_a_node_agrees_too_and_every_change_is_compared(tmp_path, 
     assert (report.problems, report.not_compared) == ((), ())
 
 
-def test_a_table_of_segments_confirms_what_a_node_sent(tmp_path, segments):
-    archive = ba.Archive(tmp_path / "archive")
-    with node_of(ROWS) as node:
-        run_export(node, archive.uri, start=START, end=LAST)
-    assert ba.confirm(archive, ba.read_segments(segments)).compared == (len(ROWS), len(ROWS))
-    assert archive.status().confirmed
-
-
 def test_from_a_later_block_on_first_changes_are_not_compared_and_named(tmp_path):
     write_segments(tmp_path / "segments", ROWS, first=100)
     ba.import_segments(ba.Archive(tmp_path / "archive"), tmp_path / "segments")
