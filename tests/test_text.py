@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.text import duration_text
 
 PARTY = "c2071f9874933829eb432b1af0d776b5d49d5d4a7feefffa7d1e9642d9d5ed19"
 LIKE_IT = PARTY[:8] + "0" * 46 + PARTY[-10:]
@@ -37,22 +36,3 @@ def test_short_forms_differ_keep_both_ends_and_are_never_longer(ids):
 )
 def test_a_short_form_has_six_and_four_characters_or_as_many_as_it_needs(ids, forms):
     assert short_forms(ids) == forms
-
-
-@pytest.mark.parametrize(
-    ("length", "words"),
-    [
-        ("3D", "3 days"),
-        ("1D 2h 5min", "1 day 2 hours"),
-        ("61s", "1 minute 1 second"),
-        ("5us", "less than a second"),
-        ("1200D", "1,200 days"),
-        ("29D 23h 59min 59.7s", "30 days"),
-        ("29D 23h 31min", "30 days"),
-        ("29D 23h 29min", "29 days 23 hours"),
-        ("23h 59min 40s", "1 day"),
-        ("59.9s", "1 minute"),
-    ],
-)
-def test_lengths_are_written_in_two_units(length, words):
-    assert duration_text(pd.Timedelta(length)) == words

@@ -12,12 +12,8 @@ import pandas as pd
 from matplotlib.dates import num2date
 
 import balance_analysis as ba
-from tests.analysis.tables import START, table_of
+from tests.analysis.tables import DAY, START, table_of
 
-HOUR = 3_600_000_000
-DAY = 24 * HOUR
-GENERAL = ("VOTE", "ACCOUNT_TYPE_GENERAL", "a1", "")
-MARGIN = ("VOTE", "ACCOUNT_TYPE_MARGIN", "a1", "m1")
 BOND = ("VOTE", "ACCOUNT_TYPE_BOND", "a1", "m1")
 
 
@@ -56,13 +52,16 @@ def lines(ax):
 
 def areas(ax):
     """Return {legend label: [(microseconds, level), ...]} of the areas of an Axes."""
-    steps_of = {}
-    for patch in ax.patches:
-        if hasattr(patch, "get_data"):
-            levels, edges, _ = patch.get_data()
-            steps = zip(micros(edges), [*levels, levels[-1]], strict=True)
-            steps_of[patch.get_label()] = list(steps)
-    return steps_of
+    return {patch.get_label(): steps_of(patch) for patch in ax.patches if is_area(patch)}
+
+
+def is_area(patch):
+    return hasattr(patch, "get_data")
+
+
+def steps_of(area):
+    levels, edges, _ = area.get_data()
+    return list(zip(micros(edges), [*levels, levels[-1]], strict=True))
 
 
 def entries(ax):

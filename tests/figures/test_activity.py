@@ -10,8 +10,8 @@ from matplotlib import pyplot as plt
 from matplotlib.dates import num2date
 
 import balance_analysis as ba
-from tests.analysis.tables import START, table_of
-from tests.figures.drawn import GENERAL, HOUR, visible_labels
+from tests.analysis.tables import GENERAL, HOUR, START, table_of
+from tests.figures.drawn import visible_labels
 
 
 @given(st.lists(st.integers(0, 40 * 24), min_size=1, max_size=60, unique=True))

@@ -9,58 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import LARGEST, START, by_account, instant, table_of
-from tests.figures.drawn import (
+from tests.analysis.tables import (
     DAY,
     GENERAL,
     HOUR,
+    LARGEST,
     MARGIN,
-    entries,
-    history,
-    lines,
-    said,
-    visible_labels,
+    START,
+    table_of,
 )
-
-
-@given(
-    st.dictionaries(
-        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 40)),
-        st.integers(0, 10**20),
-        min_size=1,
-        max_size=12,
-    ),
-    st.sampled_from([None, -5, 15]),
-    st.sampled_from([None, 30, 60]),
-)
-def test_each_line_holds_its_rows_in_the_interval_and_what_was_held_when_it_begins(
-    levels, since, until
-):
-    plt.close("all")
-    rows = [(*account, START + hour * HOUR, level) for (account, hour), level in levels.items()]
-    first, last = (f(row[4] for row in rows) for f in (min, max))
-    start = first if since is None else START + since * HOUR
-    end = last if until is None else START + until * HOUR
-    bounds = {"start": since and instant(start), "end": until and instant(end)}
-    ax = ba.plot_balances(table_of(rows).iloc[::-1], **bounds)
-    expected, known_from = [], []
-    for changes in by_account(rows).values():
-        seen = [
-            (max(t, start), float(x)) for t, x in changes if t < end or (until is None and t == end)
-        ]
-        points = list(dict(seen).items())  # of those before the start the last one
-        if points:
-            expected.append([*points, (end, points[-1][1])])
-            known_from.append(points[0][0])
-    if not expected or (until is None and last < start):
-        assert ax.texts
-        return
-    assert sorted(lines(ax).values()) == sorted(expected)
-    assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}
-    assert ("unknown" in (entries(ax) if ax.get_legend() else [])) == (min(known_from) > start)
-    left_out = len(by_account(rows)) - len(expected)
-    assert left_out == 0 or said(ax) == f"{left_out} unknown throughout"
-
+from tests.figures.drawn import history, lines, said, visible_labels
 
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.analysis.downsampling import downsample, starts_of_known
-from tests.analysis.tables import START
-from tests.figures.drawn import GENERAL
+from tests.analysis.tables import GENERAL, START
 
 SECOND = 1_000_000
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from tests.analysis.tables import START, table_of
-from tests.figures.drawn import GENERAL, HOUR, MARGIN, areas, lines, said, us
+from tests.analysis.tables import GENERAL, HOUR, MARGIN, START, table_of
+from tests.figures.drawn import areas, lines, said, us
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from tests.analysis.tables import START, by_account, table_of
-from tests.figures.drawn import (
-    GENERAL,
-    HOUR,
-    MARGIN,
-    history,
-    micros,
-    said,
-    us,
-)
+from tests.analysis.tables import GENERAL, HOUR, MARGIN, START, by_account, table_of
+from tests.figures.drawn import history, micros, said, us
 
 
 def bars(ax, label):

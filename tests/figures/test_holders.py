@@ -4,6 +4,7 @@ import pytest
 
 import balance_analysis as ba
 from tests.analysis.tables import DAY, GENERAL, MARGIN, START, instant, table_of
+from tests.figures.drawn import entries, said
 
 OTHER = ("VOTE", "ACCOUNT_TYPE_GENERAL", "b2", "")
 ROWS = [
@@ -12,10 +13,6 @@ ROWS = [
     *((*OTHER, START + at * DAY, level) for at, level in enumerate([3, 4, 4])),
 ]
 END = {"end": instant(START + 3 * DAY)}
-
-
-def labels_of(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def test_a_line_is_what_the_accounts_of_a_party_hold_together():
@@ -31,7 +28,7 @@ def test_lines_and_areas_are_named_by_a_column_of_the_table():
     ax = ba.plot_balances(table, by="desk", **END)
     assert [line.get_label() for line in ax.get_lines()] == ["east", "west"]
     ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
-    assert labels_of(ax) == ["west 4", "east 12"]
+    assert entries(ax) == ["west 4", "east 12"]
     with pytest.raises(ValueError, match="by must name columns"):
         ba.plot_balances(table, by="floor")
 
@@ -39,19 +36,19 @@ def test_lines_and_areas_are_named_by_a_column_of_the_table():
 def test_the_largest_holders_have_names_of_ones_own():
     names = {"a1": "Alice"}
     ax = ba.plot_totals(table_of(ROWS), by="party_id", share=True, labels=names, **END)
-    assert "Alice 75%" in labels_of(ax)
+    assert "Alice 75%" in entries(ax)
 
 
 def test_accounts_without_a_value_in_a_column_are_named_so():
     table = table_of(ROWS)
     table["desk"] = table["party_id"].map({"a1": "east"})
     ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
-    assert labels_of(ax) == ["no desk 4", "east 12"]
+    assert entries(ax) == ["no desk 4", "east 12"]
 
 
 def test_a_drawdown_is_that_of_one_party():
     mine = table_of([row for row in ROWS if row[2] == "a1"])
     ax = ba.plot_drawdown(mine, by="party_id", **END)
-    assert ax.get_legend().get_title().get_text() == "never below its peak"
+    assert said(ax) == "never below its peak"
     with pytest.raises(ValueError, match="draws one account or holder"):
         ba.plot_drawdown(mine)

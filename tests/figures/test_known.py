@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from tests.analysis.tables import table_of
-from tests.figures.drawn import (
-    DAY,
-    GENERAL,
-    HOUR,
-    MARGIN,
-    areas,
-    entries,
-    lines,
-    micros,
-    said,
-    shaded,
-    us,
-)
+from tests.analysis.tables import DAY, GENERAL, HOUR, instant, opened, spans, table_of, worlds
+from tests.figures.drawn import areas, entries, is_area, lines, micros, said, shaded, steps_of, us
 
 START = us("2023-04-01")
 HATCH = "\\\\\\\\"
@@ -55,6 +47,58 @@ def unknown_from(steps):
     return [time for time, level in steps if np.isnan(level)]
 
 
+def own(world):
+    """Return the part of a world that is of one asset, and of no market."""
+    rows = [row for row in world.rows if (row[0], row[3]) == ("VOTE", "")]
+    opening = {key: x for key, x in world.opening.items() if (key[0], key[3]) == ("VOTE", "")}
+    return replace(world, rows=rows, opening=opening)
+
+
+def at(steps, when):
+    """Return the level of drawn steps at a moment, roughly; `None` where nothing is drawn."""
+    levels = [level for time, level in steps if time <= when]
+    return None if not levels or np.isnan(levels[-1]) else roughly(levels[-1])
+
+
+def roughly(level):
+    return None if level is None else float(f"{level:.9g}")
+
+
+one_asset = worlds().map(own).filter(lambda world: world.book())
+
+
+@given(one_asset, spans)
+def test_lines_are_at_every_moment_at_what_accounts_hold_as_far_as_that_is_known(world, span):
+    plt.close("all")
+    bounds = dict(zip(("start", "end"), map(instant, span), strict=True))
+    ax = ba.plot_balances(opened(world), **bounds, assets={"VOTE": 0})
+    held = [[roughly(x.level(when)) for when in range(*span)] for x in world.book().values()]
+    known = [levels for levels in held if {*levels} != {None}]
+    drawn = [[at(steps, when) for when in range(*span)] for steps in lines(ax).values()]
+    assert sorted(drawn, key=str) == sorted(known, key=str)
+    assert {line.get_drawstyle() for line in ax.lines} <= {"steps-post"}
+    lost = len(held) - len(known)
+    assert not (known and lost) or f"{lost} unknown throughout" in said(ax)
+
+
+@given(one_asset, spans)
+def test_areas_reach_at_every_moment_as_far_as_what_is_known_to_be_held_and_owed(world, span):
+    plt.close("all")
+    bounds = dict(zip(("start", "end"), map(instant, span), strict=True))
+    ax = ba.plot_totals(opened(world), **bounds, by=ba.ACCOUNT_KEY, assets={"VOTE": 0})
+    stacks = [steps_of(patch) for patch in ax.patches if is_area(patch)]
+    for when in range(*span):
+        levels = [account.level(when) for account in world.book().values()]
+        known = [level for level in levels if level is not None]
+        reached = [at(steps, when) for steps in stacks]
+        if not known:
+            assert {*reached} <= {None}
+            continue
+        up, down = (sum(x for x in known if x * sign > 0) for sign in (1, -1))
+        assert max(*reached, 0) == pytest.approx(up, rel=1e-8)
+        assert min(*reached, 0) == pytest.approx(down, rel=1e-8)
+
+
 @pytest.mark.parametrize("plot", OF_TIME, ids=NAMES)
 def test_the_axis_reaches_to_the_end_of_what_is_known(plot):
     ax = plot(knowing((0, 30)))
@@ -76,15 +120,6 @@ def test_gaps_and_what_lies_past_the_known_end_are_hatched(plot):
     spans = [(START + 3 * DAY, START + 5 * DAY), (START + 8 * DAY, START + 12 * DAY)]
     assert [span[1:] for span in shaded(ax, HATCH)] == spans
     assert entries(ax).count(INCOMPLETE) == 1
-
-
-@pytest.mark.parametrize("plot", [OF_TIME[0], OF_TIME[1], OF_TIME[3]], ids=["b", "t", "d"])
-def test_no_step_is_carried_across_a_gap_or_past_the_known_end(plot):
-    steps = drawn(plot(knowing((0, 3), (5, 8)), end=moment(START + 12 * DAY)))
-    expected = [(0, 5.0), (1, 6.0), (3, None), (6, 4.0), (8, None), (12, None)]
-    assert [(time, None if np.isnan(x) else x) for time, x in steps] == [
-        (START + day * DAY, level) for day, level in expected
-    ]
 
 
 def test_behind_a_gap_a_drawdown_has_a_balance_alone_as_the_table_of_drawdowns_does():
@@ -138,19 +173,6 @@ def test_an_opening_is_drawn_from_the_start_on(plot):
         time, level = drawn(ax)[0]
         assert level == 3
         assert time == START
-
-
-def test_an_opening_alone_is_drawn_as_far_as_is_known():
-    table = knowing((-2, 8), rows=[(*GENERAL, START - DAY, 3)], since=START)
-    ax = ba.plot_balances(table)
-    assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
-    ax = ba.plot_totals(table)
-    assert drawn(ax) == [(START, 3.0), (START + 8 * DAY, 3.0)]
-
-
-def test_a_group_that_only_an_opening_shows_is_in_the_totals():
-    ax = ba.plot_totals(knowing((-2, 8), rows=[*ROWS, (*MARGIN, START - DAY, 3)], since=START))
-    assert [*areas(ax)] == ["general 4", "margin 3"]
 
 
 def test_totals_of_a_table_without_openings_say_what_they_lack():

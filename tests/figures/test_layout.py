@@ -14,17 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 import balance_analysis as ba
-from tests.analysis.tables import START, table_of
-from tests.figures.drawn import (
-    DAY,
-    GENERAL,
-    coverage_frame,
-    entries,
-    history,
-    snapshots,
-    us,
-    visible_labels,
-)
+from tests.analysis.tables import DAY, GENERAL, START, table_of
+from tests.figures.drawn import coverage_frame, entries, history, snapshots, us, visible_labels
 
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 6}}
 LONG = {"VOTE": {"symbol": "V" * 62, "decimals": 18}}
@@ -120,9 +111,14 @@ def test_words_do_not_overlap_and_the_legend_stands_beside_the_data(plot):
     check_words(plot(TABLES["a month"], axes_of()))
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if name != "balances"])  # of 62 letters
+def test_words_do_not_overlap_in_a_small_figure(name):
+    check_words(ALL[name](TABLES["six years"], axes_of((3.4, 2.4))))
+
+
 @pytest.mark.parametrize(
     ("table", "layout"),
-    [*((name, None) for name in TABLES if name != "a month"), ("six years", "tight")],
+    [("one row", None), ("nothing", None), ("38 digits", None), ("six years", "tight")],
 )
 def test_words_do_not_overlap_in_subplots_whatever_the_data_is(table, layout):
     _, axes = plt.subplots(2, 3, figsize=(24, 11), layout=layout)
