@@ -332,8 +332,7 @@ def sql(
 
     held, form = options.archive_at(archive), listing.chosen(archive)
     rows = _ask(held, query).to_pandas(types_mapper=pd.ArrowDtype)
-    moments = [name for name in rows if "timestamp" in str(rows[name].dtype)]
-    first = [*dict.fromkeys([*moments, "symbol", "amount", *rows])]
+    first = [*dict.fromkeys(["timestamp", "symbol", "amount", *rows])]
     listing.show(rows, form, first, missing="NULL")
 
 

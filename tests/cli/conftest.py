@@ -1,4 +1,4 @@
-"""An archive that commands read."""
+"""Archives that commands read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import pytest
 
 from tests.archive.exporting import DAY, END, START, node_of, run_export
 from tests.cli.running import ROWS
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory):
+    """An archive of all of the days."""
+    folder = tmp_path_factory.mktemp("cli") / "whole"
+    with node_of(ROWS) as node:
+        run_export(node, folder, start=START, end=END)
+    return folder
 
 
 @pytest.fixture(scope="session")

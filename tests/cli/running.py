@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -26,6 +30,9 @@ typer.testing._get_command = cache(typer.testing._get_command)
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
 ROWS = spread_history(7, rows=200, accounts=15)
+ONE_LINE = r"(balance-analysis: |Usage: .+\n.+\n\nError: )[^\n]+\n"
+"""What went wrong; where the parser says it, below how the command is used."""
+
 COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands]
 
 
@@ -40,12 +47,37 @@ def run(*arguments, code=0, env=None):
     return result
 
 
+def write_to(stream, *arguments, **environment):
+    """Let a command that succeeds write to a stream of a caller, which sees what it is."""
+    with mock.patch.dict(os.environ, environment), contextlib.redirect_stdout(stream):
+        assert not app([*map(str, arguments)], standalone_mode=False)
+    stream.flush()
+
+
+def on_a_terminal(*arguments, **environment):
+    """Return what a command that succeeds writes to a terminal."""
+    leader, follower = os.openpty()
+    with ThreadPoolExecutor(1) as pool, os.fdopen(leader, "rb", buffering=0) as screen:
+        shown = pool.submit(_read_all, screen)
+        with os.fdopen(follower, "w", encoding="utf-8") as terminal:
+            write_to(terminal, *arguments, **environment)
+        return shown.result().decode().replace("\r\n", "\n")
+
+
+def _read_all(screen):
+    parts = []
+    with contextlib.suppress(OSError):  # Linux says so of the end of a terminal
+        while part := screen.read(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
 def fails(*arguments, code, folder):
     """Run a command that fails as documented: one line, no traceback, nothing written."""
     before = _content(folder)
     result = run(*arguments, code=code)
     assert result.stdout == ""
-    assert re.fullmatch(r"balance-analysis: [^\n]+\n", result.stderr)
+    assert re.fullmatch(ONE_LINE, result.stderr)
     assert _content(folder) == before
     return result.stderr
 

@@ -23,12 +23,11 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
-from tests.archive.exporting import END, START, node_of, run_export, spread_history
-from tests.cli.running import SAMPLE, app, run
+from tests.archive.exporting import node_of
+from tests.cli.running import ROWS, SAMPLE, app, on_a_terminal, run
 from tests.loopback import Fault, LoopbackNode
 from tests.waits import without_waits
 
-ROWS = spread_history(7, rows=120, accounts=8)
 INPUTS = {"assets", "labels", "previous"}
 """The options that name a file to read."""
 
@@ -110,17 +109,10 @@ def node():
         yield node
 
 
-@pytest.fixture(scope="module")
-def archive(node, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("outputs") / "archive"
-    run_export(node, folder, start=START, end=END)
-    return folder
-
-
 @pytest.fixture
-def world(name, node, archive, tmp_path, monkeypatch):
+def world(name, node, whole, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return World(tmp_path, archive, node, WRITERS[name][1])
+    return World(tmp_path, whole, node, WRITERS[name][1])
 
 
 def write(name, world, place, code=0, source=None):
@@ -206,23 +198,8 @@ def test_an_output_that_is_no_regular_file_is_refused(name, world):
     is_refused(name, world, world.folder / "pipe")
 
 
-@pytest.mark.parametrize(
-    ("name", "suffix"),
-    [("fetch --output", ".csv"), ("fetch --output", ".2023-04"), ("limits --output", ".parquet")],
-)
-def test_an_ending_that_is_not_the_format_s_is_refused(name, suffix, world):
-    is_refused(name, world, world.folder / f"y{suffix}")
-
-
-@pytest.mark.parametrize("command", ["summary", "series"])
-def test_a_format_and_an_ending_that_differ_are_refused(command, tmp_path):
-    words = (command, SAMPLE, "--format", "csv")
-    assert "name a .csv file" in run(*words, "-o", tmp_path / "y.parquet", code=2).stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_library_writes_nothing_into_an_archive(archive, node):
-    table = ba.Archive(archive).read()
+def test_the_library_writes_nothing_into_an_archive(whole, node):
+    archive, table = whole, ba.Archive(whole).read()
     with ba.Client(node.url) as client:
         limits = ba.load_network_limits(client)
         for write_it in (
@@ -362,19 +339,10 @@ def test_limits_doctor_status_and_verify_are_escaped(tmp_path):
 
 
 def test_rows_on_a_terminal_are_escaped_and_in_a_pipe_are_as_they_are(evil):
-    words = [sys.executable, "-m", "balance_analysis", "series", str(evil)]
-    ours, theirs = os.openpty()
-    with subprocess.Popen(words, stdout=theirs, stderr=subprocess.PIPE) as process:
-        os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):  # Linux says so of the end of a terminal
-            while part := os.read(ours, 65536):
-                shown += part
-        process.communicate(timeout=60)
-    os.close(ours)
-    assert b"\\u001b]0;gone" in shown
-    assert not OBEYED.search(shown.decode().replace("\r\n", "\n"))
-    assert ESCAPE in run(*words[3:]).stdout
+    shown = on_a_terminal("series", evil)
+    assert "\\u001b]0;gone" in shown
+    assert not OBEYED.search(shown)
+    assert ESCAPE in run("series", evil).stdout
 
 
 def test_no_module_of_the_command_line_prints_by_itself():

@@ -202,10 +202,20 @@ def test_a_report_that_can_t_be_made_leaves_the_last_one_and_nothing_else(
         ba.write_report(table, tmp_path / "none" / "report.html")
 
 
-def test_an_empty_table_gives_a_page_that_says_so(tmp_path):
-    page = read_page(write(table_of([]), tmp_path))
-    assert page.view("about")["assets"] == []
-    assert "No balance changes" in page.text("p")
+@pytest.mark.parametrize(
+    ("balances", "says"),
+    [
+        ([], ["No balance changes"]),
+        ([-5], ["checks failed", "it is never negative"]),
+        ([5], ["not known to be complete"]),
+    ],
+    ids=["empty", "negative", "without evidence"],
+)
+def test_what_a_table_lacks_stands_at_the_top(balances, says, tmp_path):
+    table = table_of([(*GENERAL, START, balance) for balance in balances])
+    page = read_page(write(table, tmp_path))
+    assert [one["id"] for one in page.view("about")["assets"]] == ["VOTE"] * len(balances)
+    assert all(words in page.text("p") for words in says)
 
 
 def test_only_an_archive_or_a_table_is_reported_on(tmp_path):
@@ -232,17 +242,6 @@ def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
     assert from_microseconds(page.bounds()[1]).isoformat() == "2023-05-01T00:00:00+00:00"
     part = read_page(write(loaded.iloc[1:], tmp_path, name="part.html"))
     assert part.bounds()[1] == END
-
-
-def test_a_negative_balance_stands_at_the_top(tmp_path):
-    page = read_page(write(table_of([(*GENERAL, START, -5)]), tmp_path))
-    assert "checks failed" in page.text("p")
-    assert "it is never negative" in page.text("p")
-
-
-def test_a_table_that_states_nothing_is_not_known_to_be_complete(tmp_path):
-    page = read_page(write(table_of([(*GENERAL, START, 5)]), tmp_path))
-    assert "not known to be complete" in page.text("p")
 
 
 def test_what_a_table_knows_and_what_it_does_not_is_said_and_unknown(tmp_path):

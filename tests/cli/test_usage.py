@@ -1,0 +1,104 @@
+"""What can't be done is said in one line, with exit code 2, and leaves all files as they were."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from tests.cli.running import SAMPLE, fails
+
+OTHER = "ab" * 32
+"""An id that nothing has."""
+
+FETCH = "fetch http://127.0.0.1:1 -o x.parquet"  # a node that was asked would be refused, with 4
+EXPORT = "export new http://127.0.0.1:1"
+SERIES, SUMMARY, PLOT, REPORT = (
+    f"{command} {{gapped}} --since 2023-05-01"  # behind the gap
+    for command in ("series", "summary", "plot -o x.png", "report -o x.html")
+)
+SQL = "sql {gapped} --format csv"
+
+USAGE = {
+    # a source
+    "fetch node.example.org -o x": "https://node.example.org",
+    "fetch 127.0.0.1:3008 -o x": "did you mean http://127.0.0.1:3008?",
+    "limits ftp://x": "not the address",
+    "summary none.parquet": "none.parquet: there is no such file or archive",
+    "summary bad.parquet": "bad.parquet is not a Parquet file of balance changes, or",
+    "plot bad.parquet -o x.png": "bad.parquet is not a Parquet file of balance",
+    "status .": "no archive",
+    "verify .": "no archive",
+    "export . http://127.0.0.1:1": "bad.parquet",
+    "export": "Missing argument 'ARCHIVE'",
+    "export archive": "Missing argument 'URL...'",
+    f"plot {SAMPLE} --kind coverage -o x.svg": "is a file, not an archive",
+    f"plot {SAMPLE} --kind limits -o x.svg": "is a file, not an archive",
+    # accounts, moments and other values
+    f"{FETCH} --account-type GENERALL": "did you mean GENERAL or",
+    f"{FETCH} --party-id abc": "64 hex digits",
+    f"{FETCH} --since 2023-05-01 --until 2023-05-01": "start must be before end",
+    f"{FETCH} --since yesterday": "ISO 8601",
+    f"{EXPORT} --since soon": "ISO 8601",
+    f"{EXPORT} --lag 5": "'5' is not a duration",
+    f"{EXPORT} --on-bad-rows eat": "'quarantine', 'raise'",
+    f"{EXPORT} --metrics-file new/x": "be written to",
+    f"{EXPORT} --max-requests-per-second 0": "greater than or equal to 0.001",
+    f"{SERIES} --asset-id id:tUSD -o x.csv": "tUSD",
+    f"{SUMMARY} --asset-id id:tUSD -o x.csv": "tUSD",
+    f"{SERIES} --party-id network --party-id {OTHER} -o x.csv": OTHER[:4],
+    f"series {SAMPLE} --freq 1s --layout wide -o x.csv": "a shorter interval",
+    f"{PLOT} --kind flows --asset-id {OTHER}": OTHER,
+    f"{PLOT} --kind activity --party-id {OTHER}": OTHER,
+    f"{REPORT} --party-id {OTHER}": OTHER[:4],
+    f"{REPORT} --assets none.toml": "none.toml",
+    f"{REPORT} --until 2023-04-01": "before",
+    f"compare {SAMPLE} --at 2023-04-20 --at 2023-04-10": "the earlier one first",
+    f"compare {SAMPLE} --at 2023-04-10 -o x.csv": "--at BEFORE --at AFTER",
+    f"{SUMMARY} --units": "have is not known: give assets",
+    f"{SUMMARY} --units --wide": "have is not known: give assets",
+    f"{SUMMARY} --units --format json": "have is not known: give assets",
+    # a file to write, before anything is read
+    f"{FETCH}.csv": "name a .parquet or .pq file",
+    f"{FETCH}.2023-04": "name a .parquet or .pq file",
+    "limits http://127.0.0.1:1 -o x.parquet": "name a .json file",
+    "summary none --format parquet": "-o FILE.parquet",
+    "summary none -o x.doc": ".csv, .json, .parquet or .xlsx",
+    "summary none -o x": "--format",
+    "summary none -o none/x.csv": "make it first",
+    "summary none -o folder.csv": "is a folder",
+    "summary none -o x.csv --format table": "for the terminal",
+    "summary none -o x.parquet --format csv": "name a .csv file",
+    "series none -o x.parquet --format csv": "name a .csv file",
+    "plot none -o x.doc": "name a .png or .svg or .pdf file",
+    "plot none -o x": "name a .png or .svg or .pdf file",
+    "plot none -o none/x.png": "make it first",
+    "report none -o x.png": "name a .html",
+    # options of a picture
+    "plot none -o x.png --since yesterday": "ISO 8601",
+    "plot none -o x.png --kind drawdown --freq 1D": "leave out --freq",
+    "plot none -o x.png --kind activity --freq 1W": "leave out --freq",
+    "plot none -o x.png --kind coverage --since 1d": "leave out --since",
+    f"plot none -o x.png --kind coverage --asset-id {OTHER}": "covers all accounts",
+    # a query
+    f"{SQL} 'select no from changes'": 'Referenced column "no" not found',
+    f"{SQL} 'selec 1'": 'syntax error at or near "selec"',
+    f"{SQL} 'select 1; select 2'": "only a single SELECT",
+    f"{SQL} \"copy (select 1) to 'x.csv'\"": "only a single SELECT",
+    f"{SQL} ''": "only a single SELECT",
+    f"{SQL} \"from '/etc/passwd'\"": "/etc/passwd",
+    f"{SQL} 'select 1 as a, 2 as a'": "two columns are called a",
+}
+"""What is said of each command, in a folder of a few files."""
+
+
+@pytest.mark.parametrize(("command", "says"), USAGE.items())
+def test_what_can_not_be_done_is_usage_and_changes_nothing(
+    command, says, gapped, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.parquet").write_text("not parquet")
+    (tmp_path / "folder.csv").mkdir()
+    for name in ("x.csv", "x.html", "x.parquet", "x.png"):
+        (tmp_path / name).write_text("old")
+    assert says in fails(*shlex.split(command.format(gapped=gapped)), code=2, folder=tmp_path)
