@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
-from balance_analysis.analysis.history import (
-    AccountSlices,
-    History,
-    Source,
-    are_known,
-    over_slices,
-)
+from balance_analysis.analysis.history import AccountSlices, History, Source, are_known, over_slices
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, ink, looks
 from balance_analysis.figures.times import DAY

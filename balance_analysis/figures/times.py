@@ -28,11 +28,8 @@ KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "as
 """How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
 in print and on dark paper too."""
 
-_PERIODS: Final = {"s": "second", "min": "minute", "h": "hour", "D": "day", "W": "week"} | {
-    "MS": "month",
-    "QS": "quarter",
-    "YS": "year",
-}
+_CLOCK: Final = {"s": "second", "min": "minute", "h": "hour"}
+_CALENDAR: Final = {"D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
 
 DAY: Final = 86_400_000_000
 """Microseconds."""
@@ -260,7 +257,7 @@ def period_name(freq: Frequency) -> str:
     ['day', '6 hours', 'week', '2 months']
     """
     offset = to_period(freq)
-    word = _PERIODS.get(offset.rule_code.split("-")[0])
+    word = {**_CLOCK, **_CALENDAR}.get(offset.rule_code.split("-")[0])
     if word is None:
         return str(offset.freqstr)
     return word if offset.n == 1 else f"{offset.n} {word}s"
