@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from tests.archive.crashing import Crasher
+from tests.archive.crashing import export_in_child
 from tests.archive.exporting import (
     HOUR,
     MONTH,
@@ -178,19 +178,13 @@ def test_ended_at_any_write_the_archive_is_whole_and_the_next_run_completes_it(
         scenario.assert_completes(folder)
 
 
-@pytest.fixture(scope="module")
-def crasher():
-    with Crasher() as running:
-        yield running
-
-
 @pytest.mark.parametrize("mode", ["kill", "full"])
 @of_first
 def test_ended_in_the_midst_of_a_write_it_is_so_too_and_a_full_disk_keeps_nothing_of_it(
-    scenario, crasher, tmp_path, mode
+    scenario, tmp_path, mode
 ):
     folder, rng = tmp_path / "archive", random.Random(0)
-    steps = crasher.export(scenario.url, scenario.copied(folder), **FIRST).steps
+    steps = export_in_child(scenario.url, scenario.copied(folder), **FIRST).steps
     assert left_by(folder) == scenario.whole
     # What a run leaves on disk has all gone through a step.
     renamed = {name.lstrip(".").rsplit(".", 2)[0] for step, name in steps if step == "rename"}
@@ -200,14 +194,14 @@ def test_ended_in_the_midst_of_a_write_it_is_so_too_and_a_full_disk_keeps_nothin
     halves = places["half"][:: len(places["half"]) // 3]
     for step in map(rng.choice, places.values()) if mode == "kill" else halves:
         scenario.copied(folder)
-        outcome = crasher.export(scenario.url, folder, mode=mode, step=step, **FIRST)
+        outcome = export_in_child(scenario.url, folder, mode=mode, step=step, **FIRST)
         if mode == "full":
             assert outcome.errno == errno.ENOSPC, (steps[step], outcome.said)
             assert not [name for name in content_of(folder) if name.endswith(".tmp")]
         else:
             assert outcome.killed
             # The next one finds what was left, and is killed as well.
-            crasher.export(scenario.url, folder, mode="kill", step=rng.randrange(60), **FIRST)
+            export_in_child(scenario.url, folder, mode="kill", step=rng.randrange(60), **FIRST)
         scenario.assert_completes(folder)
 
 
@@ -245,13 +239,11 @@ def let_write(folder, *, allowed):
 
 
 @of_exports
-def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(
-    scenario, crasher, public
-):
+def test_a_folder_that_may_not_be_written_to_is_named_and_stays_as_it_was(scenario, public):
     folder = scenario.copied(public / "archive")
     let_write(folder, allowed=False)
     kept = content_of(folder)
-    outcome = crasher.export(scenario.url, folder, mode="nobody", **scenario.options)
+    outcome = export_in_child(scenario.url, folder, mode="nobody", **scenario.options)
     let_write(folder, allowed=True)
     assert outcome.error == "PermissionError", outcome.said
     assert str(folder) in outcome.said

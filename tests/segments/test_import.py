@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.crashing import Crasher
+from tests.archive.crashing import export_in_child
 from tests.archive.exporting import (
     END,
     START,
@@ -157,15 +157,9 @@ def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, n
     assert content_of(folder, "changes/", "_archive.json") == before
 
 
-@pytest.fixture(scope="module")
-def crasher():
-    with Crasher() as running:
-        yield running
-
-
 @pytest.mark.parametrize("kind", ["the first run", "over a node's rows"])
 def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    *, tmp_path, crasher, node, kind
+    *, tmp_path, node, kind
 ):
     before, folder, segments = (tmp_path / name for name in ("before", "archive", "segments"))
     before.mkdir()
@@ -173,14 +167,14 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     write_segments(segments, rows_until(few[-1] + 1))
     if kind == "over a node's rows":
         run_export(node, before, start=few[5], end=few[-5])
-    undisturbed = crasher.export(str(segments), shutil.copytree(before, folder))
+    undisturbed = export_in_child(str(segments), shutil.copytree(before, folder))
     assert undisturbed.error is None, undisturbed.said
     steps, done = undisturbed.steps, everything(folder)
     tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
     for step in tried[::4]:
         shutil.rmtree(folder)
         shutil.copytree(before, folder)
-        outcome = crasher.export(str(segments), folder, mode="kill", step=step)
+        outcome = export_in_child(str(segments), folder, mode="kill", step=step)
         assert outcome.killed
         if (folder / "_archive.json").exists():
             assert_holds(folder, ROWS)
@@ -188,7 +182,7 @@ def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
             # Also where the next run lacks the segment that was cut off.
             imported(folder, max(segments.iterdir(), key=lambda x: int(x.stem.split("-")[-1])))
             assert_holds(folder, ROWS)
-        assert crasher.export(str(segments), folder).error is None
+        assert export_in_child(str(segments), folder).error is None
         assert everything(folder) == done, steps[step]
         assert not [name for name in content_of(folder) if name.endswith(".tmp")]
 
