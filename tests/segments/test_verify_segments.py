@@ -30,7 +30,7 @@ def segments(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, segments):
     folder = tmp_path_factory.mktemp("whole") / "archive"
-    ba.import_segments(ba.Archive(folder), segments)
+    ba.import_segments(ba.Archive(folder), segments, partition="month")
     return folder
 
 
@@ -54,7 +54,7 @@ def test_an_archive_of_a_node_agrees_too_and_every_change_is_compared(tmp_path, 
 
 def test_from_a_later_block_on_first_changes_are_not_compared_and_named(tmp_path):
     write_segments(tmp_path / "segments", ROWS, first=100)
-    ba.import_segments(ba.Archive(tmp_path / "archive"), tmp_path / "segments")
+    ba.import_segments(tmp_path / "archive", tmp_path / "segments", partition="month")
     report = verified(tmp_path / "archive", tmp_path / "segments")
     assert report.problems == ()
     assert all("whose balance before is not known" in said for said in report.not_compared)
@@ -76,7 +76,7 @@ def test_a_row_that_differs_is_named_with_both_balances(tmp_path_factory, segmen
     other = max(0, row.balance + step)
     changed = [replace(each, balance=other) if each == row else each for each in ROWS]
     write_segments(folder / "segments", changed)
-    ba.import_segments(ba.Archive(folder / "archive"), folder / "segments")
+    ba.import_segments(folder / "archive", folder / "segments", partition="month")
     report = verified(folder / "archive", segments)
     if other == row.balance:
         assert report.is_whole
