@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis import demo
 from tests.loopback import Fault, Kind, LoopbackNode, histories, random_history
 from tests.node.asking import client_to
+from tests.serving import serving
 from tests.waits import sleeping, without_waits
 
 ROWS = random_history(1)
@@ -240,8 +240,8 @@ def test_what_is_no_node_raises(fault):
     assert len(node.requests) <= 8
 
 
-def test_the_package_s_own_service_is_trusted():
-    with demo.serve_sample() as url, ba.Client(url) as client:
+def test_the_package_s_own_service_is_trusted(sample):
+    with serving(sample) as url, ba.Client(url) as client:
         report = ba.diagnose_node(client)
     # Its last block is of long ago.
     assert [finding.verdict for finding in report.findings] == ["ok", "warning", "ok", "ok"]
