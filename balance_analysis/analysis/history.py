@@ -239,9 +239,7 @@ class History:
     def known_steps(self, until: int = NEVER) -> Steps:
         """Return steps that hold only as long as every change is known, up to a moment."""
         steps = self.steps
-        is_any_changed = bool(self.is_changed.any())
-        is_all = self.known is None and not is_any_changed
-        if is_all or not len(steps.times) or steps.valid_until is not None:
+        if not len(steps.times) or steps.valid_until is not None:
             return steps
         gaps, begin = [], ALWAYS
         if self.known is not None:
@@ -252,7 +250,7 @@ class History:
             gaps = [gap for gap in every if gap[0] < until]
         is_later = not gaps or gaps[-1][1] <= int(steps.times[steps.heads].min()) + 1
         of_accounts = [bad for bad in self.set_aside if bad.account is not None]
-        if is_later and not of_accounts and not is_any_changed:
+        if is_later and not of_accounts and not self.is_changed.any():
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
         # An account without an opening held nothing until what is known begins.
