@@ -30,7 +30,6 @@ from tests.loopback import Fault
 from tests.moments import to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.segments.writer import flip, make_segments, pg_time
-from tests.waits import without_waits
 
 START = to_microseconds("2023-04-30T18:00")
 ROWS = spread_history(17, start=START, end=START + 36 * HOUR, rows=70, accounts=10)
@@ -114,12 +113,6 @@ def reports(folder):
 
 
 of_nodes = pytest.mark.parametrize("surface", ["export"], indirect=True)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def retries_without_waits():
-    with without_waits():
-        yield
 
 
 @pytest.fixture(scope="module", params=["export", "import"])
@@ -360,6 +353,7 @@ def test_what_a_node_may_have_forgotten_is_unproven_until_another_has_it(surface
     assert_whole(folder, made)
 
 
+@pytest.mark.usefixtures("without_waits")
 def test_a_command_ends_with_the_code_of_what_came_and_says_it(tmp_path):
     folder, end = tmp_path / "a", END + HOUR
     changed = [replace(row, balance=row.balance + 1) if row is ROWS[-1] else row for row in ROWS]

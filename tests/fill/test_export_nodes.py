@@ -41,14 +41,6 @@ from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode
 from tests.moments import from_microseconds, range_text
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving
-from tests.waits import without_waits
-
-
-@pytest.fixture(autouse=True, scope="module")
-def retries_without_waits():
-    with without_waits():
-        yield
-
 
 ROWS = spread_history(31, rows=300)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -117,7 +109,7 @@ reaches = st.sets(st.integers(0, 10), min_size=2, max_size=2).map(sorted)
 """From when to when a node has rows, in tenths of the history."""
 
 
-@settings(max_examples=15)
+@settings(max_examples=12)
 @given(
     nodes=st.lists(reaches, min_size=1, max_size=3),
     later=st.none() | st.tuples(st.integers(1, 30), reaches),
@@ -184,10 +176,19 @@ def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_stranger_among_several_is_left_out_with_a_warning(tmp_path, caplog, order):
+def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone_are_refused(
+    tmp_path, caplog, order
+):
     folder, later = tmp_path / "a", END + HOUR
     with node_of(ROWS) as node, node_of(STRANGERS, head=later, limits=CLOSED) as stranger:
         export_from([node], folder, end=from_microseconds(END - DAY))
+        with (
+            node_of(STRANGERS) as another,
+            unchanged(folder),
+            pytest.raises(NetworkMismatchError, match="another network"),
+        ):
+            export_from([stranger, another], folder)
+        caplog.clear()
         run = export_from([stranger, node][::order], folder, end=from_microseconds(later))
     assert spans_of(folder) == [(START, END + 1, True)]
     assert_holds(folder, ROWS)
@@ -195,18 +196,6 @@ def test_a_stranger_among_several_is_left_out_with_a_warning(tmp_path, caplog, o
     assert Archive(folder).limits()["can_propose_asset"].tolist() == [True]
     [said] = [each for each in caplog.messages if "another network" in each]
     assert said.startswith(stranger.url)
-
-
-def test_strangers_alone_are_refused_with_the_archive_as_it_was(tmp_path):
-    with node_of(ROWS) as node:
-        export_from([node], tmp_path / "a", end=from_microseconds(END - DAY))
-    with (
-        node_of(STRANGERS) as one,
-        node_of(STRANGERS) as two,
-        unchanged(tmp_path / "a"),
-        pytest.raises(NetworkMismatchError, match="another network"),
-    ):
-        export_from([one, two], tmp_path / "a")
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -329,6 +318,7 @@ def nobody():
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
+@pytest.mark.usefixtures("without_waits")
 @pytest.mark.parametrize("is_load", [True, False])
 def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_next(
     tmp_path, is_load
@@ -346,6 +336,7 @@ def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_ne
     assert lines_of_table(held) == lines_of_rows(ROWS)
 
 
+@pytest.mark.usefixtures("without_waits")
 def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):
     with contextlib.ExitStack() as stack:
         dead, other, session = map(stack.enter_context, (nobody(), nobody(), Counting()))

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from decimal import Decimal
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import balance_analysis as ba
-from tests.archive.exporting import (
-    DAY,
-    HOUR,
-    START,
-    edit_manifest,
-    node_of,
-    spread_history,
-)
+from tests.archive.exporting import DAY, HOUR, START, edit_manifest, node_of, spread_history
 from tests.columns import ARROW_SCHEMA
 from tests.moments import from_microseconds
 
 ROWS = spread_history(5, rows=400, accounts=20)
-FIRST, SECOND, THIRD = "2023-04-28", "2023-04-29", "2023-05-01"
+FIRST, SECOND = "2023-04-28", "2023-04-29"
 CHECKPOINT = "_checkpoints/2023-05-01.pq"
 MANIFEST = "_archive.json"
-
-
-MIDDLE = START + 30 * HOUR
 
 
 def verify(folder, **options):
@@ -42,86 +33,63 @@ def name_of(period):
     return f"changes/date={period}/changes.parquet"
 
 
-def rows_in(folder, name):
-    return pq.read_table(folder / name).cast(ARROW_SCHEMA)
+def rewritten(name, change, schema=ARROW_SCHEMA, **note):
+    """Return what changes the rows of a file, and notes it in the manifest as what it is now."""
 
+    def rewrite(folder):
+        path = folder / name
+        rows = change(pq.read_table(path).cast(ARROW_SCHEMA).to_pylist())
+        pq.write_table(pa.Table.from_pylist(rows, schema), path)
+        data = path.read_bytes()
+        footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
+        digests = {"sha256": hashlib.sha256(data), "footer": hashlib.sha256(footer)}
+        noted = {key: digest.hexdigest() for key, digest in digests.items()}
+        noted |= {"rows": len(rows), "size": len(data), **note}
 
-def put(folder, name, rows, **note):
-    """Replace a file, and note it in the coverage as what it is now."""
-    pq.write_table(rows, folder / name)
-    data = (folder / name).read_bytes()
-    noted = {"rows": rows.num_rows, "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
-    noted["footer"] = hashlib.sha256(footer).hexdigest()
+        def edit(content):
+            named = {name_of(period): entry for period, entry in content["files"].items()}
+            (named[CHECKPOINT],) = content["checkpoints"].values()
+            named[name].update(noted)
 
-    def edit(content):
-        named = {name_of(period): entry for period, entry in content["files"].items()}
-        (named[CHECKPOINT],) = content["checkpoints"].values()
-        named[name].update(noted, **note)
+        edit_manifest(folder, edit)
 
-    edit_manifest(folder, edit)
+    return rewrite
 
 
 def text(moment):
     return from_microseconds(moment).isoformat(timespec="microseconds")
 
 
-def moved(rows, moment):
-    """Return the last row of some, at another time."""
-    time = pa.array([moment], pa.int64()).cast(ARROW_SCHEMA.field("timestamp").type)
-    return rows.slice(rows.num_rows - 1).set_column(4, ARROW_SCHEMA.field("timestamp"), [time])
+def with_row_at(moment):
+    return lambda rows: [*rows, {**rows[-1], "timestamp": from_microseconds(moment)}]
 
 
-def with_balance(rows, place, balance):
-    balances = rows["balance"].to_pylist()
-    balances[place] = balance
-    column = pa.array(balances, ARROW_SCHEMA.field("balance").type)
-    return rows.set_column(5, ARROW_SCHEMA.field("balance"), column)
-
-
-def cast_column(rows, name, kind):
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, pa.field(name, kind, nullable=False), rows[name].cast(kind))
-
-
-def rewritten(name, change, **note):
-    """Return what changes the rows of a file, and notes it in the manifest as what it is now."""
-    return lambda folder: put(folder, name, change(rows_in(folder, name)), **note)
+def with_balance(place, balance):
+    return lambda rows: [
+        {**row, "balance": Decimal(balance)} if row is rows[place] else row for row in rows
+    ]
 
 
 def note_another(**note):
     return lambda folder: edit_manifest(folder, lambda c: c["files"][SECOND].update(note))
 
 
-def with_row_at(moment):
-    return lambda rows: pa.concat_tables([rows, moved(rows, moment)])
-
-
 def turned_around(rows):
     """Return rows of which two of one account are turned around."""
-    keys = [[row[name] for name in ba.ACCOUNT_KEY] for row in rows.to_pylist()]
+    keys = [[row[name] for name in ba.ACCOUNT_KEY] for row in rows]
     place = next(i for i, (one, other) in enumerate(pairwise(keys)) if one == other)
-    order = list(range(rows.num_rows))
-    order[place : place + 2] = [place + 1, place]
-    return rows.take(order)
+    return [*rows[:place], rows[place + 1], rows[place], *rows[place + 2 :]]
 
 
-def with_floats(rows):
-    return cast_column(rows, "balance", pa.float64())
+def flip(name):
+    """Return what flips a bit in the middle of a file."""
 
+    def harm(folder):
+        data = bytearray((folder / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (folder / name).write_bytes(data)
 
-def flip_a_byte(folder):
-    flip(folder / name_of(SECOND))
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def damage_checkpoint(folder):
-    flip(folder / CHECKPOINT)
+    return harm
 
 
 def truncate(folder):
@@ -178,12 +146,18 @@ def announce(folder):
 
 
 NAME, EARLY, OTHER_DAY = name_of(SECOND), START - HOUR, START + 40 * HOUR
+FLOATS = ARROW_SCHEMA.set(5, pa.field("balance", pa.float64(), nullable=False))
 
 FILES = [
-    (flip_a_byte, NAME, "its SHA-256 is"),
+    (flip(NAME), NAME, "its SHA-256 is"),
     (truncate, NAME, "bytes, not"),
     (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
     (note_another(first=START + 5 * HOUR), NAME, r"has \d+ rows from \S+ to \S+, not \d+ rows"),
+    (
+        lambda folder: edit_manifest(folder, lambda content: content["files"].pop(SECOND)),
+        NAME,
+        "is not in the manifest",
+    ),
     (
         rewritten(name_of(FIRST), with_row_at(EARLY), first=EARLY),
         name_of(FIRST),
@@ -195,22 +169,26 @@ FILES = [
         "1 of its rows are not of its period",
     ),
     (
-        rewritten(NAME, lambda rows: pa.concat_tables([rows, rows.slice(rows.num_rows - 1)])),
+        rewritten(NAME, lambda rows: [*rows, rows[-1]]),
         NAME,
         "^1 of its rows repeat the account and timestamp of another$",
     ),
     (rewritten(NAME, turned_around), NAME, "^its rows are not in the order party_id"),
-    (rewritten(NAME, with_floats), NAME, "column balance is double"),
     (
-        rewritten(NAME, lambda rows: rows.drop_columns(["market_id"])),
+        rewritten(NAME, lambda rows: [{**x, "balance": 1.0} for x in rows], FLOATS),
+        NAME,
+        "column balance is double",
+    ),
+    (
+        rewritten(NAME, lambda rows: rows, ARROW_SCHEMA.remove(3)),
         NAME,
         "has the columns asset_id, account_type, party_id, timestamp",
     ),
-    (rewritten(NAME, lambda rows: rows.slice(0, 0)), NAME, "has 0 rows"),
-    (damage_checkpoint, CHECKPOINT, "is not what was written"),
+    (rewritten(NAME, lambda rows: rows[:0]), NAME, "has 0 rows"),
+    (flip(CHECKPOINT), CHECKPOINT, "is not what was written"),
     (lambda folder: (folder / CHECKPOINT).unlink(), CHECKPOINT, "is missing"),
     (
-        rewritten(CHECKPOINT, lambda rows: with_balance(rows, 3, 12345)),
+        rewritten(CHECKPOINT, with_balance(3, 12345)),
         CHECKPOINT,
         "is not what the rows before 2023-05-01T00:00Z add up to",
     ),

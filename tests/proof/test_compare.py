@@ -183,7 +183,7 @@ def places_of(rows):
     return {*zip(ids, times.tolist(), strict=True)}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ours=held(), theirs=held(), forms=st.tuples(*[st.sampled_from(FORMS)] * 2), data=st.data())
 def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     tmp_path_factory, ours, theirs, forms, data
@@ -383,7 +383,7 @@ openings = st.dictionaries(
 
 
 @given(openings, openings, st.booleans(), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_what_was_held_at_the_start_is_compared_where_both_know_it(one, other, is_cut, has_gap):
     """The oracle compares dictionaries of each account's last row before the start."""
     changes = {(ACCOUNTS[0], 6): 9}

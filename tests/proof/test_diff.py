@@ -17,8 +17,10 @@ from tests.archive.exporting import (
     END,
     node_of,
     run_export,
+    spans_of,
     spread_history,
     state_of,
+    unchanged,
 )
 from tests.cli.running import fails, run
 from tests.moments import from_microseconds, moment_text
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_waits")
 ROWS = spread_history(11, rows=160)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 SPAN = {"start": TIMES[0], "end": TIMES[-1] + 1}
-KINDS = ["archive", "hours", "months", "file", "written", "table", "node", "segments"]
+KINDS = ["months", "file", "written", "table", "node", "segments"]
 
 
 GONE, OTHER, LATE = (ROWS[len(ROWS) * n // 4] for n in range(1, 4))
@@ -68,8 +70,8 @@ def held(tmp_path_factory):
             path, url = folder / f"{kind} {is_changed}", node(is_changed).url
             if kind == "segments":
                 write_segments(path, CHANGED if is_changed else ROWS)
-            elif kind in {"archive", "hours", "months"}:
-                partition = {"archive": "day"}.get(kind, kind.removesuffix("s"))
+            elif kind in {"archive", "months"}:
+                partition = "day" if kind == "archive" else "month"
                 run_export(url, path, **SPAN, partition=partition)
             else:
                 bounds = {name: from_microseconds(at) for name, at in SPAN.items()}
@@ -305,13 +307,20 @@ def test_segments_of_another_chain_confirm_nothing_whatever_rows_they_have(tmp_p
     assert not confirmed(tmp_path / "a")
 
 
-def test_what_comes_again_as_it_was_stays_confirmed_and_what_is_new_is_not(tmp_path):
-    before = END - 10**10
+def test_what_comes_again_as_it_was_stays_confirmed_and_what_changed_or_is_new_does_not(tmp_path):
+    before, at_other = END - 10**10, (MIDDLE, MIDDLE + 1)
     with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
         run_export(node, tmp_path / "a", start=TIMES[0], end=before)
         ba.confirm(tmp_path / "a", second.url)
         run_export(node, tmp_path / "a", end=END, overlap="6h")
-    assert confirmed(tmp_path / "a") == [(TIMES[0], before)]
+        assert confirmed(tmp_path / "a") == [(TIMES[0], before)]
+        node.replace([ANOTHER if row is OTHER else row for row in ROWS])
+        for later in (1, 2):
+            node.block_timestamp = (END + later) * 1000
+            run_export(node, tmp_path / "a", end=END + later, overlap="9d")
+    # The node repeated its new row, so all is complete again, and nobody agreed with that.
+    assert spans_of(tmp_path / "a") == [(TIMES[0], END + 2, True)]
+    assert confirmed(tmp_path / "a") == [(TIMES[0], at_other[0]), (at_other[1], before)]
 
 
 def test_confirm_wants_one_other_source(tmp_path):
@@ -323,9 +332,14 @@ def test_confirm_wants_one_other_source(tmp_path):
         ba.confirm(tmp_path / "none", tmp_path / "a")
 
 
-def test_where_both_have_no_row_the_other_may_be_of_any_network_and_nothing_is_confirmed(tmp_path):
+def test_who_has_no_row_in_common_may_be_of_any_network_and_confirms_nothing(tmp_path):
     start, end = max(pairwise(TIMES), key=lambda pair: pair[1] - pair[0])
+    strangers = [replace(row, asset_id=row.asset_id[::-1]) for row in ROWS]
     with node_of(ROWS, head=END) as node, node_of(ROWS, head=END) as second:
         run_export(node, tmp_path / "a", start=start + 1, end=end)
         assert ba.confirm(tmp_path / "a", second.url).is_same
-    assert not confirmed(tmp_path / "a")
+        assert not confirmed(tmp_path / "a")
+        run_export(node, tmp_path / "b", **SPAN)
+        second.replace(strangers)
+        with unchanged(tmp_path / "b"), pytest.raises(ba.NetworkMismatchError, match="in common"):
+            ba.confirm(tmp_path / "b", second.url)
