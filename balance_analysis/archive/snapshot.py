@@ -63,7 +63,7 @@ from balance_analysis.schema import (
     from_microseconds,
     to_bounds,
 )
-from balance_analysis.spans import EVER, Span, bounds_of, clipped
+from balance_analysis.spans import EVER, Span, between, bounds_of, clipped, joined
 from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
@@ -417,8 +417,16 @@ class Snapshot:
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence for the rows."""
-        return self.manifest.evidence
+        """The evidence for the rows, whether or not the file under way is in its place by now."""
+        evidence, pending = self.manifest.evidence, self.manifest.pending
+        if pending is None:
+            return evidence
+        agreed = joined(span for span, _ in pending.evidence.agreed)
+        return replace(
+            evidence.without_agreement(between(agreed, *EVER)),
+            set_aside=tuple(dict.fromkeys([*evidence.set_aside, *pending.evidence.set_aside])),
+            disputed=(*evidence.disputed, *pending.evidence.disputed),
+        )
 
     @property
     def known(self) -> Known:

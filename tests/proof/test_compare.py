@@ -321,6 +321,13 @@ def test_a_cut_of_a_table_is_proven_for_its_interval_alone(tmp_path):
     assert ba.diff(archive, cut, start=middle).is_same
 
 
+def test_a_gap_that_both_have_is_named_only_if_an_interval_was_asked_for(tmp_path):
+    gapped = replace(WHOLE, answers=((0, 4, 1, True), (8, TICKS, 1, True)))
+    sides = gapped.write(tmp_path, "day"), gapped.write(tmp_path, "table")
+    assert ba.diff(*sides).is_same
+    assert ba.diff(*sides, start=FIRST).not_shared == ((span(4, 8), "missing", "missing"),)
+
+
 def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     (tmp_path / "other").mkdir()
     WHOLE.write(tmp_path, "day")
