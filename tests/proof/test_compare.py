@@ -148,6 +148,8 @@ def held(draw, origins=(1, 2)):
 
 FIRST, LAST = from_microseconds(START), from_microseconds(at(TICKS))
 WHOLE = Held(TRUTH, ((0, TICKS, 1, True),))
+OF_PARTY = {place: balance for place, balance in TRUTH.items() if place[0][2] == PARTIES[0]}
+PARTY = replace(WHOLE, filters=FILTERS[1], balances=OF_PARTY)
 
 
 def ticks_of(moments):
@@ -326,19 +328,29 @@ def test_a_gap_that_both_have_is_named_only_if_an_interval_was_asked_for(tmp_pat
     sides = gapped.write(tmp_path, "day"), gapped.write(tmp_path, "table")
     assert ba.diff(*sides).is_same
     assert ba.diff(*sides, start=FIRST).not_shared == ((span(4, 8), "missing", "missing"),)
+    nothing = replace(WHOLE, answers=()).write(tmp_path, "table")
+    assert not ba.diff(nothing, nothing).is_same
+
+
+def test_a_bad_row_of_an_account_that_is_not_compared_hides_nothing(tmp_path):
+    bad = replace(WHOLE, answers=((0, 6, 1, True), (6, TICKS, 1, False)))
+    archive = replace(bad, set_aside=((3, ACCOUNTS[1]),)).write(tmp_path, "day")
+    widen = lambda content: content["evidence"]["set_aside"][0].update(span=[at(3), at(6)])  # noqa: E731
+    edit_manifest(tmp_path / "a", widen)
+    difference = ba.diff(archive, PARTY.write(tmp_path, "table"))
+    assert difference.shared == (span(0, 6),)
+    assert difference.not_shared == ((span(6, TICKS), "unproven", "complete"),)
 
 
 def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     (tmp_path / "other").mkdir()
     WHOLE.write(tmp_path, "day")
     archive = tmp_path / "a"
-    party = replace(WHOLE, filters=FILTERS[1])
-    party = replace(party, balances={x: y for x, y in TRUTH.items() if x[0][2] == PARTIES[0]})
-    other = party.write(tmp_path / "other", "file")
+    other = PARTY.write(tmp_path / "other", "file")
     said = run("diff", archive, other, code=3).stdout
     assert f"other accounts than party_id {PARTIES[0]}: the first has all accounts" in said
     assert "no difference in what both have" in said
-    assert f"({len(party.balances)} and {len(party.balances)} rows compared)" in said
+    assert f"({len(PARTY.balances)} and {len(PARTY.balances)} rows compared)" in said
     said = run("diff", archive, archive, "--since=2022-01-01", "--until=2022-02-01", code=3).stdout
     assert "nothing was compared" in said
     said = run("diff", archive, archive).stdout
@@ -424,9 +436,12 @@ def test_openings_that_only_one_side_has_are_not_the_same():
     assert [states for _, *states in earlier.not_shared] == [["missing", "missing"]]
 
 
-def test_openings_of_a_table_that_lost_rows_prove_nothing():
+def test_openings_of_other_accounts_or_of_a_table_that_lost_rows_prove_nothing():
     held = {(ACCOUNTS[0], 0): 3, (ACCOUNTS[1], 1): 4, (ACCOUNTS[0], 6): 9, (ACCOUNTS[1], 7): 9}
     opened = table_of(held, **OPENED)
+    difference = ba.diff(*(opened.balances.select(party_ids=party) for party in PARTIES))
+    assert (difference.filters, difference.compared, difference.is_same) == (None, (0, 0), False)
+    assert ["openings", "openings"] in [states for _, *states in difference.not_shared]
     difference = ba.diff(opened.drop(index=0), opened)
     assert difference.rows.empty
     assert not difference.is_same

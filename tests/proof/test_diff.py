@@ -164,6 +164,8 @@ def test_time_that_was_asked_for_and_that_neither_has_is_not_the_same(held):
         assert list(difference.not_shared) == [(x, "missing", "missing") for x in missing]
         assert not difference.is_same
         assert difference.rows.empty
+    # Before a network's first block there is nothing to miss.
+    assert ba.diff(*[held("segments")] * 2, start=first - day, end=last).is_same
     said = run("diff", one, other, "--until", moment_text(SPAN["end"] + DAY), code=3)
     assert "missing in the first, missing in the other" in said.stdout
 
