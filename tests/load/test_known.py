@@ -394,6 +394,17 @@ def test_each_part_of_a_long_list_is_proven_by_itself():
     assert len(table) < len(matching(LONG, **asked))
 
 
+def test_each_part_is_known_up_to_its_own_newest_row_where_no_block_is_named():
+    first, second = sorted({row.party_id for row in LONG[:80]} - {"network"})[:2]
+    parties = [first, *(f"{n:064x}" for n in range(59)), second]
+    behind = node_of(LONG[:80], block_headers=False)
+    node = LoopbackNode(backends=[behind, node_of(LONG, block_headers=False)], turns=(0, 1))
+    asked = {"start": DAYS[0], "end": DAYS[-1], "party_ids": parties}
+    table = load(client_to(node), **asked, workers=1)
+    assert_true(table, LONG, **asked)
+    assert len(table) < len(matching(LONG, **asked))
+
+
 def test_a_block_that_a_page_cuts_is_not_proven():
     def row_at(place, party):
         return dataclasses.replace(LONG[0], timestamp_ns=DAYS[place] * 1000, party_id=party)
