@@ -62,7 +62,7 @@ _LATER_TYPES: Final = (  # of later releases, up to v0.79
     "REWARD_VALIDATOR_RANKING PENDING_FEE_REFERRAL_REWARD ORDER_MARGIN REWARD_REALISED_RETURN "
     "BUY_BACK_FEES REWARD_AVERAGE_NOTIONAL REWARD_ELIGIBLE_ENTITIES LOCKED_FOR_STAKING"
 )
-ACCOUNT_TYPES: Final = tuple(
+ACCOUNT_TYPES: Final[tuple[str, ...]] = tuple(
     TYPE_PREFIX + name for name in (*_INTERFACE_TYPES.split(), *_LATER_TYPES.split())
 )
 """The names of all account types that this release knows."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import io
 import re
-import statistics
 import sys
 import tokenize
 import tomllib
@@ -22,9 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "balance_analysis"
-LONG_MODULE = 400
-HEADER = ["room", "modules", "code", "docstring", "comment", "functions", "median", "longest"]
-HEADER += [f"over {LONG_MODULE}"]
+HEADER = ["room", "modules", "code", "docstring", "functions", "longest"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,6 @@ class Module:
     lines: int
     code: int
     docstring: int
-    comment: int
     functions: list[int]
     body: int
     classes: list[str]
@@ -62,7 +58,7 @@ def _dotted(path, folder):
 def _read_module(path, folder):
     text = path.read_text()
     tree = ast.parse(text)
-    code, comment, docstring = _lines(text, tree)
+    code, docstring = _lines(text, tree)
     parts = path.relative_to(folder).parts
     functions = [
         len(code & set(range(node.lineno, node.end_lineno + 1)))
@@ -75,7 +71,6 @@ def _read_module(path, folder):
         lines=len(text.splitlines()),
         code=len(code),
         docstring=len(docstring),
-        comment=len(comment),
         functions=functions,
         body=len(code & set(_body_lines(tree))),
         classes=[node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],
@@ -104,19 +99,18 @@ def _inner_names(node):
 
 
 def _lines(text, tree):
-    """Return which lines are code, comment and docstring; blank ones are none of these."""
-    code, comment = set(), set()
+    """Return which lines are code and which docstring; comments and blank ones are neither."""
+    code = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.string.strip():
-            lines = comment if token.type == tokenize.COMMENT else code
-            lines.update(range(token.start[0], token.end[0] + 1))
+        if token.string.strip() and token.type != tokenize.COMMENT:
+            code.update(range(token.start[0], token.end[0] + 1))
     docstring = set()
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str())):
                 docstring.update(range(node.lineno, node.end_lineno + 1))
     blank = {i for i, line in enumerate(text.splitlines(), 1) if not line.strip()}
-    return code - docstring - blank, comment - code, docstring - blank
+    return code - docstring - blank, docstring - blank
 
 
 def table(modules):
@@ -138,11 +132,8 @@ def _row(room, modules):
         len(modules),
         sum(module.code for module in modules),
         sum(module.docstring for module in modules),
-        sum(module.comment for module in modules),
         sum(len(module.functions) for module in modules),
-        round(statistics.median(functions)),
         max(functions),
-        sum(module.lines > LONG_MODULE for module in modules),
     )
     return [room, *(f"{number:,}" for number in numbers)]
 
@@ -186,9 +177,6 @@ def report(root):
     measured = measure(code, tests)
     width = max(map(len, measured))
     yield from (f"{name.ljust(width)}  {figure:>6,}" for name, figure in measured.items())
-    for module in code:
-        if module.lines > LONG_MODULE:
-            yield f"over {LONG_MODULE} lines: {module.name} ({module.lines})"
     ratio = sum(module.code for module in tests) / sum(module.code for module in code)
     yield f"{ratio:.2f} lines of tests per line of code"
 
