@@ -34,19 +34,12 @@ def spans(values, starts):
     return zip(starts, [*starts[1:], len(values)], strict=True)
 
 
-@given(lists)
-def test_integers_become_words_and_decimals_and_come_back(values):
-    words = int128.words_from(values)
-    assert int128.integers_of(words) == values
-    assert [int(value) for value in int128.to_decimals(words).to_pylist()] == values
-
-
 @given(st.lists(st.none() | numbers, min_size=1))
-def test_what_is_not_known_is_null(values):
-    known = np.array([value is not None for value in values])
-    decimals = int128.to_decimals(
-        int128.words_from([value or 0 for value in values]), known
-    ).to_pylist()
+def test_integers_become_words_and_decimals_and_come_back_null_where_they_are_not_known(values):
+    whole, known = [value or 0 for value in values], [value is not None for value in values]
+    words = int128.words_from(whole)
+    assert int128.integers_of(words) == whole
+    decimals = int128.to_decimals(words, np.array(known)).to_pylist()
     assert [None if value is None else int(value) for value in decimals] == values
 
 
@@ -71,22 +64,14 @@ def test_amounts_compare_as_integers_do(pairs):
 
 
 @given(lists, widths)
-def test_digits_make_up_the_amount(values, width):
+def test_digits_make_up_the_amount_and_are_composed_to_it_again(values, width):
     digits = list(int128.digits_of(int128.words_from(values), width))
     for lower in digits[:-1]:
         assert lower.min() >= 0
         assert int(lower.max()) < 2**width
     for place, value in enumerate(values):
         assert sum(int(digit[place]) << (width * k) for k, digit in enumerate(digits)) == value
-
-
-@given(lists, widths)
-def test_composed_digits_are_the_amounts_again(values, width):
-    words, too_large = int128.compose(
-        list(int128.digits_of(int128.words_from(values), width)), width
-    )
-    assert int128.integers_of(words) == values
-    assert not too_large.any()
+    check(*int128.compose(digits, width), values)
 
 
 SIZES = [LIMIT - 1, LIMIT, 2**127 - 1, 2**127, 2**128 - 1, 2**128, 2**128 + 5, 2**130]
@@ -139,23 +124,15 @@ def ints(least, most, count):
     )
 
 
-@given(runs(), st.booleans())
-def test_an_extreme_is_the_first_of_its_run(case, largest):
-    values, starts = case
-    better = (lambda i: (-values[i], i)) if largest else (lambda i: (values[i], i))
-    expected = [min(range(start, stop), key=better) for start, stop in spans(values, starts)]
-    assert (
-        int128.first_extremes(int128.words_from(values), starts, largest=largest).tolist()
-        == expected
-    )
-
-
 @given(runs())
-def test_a_running_maximum_is_where_it_was_first_reached(case):
+def test_extremes_and_running_maxima_are_where_they_were_first_reached(case):
     values, starts = case
-    expected = [
+    words, places = int128.words_from(values), [*spans(values, starts)]
+    for largest, sign in ((True, -1), (False, 1)):
+        firsts = [min(range(*span), key=lambda i: (sign * values[i], i)) for span in places]
+        assert int128.first_extremes(words, starts, largest=largest).tolist() == firsts
+    assert int128.running_maxima(words, starts).tolist() == [
         min(range(start, place + 1), key=lambda i: (-values[i], i))
-        for start, stop in spans(values, starts)
+        for start, stop in places
         for place in range(start, stop)
     ]
-    assert int128.running_maxima(int128.words_from(values), starts).tolist() == expected
