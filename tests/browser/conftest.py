@@ -5,19 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo as samples
+from tests.analysis.oracle import World
 from tests.analysis.tables import DAY, HOUR, LARGEST, START, table_of
-from tests.archive.exporting import node_of, run_export, spread_history
-from tests.archive.writing import answered, begin
-from tests.explorer.truth import Truth
+from tests.archive.writing import writer_of
 from tests.moments import to_microseconds
 from tests.service.archives import Stretch, write_archive
 from tests.service.rows import Row
@@ -52,9 +51,9 @@ def frozen(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def demo():
+def demo(sample):
     """The address of the explorer over the sample data."""
-    with samples.sample_archive() as archive, serving(archive) as url:
+    with serving(sample) as url:
         yield url
 
 
@@ -67,7 +66,10 @@ STOP = BEGIN + 20 * DAY
 
 @pytest.fixture(scope="session")
 def gapped(tmp_path_factory):
-    """An archive with gaps, 38 digits and a symbol of 62 letters: address, truth, archive."""
+    """An archive with gaps, 38 digits and a symbol of 62 letters: address, accounts, archive.
+
+    The accounts are those of the asset with the long symbol, by their ids.
+    """
     rng, asset, general = random.Random(7), "aa" * 32, "ACCOUNT_TYPE_GENERAL"
     keys = [(asset, general, party(n), "") for n in range(1, 6)]
     keys += [(asset, "ACCOUNT_TYPE_MARGIN", party(n), MARKET) for n in (1, 2)]
@@ -93,61 +95,43 @@ def gapped(tmp_path_factory):
         "assets": {asset: {"symbol": LONG, "decimals": 18}},
         "labels": {party(1): "Alice & co"},
     }
-    truth = Truth(held, [(start, end) for start, end, proven in edges if proven])
+    rows = [(*key, *row) for key, *row in held if key[0] == asset]
+    book = World(rows, known=tuple(each[:2] for each in edges if each[2])).book()
     with serving(archive, **names) as url:
-        yield f"{url}/", truth, archive
-
-
-@pytest.fixture
-def growing(tmp_path):
-    """An archive with a gap of a day in it, served, and what exports one more day."""
-    rows = spread_history(4, start=BEGIN, end=BEGIN + 5 * DAY)
-    with node_of(rows, head=BEGIN + 5 * DAY) as node:
-        run_export(node, tmp_path / "a", start=BEGIN + 2 * DAY, end=BEGIN + 4 * DAY)
-        run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + DAY)
-        with serving(ba.Archive(tmp_path / "a")) as url:
-            yield (
-                url,
-                lambda: run_export(node, tmp_path / "a", start=BEGIN, end=BEGIN + 5 * DAY),
-            )
+        yield f"{url}/", book, archive
 
 
 @pytest.fixture(scope="session")
 def thick(tmp_path_factory):
     """An archive of an account with more rows than a chart has points, and limits that changed."""
-    folder = tmp_path_factory.mktemp("thick")
-    key = ("f" * 64, "ACCOUNT_TYPE_GENERAL", party(1), "")
-    first, many = to_microseconds("2023-04-01"), 40_000
-    rows = [(*key, first + n * 60_000_000, n * 7919 % 10_007) for n in range(many)]
-    ba.write_parquet(table_of(rows), folder / "rows.parquet")
-    archive, writer = ba.Archive(folder / "archive"), begin(folder / "archive", "month")
+    key, first = ("f" * 64, "ACCOUNT_TYPE_GENERAL", party(1), ""), to_microseconds("2023-04-01")
+    rows = [Row(*key, first + n * 60_000_000, n * 7919 % 10_007) for n in range(40_000)]
+    month = Stretch(first, first + 30 * DAY)
+    folder = tmp_path_factory.mktemp("thick") / "archive"
+    archive = write_archive(folder, rows, stretches=[month], partition="month")
     limits = ba.read_network_limits(samples.sample_data() / "network_limits.json")
-    asked_at = limits.fetched_at.isoformat()
-    known = answered((first, first + 30 * DAY), limits.source, asked_at, height=1)
-    writer.commit("2023-04", pq.read_table(folder / "rows.parquet"), known)
     for day, change in [
         (2, {}),
         (4, {}),
         (9, {"can_propose_market": False, "extra": {"new one": True}}),
     ]:
         at = pd.Timestamp(2023, 4, day, tz="UTC")
-        writer.keep_limits(replace(limits, **{"extra": {}, **change}, fetched_at=at))
+        writer_of(archive).keep_limits(replace(limits, **{"extra": {}, **change}, fetched_at=at))
     with serving(archive) as url:
         yield f"{url}/", archive
 
 
-@dataclass
-class Seen:
-    """What a page did: its messages to the console and its errors; what it asked for and got."""
-
-    said: list[str]
-    asked: list[str]
-    sent: list[str]
+def listen(page, said):
+    """Keep a page's messages to the console, its errors and its dialogs."""
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
 
 
 @pytest.fixture
 def seen():
-    return Seen([], [], [])
+    """What pages said, and what they asked for."""
+    return SimpleNamespace(said=[], asked=[])
 
 
 @pytest.fixture
@@ -162,11 +146,8 @@ def open_page(chromium, seen):
         contexts.append(context)
         page = context.new_page()
         page.add_init_script(script)
-        page.on("console", lambda message: seen.said.append(message.text))
-        page.on("pageerror", lambda error: seen.said.append(str(error)))
-        page.on("dialog", lambda dialog: seen.said.append(f"dialog: {dialog.message}"))
+        listen(page, seen.said)
         page.on("request", lambda request: seen.asked.append(request.url))
-        page.on("requestfinished", lambda request: seen.sent.append(request.url))
         page.goto(address)
         if options.get("java_script_enabled", True) and not is_frame:
             settle(page)
@@ -185,8 +166,7 @@ def visit(chromium):
     def show(address, link=""):
         if address not in pages:
             pages[address] = chromium.new_page(viewport={"width": 1280, "height": 900})
-            pages[address].on("console", lambda message: said.append(message.text))
-            pages[address].on("pageerror", lambda error: said.append(str(error)))
+            listen(pages[address], said)
             pages[address].goto(address)
             settle(pages[address])
         pages[address].mouse.move(0, 0)
@@ -202,6 +182,7 @@ def visit(chromium):
 
 GO = """(link) => new Promise((done) => {
     addEventListener("popstate", () => setTimeout(done), {once: true});
+    scrollTo(0, 0);
     location.hash = link;
 })"""
 

@@ -7,7 +7,7 @@ import csv
 import balance_analysis as ba
 from tests.analysis.tables import DAY, LARGEST, START, table_of
 from tests.browser.conftest import MARKET, SCRIPT, party, settle
-from tests.browser.test_live import chips, find, readout, sheet, tab
+from tests.browser.test_live import check_tabs, chips, find, readout, sheet, tab
 from tests.columns import note_known
 from tests.moments import from_microseconds
 
@@ -16,12 +16,7 @@ TABS = ["holders", "totals", "flows", "movers", "account", "notes"]
 
 def test_it_fits_says_nothing_to_the_console_and_asks_nobody(open_page, seen, frozen):
     page = open_page(frozen)
-    for width in (1280, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        for name in TABS:
-            tab(page, name)
-            page.wait_for_function(f"document.documentElement.scrollWidth === {width}")
-            assert page.locator("#panel [role=alert]").count() == 0, name
+    check_tabs(page, TABS, (1280, 390))
     for gone in ("#tab-party", "#tab-explain", "#api", ".origin"):
         assert not page.locator(gone).filter(visible=True).count()
     assert seen.said == []
@@ -107,25 +102,6 @@ def test_a_hostile_id_is_text(visit, frozen):
     assert page.evaluate("document.scripts.length") == 2
 
 
-def test_the_policy_refuses_other_scripts_styles_and_requests(open_page, seen, frozen, demo):
-    for address in (frozen, demo):
-        page = open_page(address)
-        page.evaluate(
-            """() => {
-                const script = document.createElement("script");
-                script.textContent = "window.broken = true";
-                const picture = document.createElement("img");
-                picture.src = "http://127.0.0.1:9/x.png";
-                document.body.append(script, picture);
-                document.body.setAttribute("style", "color: red");
-                return fetch("http://127.0.0.1:9/").catch(() => null);
-            }"""
-        )
-        assert page.evaluate("window.broken") is None
-    assert len([said for said in seen.said if "Content Security Policy" in said]) >= 8
-    assert not [url for url in seen.sent if ":9/" in url]
-
-
 def test_without_scripts_it_says_what_it_is_of(open_page, frozen):
     page = open_page(frozen, java_script_enabled=False)
     assert "need scripts" in page.locator("noscript").inner_text()
@@ -144,15 +120,8 @@ def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
         page.mouse.move(box["x"] + box["width"] * day / 10, box["y"] + 50)
         held += readout(page)[1]
     since = [f"since {from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
-    gone = ("unknown", since[2])
-    assert held == [
-        ("5", since[0]),
-        ("7", since[1]),
-        gone,
-        gone,
-        ("9", since[6]),
-        ("unknown", since[8]),
-    ]
+    texts = ["5", "7", "unknown", "unknown", "9", "unknown"]
+    assert held == [*zip(texts, (since[day] for day in (0, 1, 2, 2, 6, 8)), strict=True)]
 
 
 def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, frozen):
@@ -168,18 +137,16 @@ def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, froz
 
 
 def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(open_page, tmp_path):
-    rows = [("A", "ACCOUNT_TYPE_GENERAL", f"{n:064x}", "", START + n, n) for n in range(1500)]
+    rows = [("A", "ACCOUNT_TYPE_GENERAL", f"{n:064x}", "", START + n, n) for n in range(30)]
     ba.write_report(table_of(rows), tmp_path / "r.html", largest=3)
     page = open_page((tmp_path / "r.html").as_uri())
-    assert chips(page) == [f"general · 000000…{n:04x}" for n in (1499, 1498, 1497)]
+    assert chips(page) == [f"general · 000000…{n:04x}" for n in (29, 28, 27)]
     page.get_by_role("button", name="Next").click()
-    assert sheet(page, "Holders")[0]["account"] == f"general · 000000…{1479:04x}"
-    page.get_by_role("button", name=f"general · 000000…{1479:04x}").click()
+    assert sheet(page, "Holders")[0]["account"] == f"general · 000000…{9:04x}"
+    page.get_by_role("button", name=f"general · 000000…{9:04x}").click()
     settle(page)
-    assert (
-        "doesn't have the history of that account"
-        in page.locator("#panel .note").first.inner_text()
-    )
+    said = page.locator("#panel .note").first.inner_text()
+    assert "doesn't have the history of that account" in said
     assert readout(page)[1][-1] == ("unknown", "its history is not in this report")
 
 
