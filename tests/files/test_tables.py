@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -196,6 +196,7 @@ def scratch(tmp_path_factory):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
+@example(frame=pd.DataFrame({"=0 amount": pd.Series([10**15 + 1], dtype=BALANCE_DTYPE)}))
 @given(frame=frames())
 def test_every_digit_and_moment_of_any_frame_is_read_back(ending, frame, scratch):
     rows = check(frame, scratch / f"x.{ending}")
