@@ -74,6 +74,7 @@ def import_segments(
         run.
     paths
         The segments: zips, unpacked ones, folders of such, and patterns such as `history/*.zip`.
+        An unpacked one has no checksum: whole rows that are cut off can't be noticed.
         Their order doesn't matter.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.

@@ -99,6 +99,7 @@ def read_segments(
     ----------
     paths
         The segments: zips, unpacked ones, folders of such, and patterns such as `history/*.zip`.
+        An unpacked one has no checksum: whole rows that are cut off can't be noticed.
         The same one may be given twice; others must not share blocks.
     on_bad_rows
         What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",

@@ -122,9 +122,13 @@ class Segment:
         DecodeError
             If the table or a column of it is missing, or it is damaged.
         """
+        content = self.read(name)
+        # COPY ends each row with one, and an unpacked table has no checksum.
+        if not content.endswith(b"\n"):
+            raise DecodeError(f"{self}: the table {name} ends within a row: it was cut off")
         try:
             rows = pacsv.read_csv(
-                pa.BufferReader(self.read(name)),
+                pa.BufferReader(content),
                 read_options=pacsv.ReadOptions(use_threads=False, block_size=_CHUNK),
                 parse_options=pacsv.ParseOptions(newlines_in_values=name == ASSETS),
                 convert_options=pacsv.ConvertOptions(

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -19,6 +19,7 @@ from tests.loopback import LoopbackNode, Row, histories, random_history
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.segments.writer import (
     CHAIN,
+    COLUMNS,
     flip,
     make_segments,
     old_segment,
@@ -30,6 +31,10 @@ from tests.segments.writer import (
 
 ROWS = random_history(5, rows=160, accounts=40, largest_block=9)
 TIMES = sorted({row.timestamp_ns for row in ROWS})
+LIMITS = {
+    **dict.fromkeys(COLUMNS["currentstate/network_limits"].split()[2:7], True),
+    **dict.fromkeys(["vega_time", "propose_asset_enabled_from"], TIMES[0]),
+}
 
 
 def noted(table):
@@ -345,6 +350,24 @@ def test_what_is_wrong_with_a_segment_is_named_and_nothing_is_read(tmp_path, dam
     write(tmp_path)
     with pytest.raises(error, match=said):
         ba.read_segments(tmp_path)
+
+
+@given(name=st.sampled_from([*SEGMENT.tables]), data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_an_unpacked_table_that_ends_within_a_row_is_named(tmp_path_factory, name, data):
+    folder, segment = tmp_path_factory.mktemp("cut"), make_segments(ROWS, limits=[LIMITS])[0]
+    whole = segment.write(folder / "whole")
+    path = segment.write(folder / "cut", zipped=False)
+    content = (path / name).read_bytes()
+    left = content[: data.draw(st.integers(1, len(content) - 1))]
+    assume(not left.endswith(b"\n") or left.count(b'"') % 2)
+    (path / name).write_bytes(left)
+    read = partial(ba.import_segments, folder / "other", path)
+    if name == "history/ledger":
+        ba.import_segments(folder / "archive", whole)
+        read = partial(ba.Archive(folder / "archive").verify, segments=path)
+    with pytest.raises(ba.DecodeError, match=f"{name} ends within a row|CSV parser"):
+        read()
 
 
 BAD_ROWS = {
