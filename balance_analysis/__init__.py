@@ -26,7 +26,7 @@ _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def _register() -> None:
     """Give frames `.balances`, which needs pandas: once that is imported."""
     if "pandas" in sys.modules:
-        importlib.import_module("balance_analysis.frame")
+        importlib.import_module("balance_analysis.table.frame")
 
 
 def __getattr__(name: str) -> object:

@@ -44,7 +44,6 @@ from .files.parquet import (
 from .files.tables import write_table
 from .fill.export import export
 from .fill.imports import import_segments
-from .labels import account_labels, labelled
 from .load.changes import (
     Page,
     iter_balance_changes,
@@ -52,16 +51,17 @@ from .load.changes import (
     load_balance_changes,
     load_to_parquet,
 )
-from .names import Asset, read_assets, read_labels
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
 from .proof.compare import Difference, confirm, diff
 from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
-from .schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 from .segments.rows import read_segments
 from .slices import over_accounts
+from .table.labels import account_labels, labelled
+from .table.names import Asset, read_assets, read_labels
+from .table.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 
 __version__: str
 

@@ -29,13 +29,13 @@ from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import Filters
-from balance_analysis.known import note_rows
 from balance_analysis.load.request import Report
-from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names
-from balance_analysis.presentation import facts_html
-from balance_analysis.schema import ATTRS_KEY, COLUMNS, Instant
 from balance_analysis.slices import ROWS, Slices
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.known import note_rows
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names
+from balance_analysis.table.presentation import facts_html
+from balance_analysis.table.schema import ATTRS_KEY, COLUMNS, Instant
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

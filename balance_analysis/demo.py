@@ -13,14 +13,14 @@ import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.sidecars import write_archive_names
-from balance_analysis.evidence import Answer, Evidence, Node
 from balance_analysis.files.atomic import check_outside
-from balance_analysis.filters import Filters
-from balance_analysis.frame import to_arrow
-from balance_analysis.names import Names
-from balance_analysis.schema import to_microseconds
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
+from balance_analysis.table.evidence import Answer, Evidence, Node
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import to_arrow
+from balance_analysis.table.names import Names
+from balance_analysis.table.schema import to_microseconds
 
 PAGE_SIZE: Final = 2000
 """Small enough that the sample's pages cut blocks."""

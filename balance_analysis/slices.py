@@ -32,14 +32,14 @@ from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, merge_las
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.files.atomic import PathLike, making_folder
 from balance_analysis.files.parquet import make_note, write_rows
-from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of, to_plain_arrow
-from balance_analysis.known import note_evidence
 from balance_analysis.load.request import Report, check_positive, reporting
-from balance_analysis.names import Names, note_names
-from balance_analysis.rows import canonical
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
-from balance_analysis.spans import EVER
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import frame_of, to_plain_arrow
+from balance_analysis.table.known import note_evidence
+from balance_analysis.table.names import Names, note_names
+from balance_analysis.table.rows import canonical
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.table.spans import EVER
 
 ROWS: Final = 2_000_000
 """Rows of a slice: with what is made of them, a thread needs some 400 MB."""

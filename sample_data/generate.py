@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.schema import (
+from balance_analysis.table.frame import to_arrow, to_frame
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     NETWORK_PARTY,

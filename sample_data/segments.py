@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from balance_analysis.names import read_assets
-from balance_analysis.schema import to_microseconds
+from balance_analysis.table.names import read_assets
+from balance_analysis.table.schema import to_microseconds
 
 FOLDER: Final = Path(__file__).parent
 CHAIN: Final = "sample-network"

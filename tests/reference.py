@@ -87,7 +87,7 @@ def page_of(title: str, rooms: set[str]) -> pdoc.doc.Module:
 
 def room_of(value: object) -> str:
     """Return the room of a public name; that of a constant is `schema`."""
-    return getattr(value, "__module__", "balance_analysis.schema").split(".")[1]
+    return getattr(value, "__module__", "balance_analysis.table.schema").split(".")[1]
 
 
 def index_of(pages: dict[str, pdoc.doc.Module]) -> str:

@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, check_frame
-from balance_analysis.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
-from balance_analysis.known import (
+from balance_analysis.table.frame import BALANCE_DTYPE, TIMESTAMP_DTYPE, to_arrow, to_frame
+from balance_analysis.table.known import (
     ROWS_KEY,
     Stated,
     note_known,
@@ -21,7 +21,7 @@ from balance_analysis.known import (
     read_known,
     to_known,
 )
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
 _REBUILD: Final = "make a table of it with to_table"
 
@@ -124,7 +124,7 @@ def to_table(
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.frame import BALANCE_DTYPE
+    >>> from balance_analysis.table.frame import BALANCE_DTYPE
     >>> rows = pd.DataFrame({
     ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
     ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01"] * 2, utc=True),

@@ -26,13 +26,13 @@ from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, over_slices
 from balance_analysis.analysis.steps import Columns, join
 from balance_analysis.errors import check_frame
-from balance_analysis.frame import is_amounts, to_amounts
-from balance_analysis.known import EVIDENCE_KEY, note_rows
-from balance_analysis.labels import UNITS_KEY, noted_units, with_names
-from balance_analysis.names import AssetsLike, Names, carried, names_in, names_of
-from balance_analysis.rows import account_numbers
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
-from balance_analysis.text import list_text
+from balance_analysis.table.frame import is_amounts, to_amounts
+from balance_analysis.table.known import EVIDENCE_KEY, note_rows
+from balance_analysis.table.labels import UNITS_KEY, noted_units, with_names
+from balance_analysis.table.names import AssetsLike, Names, carried, names_in, names_of
+from balance_analysis.table.rows import account_numbers
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.table.text import list_text
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -317,7 +317,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.frame import BALANCE_DTYPE
+    >>> from balance_analysis.table.frame import BALANCE_DTYPE
     >>> data = pd.DataFrame({"asset_id": ["USDT", "VEGA"],
     ...                      "balance": pd.array([1_500_000, 2 * 10**18], dtype=BALANCE_DTYPE)})
     >>> to_units(data, {"USDT": 6, "VEGA": 18})
@@ -375,7 +375,7 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import pandas as pd
-    >>> from balance_analysis.frame import BALANCE_DTYPE
+    >>> from balance_analysis.table.frame import BALANCE_DTYPE
     >>> data = pd.DataFrame({"balance": pd.array([10**37, 9 * 10**37], dtype=BALANCE_DTYPE)})
     >>> to_integers(data)["balance"].sum()
     100000000000000000000000000000000000000

@@ -46,9 +46,9 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
-from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.known import Known
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
+from balance_analysis.table.frame import to_arrow, to_frame
+from balance_analysis.table.known import Known
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"

@@ -19,8 +19,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from balance_analysis.schema import Instant, to_bounds, to_microseconds
-from balance_analysis.spans import Span
+from balance_analysis.table.schema import Instant, to_bounds, to_microseconds
+from balance_analysis.table.spans import Span
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 """What pandas reads as one: "1h", "1D", "MS", a timedelta, an offset."""

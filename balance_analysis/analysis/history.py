@@ -30,9 +30,9 @@ from balance_analysis.analysis.checks import (
 )
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
-from balance_analysis.evidence import SetAside
-from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.known import (
+from balance_analysis.table.evidence import SetAside
+from balance_analysis.table.frame import to_arrow, to_frame
+from balance_analysis.table.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
     Known,
@@ -42,12 +42,12 @@ from balance_analysis.known import (
     says_nothing_before,
     start_of,
 )
-from balance_analysis.names import Names, names_in
-from balance_analysis.rows import account_numbers, are_heads
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
-from balance_analysis.spans import EVER, clipped
-from balance_analysis.spans import between as gaps_between
-from balance_analysis.text import count_text, moment_text, spans_text
+from balance_analysis.table.names import Names, names_in
+from balance_analysis.table.rows import account_numbers, are_heads
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
+from balance_analysis.table.spans import EVER, clipped
+from balance_analysis.table.spans import between as gaps_between
+from balance_analysis.table.text import count_text, moment_text, spans_text
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.schema import BALANCE_DIGITS
+from balance_analysis.table.schema import BALANCE_DIGITS
 
 ROOM: Final = 62
 """How many bits a sum of digits may have: an int64 holds it and a carry."""

@@ -49,9 +49,9 @@ from balance_analysis.analysis.steps import (
     name_of,
     take_ids,
 )
-from balance_analysis.rows import are_heads, by_account_and_time
-from balance_analysis.schema import Instant
-from balance_analysis.text import moment_text
+from balance_analysis.table.rows import are_heads, by_account_and_time
+from balance_analysis.table.schema import Instant
+from balance_analysis.table.text import moment_text
 
 _DIGITS: Final = 4
 """Digits of a cell's sum: see `int128.add_to_cells`."""

@@ -29,13 +29,13 @@ from balance_analysis.archive.manifest import (
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, logger
-from balance_analysis.evidence import Evidence
 from balance_analysis.files.parquet import write_rows
-from balance_analysis.filters import Filters
-from balance_analysis.frame import to_frame
-from balance_analysis.rows import canonical, within
-from balance_analysis.schema import ACCOUNT_KEY, NetworkLimits
-from balance_analysis.spans import Span
+from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import to_frame
+from balance_analysis.table.rows import canonical, within
+from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits
+from balance_analysis.table.spans import Span
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 _KNOWN, _NEW = 1, 2

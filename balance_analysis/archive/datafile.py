@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from balance_analysis.archive.manifest import FileEntry
 from balance_analysis.files.parquet import make_note
-from balance_analysis.rows import account_heads, account_numbers, canonical, sorted_codes
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
-from balance_analysis.spans import Span
+from balance_analysis.table.rows import account_heads, account_numbers, canonical, sorted_codes
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
+from balance_analysis.table.spans import Span
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]

@@ -16,13 +16,13 @@ import pyarrow as pa
 from balance_analysis.archive import sidecars
 from balance_analysis.archive.datafile import NO_ROWS, in_file_order, times_of
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
-from balance_analysis.evidence import Evidence
-from balance_analysis.filters import Filters
-from balance_analysis.presentation import Record
-from balance_analysis.rows import to_records
-from balance_analysis.schema import Instant, to_moments
-from balance_analysis.spans import Moments
-from balance_analysis.text import spans_text, without_credentials
+from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.rows import to_records
+from balance_analysis.table.schema import Instant, to_moments
+from balance_analysis.table.spans import Moments
+from balance_analysis.table.text import spans_text, without_credentials
 
 _DAY: Final = 86_400_000_000
 """Microseconds of a day."""

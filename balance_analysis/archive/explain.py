@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.snapshot import Scan, Snapshot
-from balance_analysis.evidence import Evidence
-from balance_analysis.filters import Filters
-from balance_analysis.presentation import Record, plain
-from balance_analysis.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
-from balance_analysis.spans import EVER
-from balance_analysis.text import duration_text, moment_text, spans_text, without_credentials
+from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.presentation import Record, plain
+from balance_analysis.table.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
+from balance_analysis.table.spans import EVER
+from balance_analysis.table.text import duration_text, moment_text, spans_text, without_credentials
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ import msgspec
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, SnapshotGoneError
-from balance_analysis.evidence import Evidence, from_json
-from balance_analysis.filters import Filters
-from balance_analysis.text import without_credentials
+from balance_analysis.table.evidence import Evidence, from_json
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.text import without_credentials
 
 FORMAT: Final = 2
 

@@ -12,7 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -22,12 +22,14 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, Manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
-from balance_analysis.node.stats import RequestStats
-from balance_analysis.presentation import Record
-from balance_analysis.rows import BadRow
-from balance_analysis.schema import NetworkLimits, from_microseconds, to_moments
-from balance_analysis.spans import Moments, Span, joined
-from balance_analysis.text import exact_text, list_text, spans_text, without_credentials
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.rows import BadRow
+from balance_analysis.table.schema import NetworkLimits, from_microseconds, to_moments
+from balance_analysis.table.spans import Moments, Span, joined
+from balance_analysis.table.text import exact_text, list_text, spans_text, without_credentials
+
+if TYPE_CHECKING:
+    from balance_analysis.node.client import RequestStats
 
 Kind = Literal["export", "import", "repair"]
 Outcome = Literal["incomplete", "complete", "nothing new", "partial", "failed"]
@@ -151,7 +153,7 @@ class RunWriter:
     record
         The record.
     stats
-        The statistics of its requests.
+        The statistics of its requests, if it sends any.
     bad_rows
         The rows that were set aside.
     limits
@@ -160,7 +162,7 @@ class RunWriter:
 
     store: Store
     record: Run
-    stats: RequestStats = field(default_factory=RequestStats)
+    stats: RequestStats | None = None
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
 
@@ -180,6 +182,10 @@ class RunWriter:
             {**row, "timestamp": row["timestamp"].isoformat(), "balance": str(row["balance"])}
             for row in rows.slice(0, left).to_pylist()
         ]
+
+    def counts_requests(self) -> None:
+        """Record how many requests were sent."""
+        self.record.requests = self.stats.requests if self.stats else 0
 
     def sets_aside(self, rows: Iterable[BadRow]) -> None:
         """Keep rows that the table can't hold, raw and with reasons: one JSON object a line."""
@@ -262,7 +268,7 @@ class RunWriter:
 
     def _write(self, manifest: Manifest) -> None:
         run, evidence = self.record, manifest.evidence
-        run.requests = self.stats.requests
+        self.counts_requests()
         run.coverage_end = from_microseconds(evidence.bounds[1]) if evidence.answers else None
         self.store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
 

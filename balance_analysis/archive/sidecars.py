@@ -17,8 +17,8 @@ from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
 from balance_analysis.files.parquet import open_parquet
-from balance_analysis.names import Names, read_assets, read_labels
-from balance_analysis.schema import LIMIT_MOMENTS, NetworkLimits
+from balance_analysis.table.names import Names, read_assets, read_labels
+from balance_analysis.table.schema import LIMIT_MOMENTS, NetworkLimits
 
 _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.ASSETS: ("assets", read_assets),

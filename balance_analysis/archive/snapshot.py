@@ -48,12 +48,12 @@ from balance_analysis.archive.manifest import (
 )
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError, IncompleteError, SnapshotGoneError
-from balance_analysis.evidence import Evidence
-from balance_analysis.filters import Filters, make_filters
-from balance_analysis.frame import to_columns
-from balance_analysis.known import START_KEY, Known, note_evidence
-from balance_analysis.merge import Part, merge, sort_parts
-from balance_analysis.schema import (
+from balance_analysis.load.merge import Part, merge, sort_parts
+from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.filters import Filters, make_filters
+from balance_analysis.table.frame import to_columns
+from balance_analysis.table.known import START_KEY, Known, note_evidence
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     ATTRS_KEY,
@@ -63,8 +63,8 @@ from balance_analysis.schema import (
     from_microseconds,
     to_bounds,
 )
-from balance_analysis.spans import EVER, Span, between, bounds_of, clipped, joined
-from balance_analysis.text import iso_text, list_text, moment_text, range_text, spans_text
+from balance_analysis.table.spans import EVER, Span, between, bounds_of, clipped, joined
+from balance_analysis.table.text import iso_text, list_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

@@ -14,11 +14,11 @@ from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import BoundQuery, lost_files
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
-from balance_analysis.evidence import STATES, Evidence
-from balance_analysis.presentation import Record
-from balance_analysis.schema import from_microseconds, to_moments
-from balance_analysis.spans import Moments, joined
-from balance_analysis.text import (
+from balance_analysis.table.evidence import STATES, Evidence
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.schema import from_microseconds, to_moments
+from balance_analysis.table.spans import Moments, joined
+from balance_analysis.table.text import (
     Duration,
     count_text,
     duration_text,

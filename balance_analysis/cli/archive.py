@@ -18,8 +18,8 @@ from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import BAD, INCOMPLETE, echo, fail, logger, print_record, say
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.spans import clipped, joined
-from balance_analysis.text import count_text, moment_text, range_text, spans_text
+from balance_analysis.table.spans import clipped, joined
+from balance_analysis.table.text import count_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     from balance_analysis.segments.segment import Stretch
@@ -104,7 +104,7 @@ class _Report:
 
     def end_load(self, run: "ba.Run", *, fill_gaps: bool) -> int:
         """Say what came, and what is still not complete; return the exit code."""
-        from balance_analysis.schema import to_microseconds
+        from balance_analysis.table.schema import to_microseconds
 
         manifest, uri = self.archive.snapshot().manifest, self.archive.uri
         evidence = manifest.evidence

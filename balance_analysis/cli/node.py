@@ -11,7 +11,7 @@ from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import INCOMPLETE, echo, fail, print_record, say, shows_progress
 from balance_analysis.cli.tables import SUMMARY, TableOptions
 from balance_analysis.files.atomic import check_output
-from balance_analysis.text import count_text, range_text
+from balance_analysis.table.text import count_text, range_text
 
 
 @command(panel=NODE)
@@ -27,7 +27,7 @@ def fetch(
     ] = False,
 ) -> None:
     """Load all balance changes of an interval into one Parquet file, complete or not at all."""
-    from balance_analysis.known import gaps_of
+    from balance_analysis.table.known import gaps_of
 
     check_output(output, suffixes=("", ".parquet", ".pq"))
     how = {**accounts.given(), **requests.sizes(), "progress": shows_progress()}
@@ -73,7 +73,7 @@ def doctor(url: options.Url, form: options.PrintFormat = "table") -> None:
 def demo(out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo")) -> None:
     """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
     from balance_analysis.demo import run_demo
-    from balance_analysis.names import names_of
+    from balance_analysis.table.names import names_of
 
     archive = run_demo(out, say=say)
     echo(f"{archive.status()}\n")

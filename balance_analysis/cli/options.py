@@ -16,8 +16,8 @@ from balance_analysis import defaults
 from balance_analysis.cli.output import say
 from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
-from balance_analysis.spans import between
-from balance_analysis.text import moment_text, spans_text
+from balance_analysis.table.spans import between
+from balance_analysis.table.text import moment_text, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,7 +231,7 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     ValueError
         If one is no moment, or the start is not before the end.
     """
-    from balance_analysis.schema import from_microseconds, to_bounds
+    from balance_analysis.table.schema import from_microseconds, to_bounds
 
     bounds = to_bounds(since, until)
     start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
@@ -285,8 +285,8 @@ class Selection(AccountOptions):
 
     def _say_unknown(self, table: "pd.DataFrame") -> None:
         """Say in which part of the interval a file lacks changes, if any."""
-        from balance_analysis.known import read_known
-        from balance_analysis.schema import ATTRS_KEY, to_bounds
+        from balance_analysis.table.known import read_known
+        from balance_analysis.table.schema import ATTRS_KEY, to_bounds
 
         notes = table.attrs.get(ATTRS_KEY, {})
         known = read_known(notes)

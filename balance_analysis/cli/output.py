@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import typer
 
 from balance_analysis import errors
-from balance_analysis.text import moment_text, without_credentials
-from balance_analysis.text import printable as with_codes
+from balance_analysis.table.text import moment_text, without_credentials
+from balance_analysis.table.text import printable as with_codes
 
 if TYPE_CHECKING:
-    from balance_analysis.presentation import Record
-    from balance_analysis.spans import Moments
+    from balance_analysis.table.presentation import Record
+    from balance_analysis.table.spans import Moments
 
 DISK: Final = 74
 LOCKED: Final = 75

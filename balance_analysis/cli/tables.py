@@ -18,7 +18,7 @@ from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import UNKNOWN, echo, print_record, print_table, printable, say
 from balance_analysis.files.atomic import check_output, replacing
-from balance_analysis.text import (
+from balance_analysis.table.text import (
     LONG_ID,
     clipped,
     count_text,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from balance_analysis.names import Asset, Names
+    from balance_analysis.table.names import Asset, Names
 
 SUMMARY: Final = ("closing", "rows", "last_seen", "maximum", "minimum")
 """What a summary shows of an account, or a holder, the most important first."""
@@ -219,7 +219,7 @@ def summary(
     terminal, with amounts in whole units of known assets, large ones with four digits (1.234e+22).
     """
     from balance_analysis.analysis.holders import largest
-    from balance_analysis.names import names_of
+    from balance_analysis.table.names import names_of
 
     form, bounds = listing.chosen(selection.file), selection.bounds
     source = selection.open()
@@ -278,7 +278,7 @@ def compare(
     A printed table is as wide as the terminal, with amounts in whole units of known assets. Its
     last line counts what is new, gone, changed, the same and unknown.
     """
-    from balance_analysis.names import names_of
+    from balance_analysis.table.names import names_of
 
     if len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
@@ -485,7 +485,7 @@ def _source_of(kind: str, selection: options.Selection, by: str | None) -> Any: 
 
 def _of_one_asset(source: Any, bounds: dict[str, Any]) -> Any:  # noqa: ANN401 - an archive or a table
     """Return a source narrowed to the asset that has most rows in the interval."""
-    from balance_analysis.names import names_of, rank_assets
+    from balance_analysis.table.names import names_of, rank_assets
 
     counts = ba.summarize_accounts(source, **bounds, columns=["rows"])
     rows = counts.groupby("asset_id", observed=True)["rows"].sum()

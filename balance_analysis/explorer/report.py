@@ -46,8 +46,8 @@ from balance_analysis.explorer.wire import (
     write_view,
 )
 from balance_analysis.files.atomic import PathLike, check_output, replacing
-from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.schema import (
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     Instant,
@@ -55,8 +55,8 @@ from balance_analysis.schema import (
     to_bounds,
     to_microseconds,
 )
-from balance_analysis.spans import Span, between
-from balance_analysis.text import count_text, range_text, spans_text, without_credentials
+from balance_analysis.table.spans import Span, between
+from balance_analysis.table.text import count_text, range_text, spans_text, without_credentials
 
 _MOST_PAGES: Final = 50
 """Maximum pages of an account's rows: the newest."""

@@ -23,14 +23,14 @@ from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archive.snapshot import File, LruCache, Scan
 from balance_analysis.archives import Archive
 from balance_analysis.errors import logger
-from balance_analysis.filters import Filters
-from balance_analysis.frame import frame_of
-from balance_analysis.known import Known, note_evidence
-from balance_analysis.names import Names, rank_assets
-from balance_analysis.rows import account_heads, canonical
-from balance_analysis.schema import from_microseconds
-from balance_analysis.spans import Span, between
-from balance_analysis.text import without_credentials
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import frame_of
+from balance_analysis.table.known import Known, note_evidence
+from balance_analysis.table.names import Names, rank_assets
+from balance_analysis.table.rows import account_heads, canonical
+from balance_analysis.table.schema import from_microseconds
+from balance_analysis.table.spans import Span, between
+from balance_analysis.table.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
 """Maximum rows in memory for one view: some 200 MB."""

@@ -58,12 +58,12 @@ from balance_analysis.explorer.wire import (
     to_records,
     write_key,
 )
-from balance_analysis.filters import Filters
-from balance_analysis.frame import BALANCE_DTYPE
-from balance_analysis.names import Asset, Named, Names
-from balance_analysis.schema import ACCOUNT_KEY, from_microseconds
-from balance_analysis.spans import Span, between
-from balance_analysis.text import duration_text, printable, type_label
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import BALANCE_DTYPE
+from balance_analysis.table.names import Asset, Named, Names
+from balance_analysis.table.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.table.spans import Span, between
+from balance_analysis.table.text import duration_text, printable, type_label
 
 MOST_LISTED: Final = 2000
 """Maximum rows of a table in an answer; the page says where there are more."""

@@ -26,10 +26,10 @@ from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.totals import merged
 from balance_analysis.figures.times import Extent, date_text, shade_limits, show_interval
-from balance_analysis.names import AssetsLike, LabelsLike, Names
-from balance_analysis.schema import ACCOUNT_KEY, Instant, to_microseconds
-from balance_analysis.spans import Span
-from balance_analysis.text import clipped
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names
+from balance_analysis.table.schema import ACCOUNT_KEY, Instant, to_microseconds
+from balance_analysis.table.spans import Span
+from balance_analysis.table.text import clipped
 
 COLUMNS: Final = 6_000
 """Columns of a figure that differ: 600 an inch of a new figure, as fine as print."""

@@ -18,10 +18,10 @@ from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb
 from matplotlib.lines import Line2D
 
-from balance_analysis.labels import account_labels
-from balance_analysis.names import LabelsLike
-from balance_analysis.schema import ACCOUNT_KEY
-from balance_analysis.text import printable
+from balance_analysis.table.labels import account_labels
+from balance_analysis.table.names import LabelsLike
+from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.text import printable
 
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"

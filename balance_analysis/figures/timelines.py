@@ -17,9 +17,9 @@ from matplotlib.patches import Patch
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes, styles, times
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.schema import LIMIT_FLAGS, Instant, to_microseconds
-from balance_analysis.spans import Span, between
-from balance_analysis.text import duration_text
+from balance_analysis.table.schema import LIMIT_FLAGS, Instant, to_microseconds
+from balance_analysis.table.spans import Span, between
+from balance_analysis.table.text import duration_text
 
 _COVERAGE: Final = {
     "confirmed": styles.GREEN,

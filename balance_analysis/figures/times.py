@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.figures.styles import ink
-from balance_analysis.known import Known
-from balance_analysis.spans import Span, between, joined
-from balance_analysis.text import moment_text
+from balance_analysis.table.known import Known
+from balance_analysis.table.spans import Span, between, joined
+from balance_analysis.table.text import moment_text
 
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
 """How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,

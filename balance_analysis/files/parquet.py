@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
-from balance_analysis.known import (
+from balance_analysis.table.known import (
     ROWS_KEY,
     join_notes,
     note_rows,
@@ -26,9 +26,9 @@ from balance_analysis.known import (
     table_evidence,
     without_evidence,
 )
-from balance_analysis.names import AssetsLike, LabelsLike, note_names, read_names
-from balance_analysis.rows import canonical
-from balance_analysis.schema import (
+from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
+from balance_analysis.table.rows import canonical
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     ATTRS_KEY,
@@ -100,7 +100,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     OSError
         If the file can't be written.
     """
-    from balance_analysis.frame import frame_of, to_arrow  # noqa: PLC0415 - it imports pandas
+    from balance_analysis.table.frame import frame_of, to_arrow  # noqa: PLC0415 - it imports pandas
 
     check_frame(table)
     if more := [str(name) for name in table if name not in COLUMNS]:
@@ -150,7 +150,7 @@ def read_parquet(
     OSError
         If the file can't be opened.
     """
-    from balance_analysis.frame import to_frame  # noqa: PLC0415 - it imports pandas
+    from balance_analysis.table.frame import to_frame  # noqa: PLC0415 - it imports pandas
 
     names = read_names(assets, labels)
     check_type(path, (str, os.PathLike), "the path of a file")

@@ -26,18 +26,18 @@ from pyarrow import csv
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, write_rows
-from balance_analysis.frame import is_amounts, to_amounts, to_plain_arrow
-from balance_analysis.known import START_KEY
-from balance_analysis.labels import UNITS_KEY, header_of, units_of, with_names
-from balance_analysis.names import carried, names_in
-from balance_analysis.schema import (
+from balance_analysis.table.frame import is_amounts, to_amounts, to_plain_arrow
+from balance_analysis.table.known import START_KEY
+from balance_analysis.table.labels import UNITS_KEY, header_of, units_of, with_names
+from balance_analysis.table.names import carried, names_in
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     COLUMNS,
     from_microseconds,
     to_microseconds,
 )
-from balance_analysis.text import decimal_text
+from balance_analysis.table.text import decimal_text
 
 EXCEL_ROWS: Final = 1_048_576
 EXCEL_COLUMNS: Final = 16_384

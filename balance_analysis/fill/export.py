@@ -33,14 +33,21 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
-from balance_analysis.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.node.client import NETWORK_LIMITS, Client, Response, Retry, check_client
+from balance_analysis.node.client import (
+    NETWORK_LIMITS,
+    Client,
+    RequestStats,
+    Response,
+    Retry,
+    check_client,
+)
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import accounts_in, last_block, within
-from balance_analysis.schema import Instant, to_microseconds
-from balance_analysis.spans import EVER, Span, clipped, joined
-from balance_analysis.text import Duration, moment_text, to_duration, without_credentials
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.table.rows import accounts_in, last_block, within
+from balance_analysis.table.schema import Instant, to_microseconds
+from balance_analysis.table.spans import EVER, Span, clipped, joined
+from balance_analysis.table.text import Duration, moment_text, to_duration, without_credentials
 
 _GAUGES: Final = {
     "last_success_timestamp_seconds": "When the last complete run ended.",
@@ -155,7 +162,7 @@ def export(
     check_client(client)
     store, names = to_store(archive), read_names(assets, labels)
     query = bind(store, partition, names, (asset_id, party_ids, market_ids, account_types))
-    run = RunWriter(store, Run(kind="export"))
+    run = RunWriter(store, Run(kind="export"), stats=RequestStats())
     old = dt.datetime.now(dt.UTC) - to_duration(lag)
     asked = _Asked(
         names,

@@ -23,16 +23,16 @@ from balance_analysis.archive.manifest import BoundQuery, bound_manifest, lost_f
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
-from balance_analysis.evidence import Evidence, SetAside
-from balance_analysis.filters import make_filters
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.names import Names
 from balance_analysis.node.reach import started
 from balance_analysis.node.walk import Step
-from balance_analysis.rows import accounts_in, canonical, within
-from balance_analysis.schema import ARROW_SCHEMA
-from balance_analysis.spans import EVER, Span, between, joined
-from balance_analysis.text import range_text, spans_text
+from balance_analysis.table.evidence import Evidence, SetAside
+from balance_analysis.table.filters import make_filters
+from balance_analysis.table.names import Names
+from balance_analysis.table.rows import accounts_in, canonical, within
+from balance_analysis.table.schema import ARROW_SCHEMA
+from balance_analysis.table.spans import EVER, Span, between, joined
+from balance_analysis.table.text import range_text, spans_text
 
 PATIENCE: Final = 3.0
 """Seconds that a source may take to prove what a run that is cut off keeps."""
@@ -107,7 +107,7 @@ def fill(
     """Bring an archive up to date with a source: see `export` and `import_segments`."""
     if dry_run:
         run.asks(source.plan(Writer(store, query)))
-        run.record.requests = run.stats.requests
+        run.counts_requests()
         return run.record
     with one_writer(store):
         is_new = not store.has(layout.MANIFEST)

@@ -21,11 +21,9 @@ from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import NetworkMismatchError, logger
-from balance_analysis.evidence import Answer, Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
-from balance_analysis.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     Blocks,
@@ -42,7 +40,9 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
-from balance_analysis.spans import Span, overlap
+from balance_analysis.table.evidence import Answer, Evidence
+from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
+from balance_analysis.table.spans import Span, overlap
 
 
 def import_segments(

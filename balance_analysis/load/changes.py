@@ -14,11 +14,8 @@ import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, logger
-from balance_analysis.evidence import Evidence, least
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
-from balance_analysis.filters import Filters, make_filters
-from balance_analysis.known import evidence_json, note_rows
 from balance_analysis.load.request import (
     OnBadRows,
     Report,
@@ -27,15 +24,18 @@ from balance_analysis.load.request import (
     reporting,
 )
 from balance_analysis.load.source import NodeSource
-from balance_analysis.names import AssetsLike, LabelsLike, Names, note_names, read_names
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters
-from balance_analysis.presentation import facts_html, rows_html
-from balance_analysis.rows import BadRow, account_heads, canonical
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, Instant
-from balance_analysis.spans import Span, between_all, clipped
-from balance_analysis.text import count_text, iso_text, moment_text, spans_text
+from balance_analysis.table.evidence import Evidence, least
+from balance_analysis.table.filters import Filters, make_filters
+from balance_analysis.table.known import evidence_json, note_rows
+from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
+from balance_analysis.table.presentation import facts_html, rows_html
+from balance_analysis.table.rows import BadRow, account_heads, canonical
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, Instant
+from balance_analysis.table.spans import Span, between_all, clipped
+from balance_analysis.table.text import count_text, iso_text, moment_text, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,7 +146,7 @@ def load_balance_changes(
     how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
     source = NodeSource(client, _to_filters(names, ids), **how)
     load = _Load(source, names, (start, end), progress, opening=opening)
-    from balance_analysis.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
+    from balance_analysis.load.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
     table = merge([*sort_parts(pa.Table.from_batches([batch]) for batch in load.batches())])
     table.attrs[ATTRS_KEY] = load.describe()
@@ -511,7 +511,7 @@ def iter_pages(
 
 def _follow(client: Client, request: PageRequest, start: int | None) -> Iterator[Page]:
     """Yield pages from a cursor on, in one direction, until the node says that it has no more."""
-    from balance_analysis.frame import to_frame  # noqa: PLC0415 - pandas is heavy
+    from balance_analysis.table.frame import to_frame  # noqa: PLC0415 - pandas is heavy
 
     seen = {request.cursor}
     request = replace(request, start=NodeSource(client).interval(start, request.end)[0])

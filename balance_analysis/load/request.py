@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from balance_analysis.schema import Instant, to_microseconds
-from balance_analysis.text import moment_text
+from balance_analysis.table.schema import Instant, to_microseconds
+from balance_analysis.table.text import moment_text
 
 OnBadRows = Literal["raise", "quarantine"]
 

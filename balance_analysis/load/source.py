@@ -27,12 +27,9 @@ import requests
 
 from balance_analysis import defaults
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, Reach, least
-from balance_analysis.filters import Filters
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
-from balance_analysis.node.client import Client, Retry, check_client
+from balance_analysis.node.client import Client, RequestStats, Retry, check_client
 from balance_analysis.node.reach import Asker, ask_reach, origin_of, quiet_since, started
-from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     LONGEST_WINDOW,
     Step,
@@ -41,9 +38,11 @@ from balance_analysis.node.walk import (
     is_refusal,
     take_step,
 )
-from balance_analysis.rows import has_repeats
-from balance_analysis.spans import EVER, Span, between, between_all, clipped, joined, overlap
-from balance_analysis.text import moment_text
+from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, least
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.rows import has_repeats
+from balance_analysis.table.spans import EVER, Span, between, between_all, clipped, joined, overlap
+from balance_analysis.table.text import moment_text
 
 FILL: Final = 0.9
 """How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
@@ -573,7 +572,7 @@ def _without_repeats(step: Step) -> Step:
     if not any(map(has_repeats, step.batches)):
         return step
     from balance_analysis.analysis.checks import merge_duplicates  # noqa: PLC0415 - pandas is heavy
-    from balance_analysis.frame import to_arrow, to_frame  # noqa: PLC0415
+    from balance_analysis.table.frame import to_arrow, to_frame  # noqa: PLC0415
 
     merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches(step.batches))))
     return replace(step, batches=(merged.sort_by("timestamp").combine_chunks().to_batches()[0],))

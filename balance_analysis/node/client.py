@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 from urllib.parse import unquote, urlencode, urljoin, urlsplit
@@ -30,8 +30,7 @@ from requests.structures import CaseInsensitiveDict
 from balance_analysis import __version__
 from balance_analysis.errors import RequestError, TooLargeError, check_type, logger
 from balance_analysis.node.decode import decode
-from balance_analysis.node.stats import RequestStats
-from balance_analysis.text import without_credentials
+from balance_analysis.table.text import without_credentials
 
 BALANCE_CHANGES: Final = "/api/v2/balance/changes"
 NETWORK_LIMITS: Final = "/api/v2/network/limits"
@@ -75,6 +74,33 @@ _NO_CONNECTION: Final = (
 Parameters = list[tuple[str, str]]
 
 T = TypeVar("T")
+
+
+_counting: Final = threading.Lock()
+
+
+@dataclass(slots=True)
+class RequestStats:
+    """Counts of requests; safe to share between threads.
+
+    `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
+    because of a rate, summed over threads; `bytes` are those of answers, decompressed.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    throttled_seconds: float = 0.0
+    bytes: int = 0
+
+    def add(self, **counts: float) -> None:
+        """Add to the counts, by their names."""
+        with _counting:
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)
+
+    def as_json(self) -> dict[str, float]:
+        """Return the counts by name."""
+        return asdict(self) | {"throttled_seconds": round(self.throttled_seconds, 3)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
-from balance_analysis.rows import (
+from balance_analysis.table.rows import (
     BadRow,
     are_balances,
     balance_fault,
     from_numbers,
     to_numbers,
 )
-from balance_analysis.schema import (
+from balance_analysis.table.schema import (
     ARROW_SCHEMA,
     BALANCE_DIGITS,
     COLUMNS,

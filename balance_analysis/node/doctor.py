@@ -19,16 +19,15 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
-from balance_analysis.filters import Filters
 from balance_analysis.node import walk
-from balance_analysis.node.client import NETWORK_LIMITS, Client, Retry, check_client
+from balance_analysis.node.client import NETWORK_LIMITS, Client, RequestStats, Retry, check_client
 from balance_analysis.node.limits import decode_limits, network_limits
 from balance_analysis.node.reach import Asker, find_newest
-from balance_analysis.node.stats import RequestStats
-from balance_analysis.presentation import Record
-from balance_analysis.rows import Account, accounts_in, within
-from balance_analysis.schema import FIRST_MOMENT, LAST_MOMENT
-from balance_analysis.text import count_text, duration_text, iso_text, moment_text, printable
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.rows import Account, accounts_in, within
+from balance_analysis.table.schema import FIRST_MOMENT, LAST_MOMENT
+from balance_analysis.table.text import count_text, duration_text, iso_text, moment_text, printable
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
 Outcome = tuple[Any, Verdict, str]

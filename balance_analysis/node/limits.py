@@ -11,7 +11,7 @@ import pandas as pd
 from balance_analysis.errors import DecodeError
 from balance_analysis.node.client import NETWORK_LIMITS, Client, Response, check_client
 from balance_analysis.node.decode import decode
-from balance_analysis.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
+from balance_analysis.table.schema import LIMIT_FLAGS, LIMIT_MOMENTS, NetworkLimits
 
 _Limits: Final = msgspec.defstruct(
     "_Limits",

@@ -23,11 +23,8 @@ import pyarrow as pa
 import requests
 
 from balance_analysis.errors import RequestError
-from balance_analysis.evidence import Reach, least
-from balance_analysis.filters import Filters
-from balance_analysis.node.client import BALANCE_CHANGES, Client, Retry
+from balance_analysis.node.client import BALANCE_CHANGES, Client, RequestStats, Retry
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.stats import RequestStats
 from balance_analysis.node.walk import (
     EARLIEST,
     LONGEST_WINDOW,
@@ -40,8 +37,10 @@ from balance_analysis.node.walk import (
     fetch_less,
     find_oldest,
 )
-from balance_analysis.rows import Account, accounts_in, to_numbers
-from balance_analysis.spans import Span
+from balance_analysis.table.evidence import Reach, least
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.rows import Account, accounts_in, to_numbers
+from balance_analysis.table.spans import Span
 
 _SOME: Final = 1000
 """Rows among which one with a readable time, or of a rare account, is looked for."""

@@ -33,14 +33,14 @@ from balance_analysis.errors import (
     RequestError,
     TooLargeError,
 )
-from balance_analysis.evidence import Node, SetAside, set_aside
-from balance_analysis.filters import Filters
 from balance_analysis.node.client import Parameters
 from balance_analysis.node.decode import DecodedPage
-from balance_analysis.rows import BadRow, accounts_in, within
-from balance_analysis.schema import to_microseconds
-from balance_analysis.spans import EVER, Span, clipped
-from balance_analysis.text import moment_text, range_text
+from balance_analysis.table.evidence import Node, SetAside, set_aside
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.rows import BadRow, accounts_in, within
+from balance_analysis.table.schema import to_microseconds
+from balance_analysis.table.spans import EVER, Span, clipped
+from balance_analysis.table.text import moment_text, range_text
 
 EARLIEST: Final = to_microseconds("2020-01-01")
 """Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""

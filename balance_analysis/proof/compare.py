@@ -38,19 +38,21 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
-from balance_analysis.evidence import Evidence
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
-from balance_analysis.filters import Filters
-from balance_analysis.frame import to_arrow, to_columns, to_frame
-from balance_analysis.known import read_known, start_of, table_evidence
-from balance_analysis.labels import with_names
 from balance_analysis.load.source import NodeSource
-from balance_analysis.names import Names, names_of
 from balance_analysis.node.client import Client
-from balance_analysis.presentation import Record
-from balance_analysis.rows import canonical
-from balance_analysis.schema import (
+from balance_analysis.segments.rows import evidence_of, iter_rows
+from balance_analysis.segments.segment import are_segments, find_stretches
+from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import to_arrow, to_columns, to_frame
+from balance_analysis.table.known import read_known, start_of, table_evidence
+from balance_analysis.table.labels import with_names
+from balance_analysis.table.names import Names, names_of
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.rows import canonical
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     ATTRS_KEY,
@@ -58,9 +60,7 @@ from balance_analysis.schema import (
     to_microseconds,
     to_moments,
 )
-from balance_analysis.segments.rows import evidence_of, iter_rows
-from balance_analysis.segments.segment import are_segments, find_stretches
-from balance_analysis.spans import (
+from balance_analysis.table.spans import (
     EVER,
     Moments,
     Span,
@@ -69,7 +69,7 @@ from balance_analysis.spans import (
     joined,
     overlap,
 )
-from balance_analysis.text import (
+from balance_analysis.table.text import (
     count_text,
     list_text,
     moment_text,

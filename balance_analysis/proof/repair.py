@@ -33,16 +33,16 @@ from balance_analysis.archive.sidecars import parse_limits
 from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
-from balance_analysis.evidence import Answer, Evidence, Node, Words
 from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
-from balance_analysis.node.client import Client, check_client
+from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
-from balance_analysis.rows import canonical, within
-from balance_analysis.schema import ARROW_SCHEMA, Instant
-from balance_analysis.spans import Span, between_all, clipped, joined, overlap
-from balance_analysis.text import spans_text
+from balance_analysis.table.evidence import Answer, Evidence, Node, Words
+from balance_analysis.table.rows import canonical, within
+from balance_analysis.table.schema import ARROW_SCHEMA, Instant
+from balance_analysis.table.spans import Span, between_all, clipped, joined, overlap
+from balance_analysis.table.text import spans_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def repair(
     check_client(client)
     wanted = [] if start is None and end is None else [interval_of(start, end)]
     store, changed = to_store(archive), list[str]()
-    run = RunWriter(store, Run(kind="repair"))
+    run = RunWriter(store, Run(kind="repair"), stats=RequestStats())
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
         read_manifest(store)  # only an archive gets a lock

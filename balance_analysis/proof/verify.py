@@ -44,10 +44,7 @@ from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapsh
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import Filters
-from balance_analysis.frame import to_frame
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.presentation import Record
 from balance_analysis.proof.compare import (
     Comparable,
     Difference,
@@ -56,12 +53,15 @@ from balance_analysis.proof.compare import (
     rows_text,
     segments_side,
 )
-from balance_analysis.rows import canonical
-from balance_analysis.schema import ATTRS_KEY, Instant, from_microseconds
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
-from balance_analysis.spans import EVER, Span, between, overlap
-from balance_analysis.text import (
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.frame import to_frame
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.rows import canonical
+from balance_analysis.table.schema import ATTRS_KEY, Instant, from_microseconds
+from balance_analysis.table.spans import EVER, Span, between, overlap
+from balance_analysis.table.text import (
     count_text,
     moment_text,
     range_text,

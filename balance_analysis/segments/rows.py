@@ -24,34 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, DecodeError, IncompleteError, logger
-from balance_analysis.evidence import Answer, Evidence, set_aside
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.filters import Filters, make_filters
-from balance_analysis.frame import to_frame
-from balance_analysis.known import note_evidence, note_rows
-from balance_analysis.names import (
-    Asset,
-    AssetsLike,
-    LabelsLike,
-    Names,
-    note_names,
-    read_assets,
-    read_names,
-)
-from balance_analysis.rows import BadRow, are_balances, balance_fault, has_repeats
-from balance_analysis.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    ATTRS_KEY,
-    FIRST_MOMENT,
-    LAST_MOMENT,
-    LIMIT_FLAGS,
-    LIMIT_MOMENTS,
-    NAMED_ASSETS,
-    NETWORK_PARTY,
-    TYPES_BY_NUMBER,
-    NetworkLimits,
-)
 from balance_analysis.segments.segment import (
     ACCOUNTS,
     ASSETS,
@@ -65,8 +38,35 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
-from balance_analysis.spans import EVER, Span
-from balance_analysis.text import iso_text, list_text
+from balance_analysis.table.evidence import Answer, Evidence, set_aside
+from balance_analysis.table.filters import Filters, make_filters
+from balance_analysis.table.frame import to_frame
+from balance_analysis.table.known import note_evidence, note_rows
+from balance_analysis.table.names import (
+    Asset,
+    AssetsLike,
+    LabelsLike,
+    Names,
+    note_names,
+    read_assets,
+    read_names,
+)
+from balance_analysis.table.rows import BadRow, are_balances, balance_fault, has_repeats
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    ATTRS_KEY,
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    LIMIT_FLAGS,
+    LIMIT_MOMENTS,
+    NAMED_ASSETS,
+    NETWORK_PARTY,
+    TYPES_BY_NUMBER,
+    NetworkLimits,
+)
+from balance_analysis.table.spans import EVER, Span
+from balance_analysis.table.text import iso_text, list_text
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}

@@ -28,9 +28,9 @@ from balance_analysis.errors import (
     NetworkMismatchError,
     logger,
 )
-from balance_analysis.evidence import SEGMENTS, Node
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.text import count_text, list_text
+from balance_analysis.table.evidence import SEGMENTS, Node
+from balance_analysis.table.text import count_text, list_text
 
 METADATA: Final = "metadata.json"
 BALANCES: Final = "history/balances"

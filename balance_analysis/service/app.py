@@ -36,13 +36,13 @@ from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
 from balance_analysis.explorer.views import Explorer
 from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS, read_query
-from balance_analysis.names import read_names
-from balance_analysis.schema import ACCOUNT_TYPES
 from balance_analysis.service.changes import answer_changes, evidence_headers
+from balance_analysis.table.names import read_names
+from balance_analysis.table.schema import ACCOUNT_TYPES
 
 if TYPE_CHECKING:
     from balance_analysis.archives import Archive
-    from balance_analysis.names import AssetsLike, LabelsLike
+    from balance_analysis.table.names import AssetsLike, LabelsLike
 
 CHANGES: Final = "/api/v2/balance/changes"
 LIMITS: Final = "/api/v2/network/limits"

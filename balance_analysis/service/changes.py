@@ -22,11 +22,11 @@ from starlette.responses import Response
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
 from balance_analysis.archive.snapshot import File, LruCache, Snapshot, opened, with_snapshot
 from balance_analysis.archive.store import Store
-from balance_analysis.evidence import Evidence
-from balance_analysis.filters import Filters
 from balance_analysis.service.listing import ListedRow, Place, foreign, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
-from balance_analysis.spans import EVER, Span, clipped
+from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.spans import EVER, Span, clipped
 
 _FEW: Final = 2
 """Row groups that are read whole at once: looking first would take longer."""

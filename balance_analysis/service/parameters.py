@@ -14,10 +14,10 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-from balance_analysis.filters import Filters
-from balance_analysis.schema import ACCOUNT_TYPES, NETWORK_PARTY, TYPES_BY_NUMBER
 from balance_analysis.service.listing import Place, decode_cursor
-from balance_analysis.text import LONG_ID
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.schema import ACCOUNT_TYPES, NETWORK_PARTY, TYPES_BY_NUMBER
+from balance_analysis.table.text import LONG_ID
 
 DEFAULT_PAGE_SIZE: Final = 1000
 MAX_PAGE_SIZE: Final = 5000

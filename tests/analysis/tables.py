@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import ACCOUNT_KEY
-from balance_analysis.frame import to_frame
+from balance_analysis.table.frame import to_frame
 from tests.analysis.oracle import Calendar, Days, Fixed, Grid, World
 from tests.columns import ARROW_SCHEMA, ATTRS_KEY, BALANCE_DTYPE, COLUMNS, note_evidence
 from tests.moments import from_microseconds

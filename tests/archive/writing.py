@@ -11,7 +11,7 @@ from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery
-from balance_analysis.evidence import from_json
+from balance_analysis.table.evidence import from_json
 from tests.moments import to_microseconds
 
 HOLDING = """

@@ -49,7 +49,7 @@ import pyarrow.dataset as ds
 
 import balance_analysis as ba
 from balance_analysis.archive import layout
-from balance_analysis.frame import to_arrow
+from balance_analysis.table.frame import to_arrow
 from tests.archive.writing import answered, begin
 from tests.benchmarks.figures import Figure, module, run
 from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table

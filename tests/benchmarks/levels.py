@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from balance_analysis.frame import to_frame
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.table.frame import to_frame
+from balance_analysis.table.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,8 @@ import polars as pl
 import pyarrow as pa
 
 import balance_analysis as ba
-from balance_analysis.frame import to_arrow, to_frame
-from balance_analysis.schema import ACCOUNT_KEY
+from balance_analysis.table.frame import to_arrow, to_frame
+from balance_analysis.table.schema import ACCOUNT_KEY
 from tests.benchmarks.figures import Figure, seconds
 from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL, make_table
 

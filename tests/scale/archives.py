@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from balance_analysis import Archive
 from balance_analysis.archive import layout
 from balance_analysis.archive.datafile import encode_rows
-from balance_analysis.evidence import SetAside
+from balance_analysis.table.evidence import SetAside
 from tests.analysis.tables import DAY, START, arrow_from, records
 from tests.archive.writing import answered, begin
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final
 
-from balance_analysis.spans import Moments, Span
+from balance_analysis.table.spans import Moments, Span
 
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balance_analysis.evidence import from_json, to_json
+from balance_analysis.table.evidence import from_json, to_json
 
 FIRST, LENGTH = 3, 24  # the network's first block, and where time ends
 ACCOUNTS = tuple(itertools.product(("a1", "a2"), ("t1", "t2"), ("p1", "p2"), ("", "m1")))

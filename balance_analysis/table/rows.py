@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS, COLUMNS, ID_TYPE
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    BALANCE_DIGITS,
+    COLUMNS,
+    ID_TYPE,
+)
 
 PART: Final = 1 << 17
 """Minimum number of rows that are sorted together; the last part may have fewer."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from balance_analysis.presentation import Record
-from balance_analysis.spans import Moments, Span
-from balance_analysis.text import EPOCH, to_duration
+from balance_analysis.table.presentation import Record
+from balance_analysis.table.spans import Moments, Span
+from balance_analysis.table.text import EPOCH, to_duration
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
-from balance_analysis.names import Held, Names
-from balance_analysis.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY, TYPE_PREFIX
-from balance_analysis.text import LONG_ID
+from balance_analysis.table.names import Held, Names
+from balance_analysis.table.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NETWORK_PARTY, TYPE_PREFIX
+from balance_analysis.table.text import LONG_ID
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,13 +19,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
-from balance_analysis.filters import make_filters
-from balance_analysis.known import join_notes, note_accounts, read_known
-from balance_analysis.labels import labelled
-from balance_analysis.names import names_of
-from balance_analysis.presentation import Frame, facts_html
-from balance_analysis.rows import canonical
-from balance_analysis.schema import (
+from balance_analysis.table.filters import make_filters
+from balance_analysis.table.known import join_notes, note_accounts, read_known
+from balance_analysis.table.labels import labelled
+from balance_analysis.table.names import names_of
+from balance_analysis.table.presentation import Frame, facts_html
+from balance_analysis.table.rows import canonical
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
     ATTRS_KEY,
@@ -34,7 +34,7 @@ from balance_analysis.schema import (
     ID_TYPE,
     Instant,
 )
-from balance_analysis.text import clipped, count_text, list_text, range_text, spans_text
+from balance_analysis.table.text import clipped, count_text, list_text, range_text, spans_text
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
@@ -449,4 +449,4 @@ def _short(table: pd.DataFrame) -> pd.DataFrame:
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module
     """Import a module that itself needs tables, when it is used."""
-    return importlib.import_module(f"{__package__}.{name}")
+    return importlib.import_module(f"balance_analysis.{name}")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-import balance_analysis.merge as merging
+import balance_analysis.load.merge as merging
 from tests.analysis.tables import arrow_of, rows, table_from
 from tests.columns import ARROW_SCHEMA
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.errors import check_frame
-from balance_analysis.names import (
+from balance_analysis.table.names import (
     AssetsLike,
     LabelsLike,
     Names,
@@ -17,9 +17,9 @@ from balance_analysis.names import (
     names_of,
     note_names,
 )
-from balance_analysis.rows import account_numbers, are_heads
-from balance_analysis.schema import ACCOUNT_KEY, ATTRS_KEY
-from balance_analysis.text import printable
+from balance_analysis.table.rows import account_numbers, are_heads
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.table.text import printable
 
 UNITS_KEY: Final = "units"
 """The key in `attrs[ATTRS_KEY]` of the whole units of a frame's amounts, by asset."""

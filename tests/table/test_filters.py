@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.filters import make_filters
-from balance_analysis.names import read_names
+from balance_analysis.table.filters import make_filters
+from balance_analysis.table.names import read_names
 
 ID = "ab" * 32
 

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from balance_analysis.filters import Filters
-from balance_analysis.rows import Account, BadRow
-from balance_analysis.spans import Span, between, between_all, bounds_of, joined, overlap
+from balance_analysis.table.filters import Filters
+from balance_analysis.table.rows import Account, BadRow
+from balance_analysis.table.spans import Span, between, between_all, bounds_of, joined, overlap
 
 STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from balance_analysis.errors import check_type
-from balance_analysis.schema import (
+from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     NAMED_ASSETS,
     NETWORK_PARTY,
     NO_MARKET,
 )
-from balance_analysis.text import LONG_ID, list_text, short_ids, type_label
+from balance_analysis.table.text import LONG_ID, list_text, short_ids, type_label
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import Any, ClassVar, Final
 
-from balance_analysis.text import moment_text
+from balance_analysis.table.text import moment_text
 
 _LEFT: Final = "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 0"
 _WRAPPED: Final = f"{_LEFT}; overflow-wrap: anywhere; white-space: pre-line"
