@@ -106,7 +106,9 @@ def import_segments(
         If a segment is damaged or lacks a table. What was complete before is committed. The blocks
         of the first and last segments that follow each other are read before anything is.
     IncompleteError
-        If a segment lacks a block, or names another one before it than there is.
+        If a segment lacks its first or last block, two in a row, or one that it has rows of, or
+        names another segment before it than there is. What lies between the neighbours of a single
+        block without a row stays unproven.
     NetworkMismatchError
         If the segments are of two chains, or of another one than the archive.
     CheckError
@@ -226,9 +228,9 @@ class _Segments(Source):
                     self._evidence |= Evidence(
                         filters,
                         (Answer(span, self._node, (now, now), heights),),
-                        step.set_aside,
+                        (*step.set_aside, *rows.blocks.set_aside),
                         from_first_block=segment.first <= FIRST_BLOCK,
-                    )
+                    ).within(*span)
                     yield step
                 start = stop
 
@@ -252,6 +254,5 @@ class _Segments(Source):
 def _heights_in(segment: Segment, blocks: Blocks, span: Span) -> tuple[int, int] | None:
     """Return the first and the last block of a segment in a span, if there is one."""
     begin, end = np.searchsorted(blocks.times, span)
-    # The first and the last block may have no row: it has the time of the block before.
-    reached = [segment.first - 1, *blocks.heights[:-1].tolist(), segment.last]
+    reached = [segment.first - 1, *blocks.heights.tolist()]
     return (reached[begin] + 1, reached[end]) if begin < end else None

@@ -42,7 +42,7 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client
-from balance_analysis.segments.rows import evidence_of, iter_rows
+from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
 from balance_analysis.segments.segment import are_segments, find_stretches
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
@@ -483,7 +483,9 @@ def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
             for _, part in iter_rows(stretch.segments, filters, "raise"):
                 yield pa.Table.from_batches([part.rows])
 
-    return Side(", ".join(each.source for each in stretches), evidence_of(stretches), rows)
+    blocks = (read_blocks(segment) for each in stretches for segment in each.segments)
+    source = ", ".join(each.source for each in stretches)
+    return Side(source, evidence_of(stretches, blocks), rows)
 
 
 def _node(

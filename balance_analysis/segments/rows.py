@@ -38,7 +38,7 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
-from balance_analysis.table.evidence import Answer, Evidence, set_aside
+from balance_analysis.table.evidence import Answer, Evidence, SetAside, set_aside
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.known import note_evidence, note_rows
@@ -66,7 +66,7 @@ from balance_analysis.table.schema import (
     NetworkLimits,
 )
 from balance_analysis.table.spans import EVER, Span
-from balance_analysis.table.text import iso_text, list_text
+from balance_analysis.table.text import iso_text, list_text, spans_text
 
 _NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
@@ -117,16 +117,19 @@ def read_segments(
         The table, with the rows that a node lists for these blocks. Its attrs have, as JSON:
         `source`, `start`, `end`, `rows`, `block_height` (the last one), `known` (from the first
         block of each stretch of segments through its last, but for the moments of quarantined
-        rows), the evidence for it, the assets, and quarantined rows. Where
-        segments begin with the network's first block, no account held anything before, and
-        functions go by that: a balance before an account's first row is 0 then, not unknown.
+        rows, and of blocks without a row), the evidence for it, the assets, and quarantined rows.
+        A single block without a row may have the time of the one before it, or be lost: what is
+        between its neighbours is not known. Where segments begin with the network's first block,
+        no account held anything before, and functions go by that: a balance before an account's
+        first row is 0 then, not unknown.
 
     Raises
     ------
     DecodeError
         If a segment is damaged, lacks a table, or has a bad row.
     IncompleteError
-        If a segment lacks a block, or names another one before it than there is.
+        If a segment lacks its first or last block, two in a row, or one that it has rows of, or
+        names another segment before it than there is.
     NetworkMismatchError
         If the segments are of two chains.
     CheckError
@@ -149,7 +152,8 @@ def read_segments(
     read = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
     parts = [part for _, part in chain.from_iterable(read)]
     bad = [each for part in parts for each in set_aside(part.bad_rows, part.blocks.span)]
-    evidence = replace(evidence_of(stretches, wanted), set_aside=tuple(bad))
+    evidence = evidence_of(stretches, [part.blocks for part in parts], wanted)
+    evidence = replace(evidence, set_aside=(*evidence.set_aside, *bad))
     if gaps := missing_blocks(stretches):
         logger.warning(
             "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
@@ -293,16 +297,24 @@ class Blocks:
         """Their time: [first block, behind the last one)."""
         return int(self.times[0]), int(self.times[-1]) + 1
 
+    @property
+    def set_aside(self) -> tuple[SetAside, ...]:
+        """Where a block without a row may have been, if it hadn't the time of the one before."""
+        [before] = np.nonzero(np.diff(self.heights) > 1)
+        spans = zip(self.times[before].tolist(), self.times[before + 1].tolist(), strict=True)
+        return tuple(SetAside((a + 1, b)) for a, b in spans if a + 1 < b)
+
 
 def read_blocks(segment: Segment) -> Blocks:
-    """Return all blocks of a segment.
+    """Return all blocks of a segment, less those of the same microsecond as the one before.
 
-    A block of the same microsecond as the one before it has no row in the table.
+    Such a block has no row in the table. Neither has one that was lost: see `Blocks.set_aside`.
 
     Raises
     ------
     IncompleteError
-        If a block is missing for another reason, or there is one too many.
+        If more than one block in a row is missing, or the first or the last one, or one that other
+        tables have rows of; or if there is one too many.
     DecodeError
         If the table is damaged.
     """
@@ -330,25 +342,29 @@ def span_of(segments: Sequence[Segment]) -> Span:
     return read_blocks(segments[0]).span[0], read_blocks(segments[-1]).span[1]
 
 
-def evidence_of(stretches: Sequence[Stretch], filters: Filters = Filters()) -> Evidence:
-    """Return the evidence for all rows of some accounts in segments; IncompleteError as `span_of`.
+def evidence_of(
+    stretches: Sequence[Stretch], blocks: Iterable[Blocks], filters: Filters = Filters()
+) -> Evidence:
+    """Return the evidence for all rows of some accounts in segments, whose blocks are given.
 
     Segments forget nothing.
     """
-    now = time.time_ns() // 1000
-    answers = (
-        Answer(span_of(x.segments), x.segments[0].node, (now, now), (x.first, x.last))
-        for x in stretches
-    )
+    rest, now = iter(blocks), time.time_ns() // 1000
+    answers, doubts = list[Answer](), list[SetAside]()
+    for each in stretches:
+        parts = [*islice(rest, len(each.segments))]
+        span, heights = (parts[0].span[0], parts[-1].span[1]), (each.first, each.last)
+        answers.append(Answer(span, each.segments[0].node, (now, now), heights))
+        doubts += [doubt for part in parts for doubt in part.set_aside]
     is_first = stretches[0].is_from_first
-    return Evidence(filters.sorted(), tuple(answers), from_first_block=is_first)
+    return Evidence(filters.sorted(), tuple(answers), tuple(doubts), from_first_block=is_first)
 
 
 def _check_heights(segment: Segment, heights: NDArray[np.int64], texts: pa.StringArray) -> None:
     """Raise unless these are the heights of a segment's blocks, ascending."""
     wanted = segment.last - segment.first + 1
     ends = (heights[0] - segment.first, segment.last - heights[-1]) if len(heights) else (1, 1)
-    is_whole = ends in {(0, 0), (0, 1)} and bool(np.all(np.diff(heights) > 0))
+    is_whole = ends == (0, 0) and bool(np.all(np.isin(np.diff(heights), (1, 2))))
     if is_whole and (len(heights) == wanted or _are_of(segment, texts)):
         return
     inside = heights[(heights >= segment.first) & (heights <= segment.last)]
@@ -415,6 +431,12 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
         If it has two rows of one account and block.
     """
     blocks = read_blocks(segment)
+    if spans := [doubt.span for doubt in blocks.set_aside]:
+        logger.warning(
+            "%s has no row of a block that may have been lost: %s is unproven",
+            segment,
+            spans_text(spans),
+        )
     rows, bad = _join(segment.table(BALANCES, _COLUMNS), blocks, accounts)
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")

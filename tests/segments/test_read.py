@@ -192,14 +192,15 @@ def sharing(rows, each, twins):
     return segments
 
 
-@given(rows=histories(most_rows=60, most_accounts=30), each=st.integers(1, 9), data=st.data())
+@given(rows=histories(most_rows=60, most_accounts=30), each=st.integers(3, 9), data=st.data())
 @settings(max_examples=8, deadline=None)
-def test_a_block_of_the_time_of_the_one_before_has_no_row_and_nothing_is_missing(
+def test_a_block_without_a_row_has_the_time_of_the_one_before_or_is_lost_and_unproven(
     tmp_path_factory, rows, each, data
 ):
     folder, times = tmp_path_factory.mktemp("twins"), sorted({row.timestamp_ns for row in rows})
-    twins = [n for n in range(2, len(times) + 1) if (n - 1) % each and data.draw(st.booleans())]
-    # The last of two in a row alone: a node's clock goes on.
+    ends = {n for n in range(1, len(times) + 1) if (n - 1) % each in {0, each - 1}} | {len(times)}
+    twins = [n for n in range(2, len(times)) if n not in ends and data.draw(st.booleans())]
+    # One of two in a row at most: a node's clock goes on.
     twins = {n for n in twins if n - 1 not in twins}
     moved = {times[n - 1]: times[n - 2] for n in twins}
     kept = {}
@@ -214,13 +215,20 @@ def test_a_block_of_the_time_of_the_one_before_has_no_row_and_nothing_is_missing
         segment.write(folder)
     table = ba.read_segments(folder)
     assert lines_of_table(table) == lines_of_rows(sorted(kept.values(), key=lambda x: x.order))
+    moments = [time // 1000 for time in times]
+    doubts = [(moments[n - 2] + 1, moments[n]) for n in sorted(twins)]
+    edges = [moments[0], *(edge for doubt in doubts for edge in doubt), moments[-1] + 1]
+    assert known_of(table) == tuple(zip(edges[::2], edges[1::2], strict=True))
     ba.import_segments(folder / "archive", folder)
     archive = ba.Archive(folder / "archive")
-    assert archive.read().equals(table)
+    assert archive.read(partial=True).equals(table)
     coverage = archive.coverage()
-    assert coverage["source"].tolist() == [f"segments {CHAIN}"]
-    assert coverage[["first_block_height", "block_height"]].values.tolist() == [[1, len(times)]]
-    assert ba.import_segments(archive, folder).spans == []
+    assert coverage["state"].tolist() == [*("complete", "unproven") * len(doubts), "complete"]
+    spans = coverage[["start", "end"]].astype("int64").to_numpy().tolist()
+    assert spans == [list(span) for span in pairwise(edges)]
+    assert set(coverage["source"]) == {f"segments {CHAIN}"}
+    assert coverage["block_height"].max() == len(times)
+    assert ba.diff(archive, folder).rows.empty
 
 
 def edited(edit, number=1):
@@ -278,6 +286,19 @@ def without_block(place):
     return edited(lambda segment: segment.tables["history/blocks"].pop(place))
 
 
+def lost(*places):
+    """Return a damage: blocks are lost with their rows in all tables."""
+
+    def edit(segment):
+        blocks = segment.tables["history/blocks"]
+        times = {blocks[place]["vega_time"] for place in places}
+        for name in ("history/blocks", "history/balances", "history/ledger"):
+            rows = segment.tables[name]
+            segment.tables[name] = [row for row in rows if row["vega_time"] not in times]
+
+    return edited(edit)
+
+
 def account(**values):
     """Return a damage: an account of the last segment, whose accounts are those of all."""
     return edited(lambda x: x.tables["currentstate/accounts"][2].update(values), number=-1)
@@ -318,6 +339,8 @@ DAMAGES = {
     "more blocks than there are": (metadata(5, HeightTo=150), ba.IncompleteError, "39 to 150"),
     "more blocks than can be": (metadata(5, HeightTo=10**15), ba.IncompleteError, "39 to 1,000,"),
     "more blocks than numbers": (metadata(HeightTo=10**30), ba.DecodeError, "names no chain"),
+    "two blocks in a row": (lost(4, 5), ba.IncompleteError, "missing: 12 to 13"),
+    "the last block is missing": (lost(6), ba.IncompleteError, "missing: 14"),
     "a block twice": (block(3, height="9"), *MISSING),
     "a block of no height": (block(3, height="nine"), ba.DecodeError, "a block has no height"),
     "a block of no time": (block(3, vega_time="infinity"), ba.DecodeError, "is no moment"),
