@@ -5,9 +5,9 @@
     with ba.Client("https://node.example.org") as client:
         table = ba.load_balance_changes(client, start="2023-04-01", end="2023-04-08")
 
-A table is a pandas frame that carries its evidence: in which time it has every row. `Archive` keeps
-what nodes forget, and every function takes one of any size in a table's place.
-`balance_analysis.service.app` serves one, and `balance_analysis.demo` has sample data.
+A table is a pandas DataFrame that carries evidence of the intervals in which it has every row. An
+`Archive` keeps what nodes forget; every function takes an archive of any size in place of a table.
+`balance_analysis.service.app` serves an archive, and `balance_analysis.demo` has sample data.
 """
 
 # `__init__.pyi` lists the public names. Each is imported from its module when it is first used, so
@@ -24,7 +24,7 @@ _import, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def _register() -> None:
-    """Give frames `.balances`, which needs pandas: once that is imported."""
+    """Register the accessor `.balances` if pandas is already imported."""
     if "pandas" in sys.modules:
         importlib.import_module("balance_analysis.table.frame")
 

@@ -1,4 +1,4 @@
-"""The main job on sample data: an embedded node, an archive filled over real HTTP, and pictures."""
+"""Run the main workflow on sample data: serve it, export it into an archive over HTTP, plot it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from balance_analysis.table.names import Names
 from balance_analysis.table.schema import to_microseconds
 
 PAGE_SIZE: Final = 2000
-"""Small enough that the sample's pages cut blocks."""
+"""Rows per page; small enough that some of the sample's pages end within a block."""
 
 
 SAMPLE_START: Final = "2023-04-01"
@@ -31,7 +31,7 @@ SAMPLE_END: Final = "2023-05-01"
 
 
 def sample_data() -> Path:
-    """Return the folder of the sample data: inside an installed package, or beside a checkout's."""
+    """Return the folder of the sample data: in the installed package, or beside it."""
     package = Path(__file__).parent
     installed = package / "sample_data"
     return installed if installed.is_dir() else package.parent / "sample_data"
@@ -44,14 +44,14 @@ def sample_assets() -> dict[str, ba.Asset]:
 
 @contextmanager
 def serve_sample() -> Iterator[str]:
-    """Serve the sample data from an embedded node, whose base address the `with` block gets."""
+    """Serve the sample data from an embedded node and yield its base address."""
     with sample_archive() as archive, serve(create_app(archive)) as url:
         yield url
 
 
 @contextmanager
 def sample_archive() -> Iterator[ba.Archive]:
-    """Yield an archive of the sample data, which is gone after the `with` block."""
+    """Yield an archive of the sample data; it is deleted after the `with` block."""
     with tempfile.TemporaryDirectory(prefix="balance-analysis-") as folder:
         archive = ba.Archive(Path(folder, "Sample data"))
         limits = ba.read_network_limits(sample_data() / "network_limits.json")
@@ -71,26 +71,26 @@ def sample_archive() -> Iterator[ba.Archive]:
 
 
 def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
-    """Export the sample from an embedded node into an archive, verify it, and draw what it holds.
+    """Export the sample from an embedded node into an archive, verify the archive and plot it.
 
-    Beside it, an archive is made of a few network history segments, and compared with their ledger.
+    A second archive is imported from a few network history segments and compared with their ledger.
 
     Parameters
     ----------
     out
-        The folder for the archive and the files; made where it doesn't exist. An archive of an
-        earlier demo goes on.
+        The folder for the archives and the other files; created if missing. An archive of an
+        earlier demo is continued.
     say
-        Called with a line on each step.
+        Called with one line per step.
 
     Raises
     ------
     ArchiveError
-        If the folder `archive` in it is no archive of the sample.
+        If the folder `archive` in `out` isn't an archive of the sample.
     CheckError
-        If the archive is not what it says.
+        If verifying an archive finds a problem.
     ValueError
-        If the folder is an archive, or lies in one.
+        If the folder is an archive, or is inside one.
     OSError
         If the folder can't be written to.
     """
@@ -122,4 +122,4 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
 def _check(verified: ba.VerifyReport, say: Callable[[str], None]) -> None:
     say(str(verified))
     if verified.problems:
-        raise ba.CheckError(f"{verified.uri} is not what it says: {verified}")
+        raise ba.CheckError(f"{verified.uri} failed verification: {verified}")

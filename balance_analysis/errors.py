@@ -1,19 +1,19 @@
-"""Every error that this package raises on purpose.
+"""The errors that this package raises.
 
     BalanceAnalysisError
-    ├── RequestError        a node could not be asked, or refused
-    │   └── TooLargeError   its answer would have been larger than it can send
-    ├── DecodeError         an answer that is not what the interface describes, or a bad row in it
+    ├── RequestError        a request to a node failed
+    │   └── TooLargeError   the answer would be larger than the node can send
+    ├── DecodeError         an answer doesn't match the interface, or has a bad row
     ├── IncompleteError     the pages don't add up to one complete list
     ├── CheckError          data that breaks a rule of the table
     └── ArchiveError        a file or archive that can't be read or written
-        ├── ArchiveDamagedError  a file of an archive is lost, or not what was written
-        ├── ArchiveLockedError  another run is writing to it
-        ├── NetworkMismatchError  a node is of another network than the archive
-        └── SnapshotGoneError  a run has replaced what was being read
+        ├── ArchiveDamagedError  a file of an archive is missing or was altered
+        ├── ArchiveLockedError  another run is writing to the archive
+        ├── NetworkMismatchError  the node belongs to another network than the archive
+        └── SnapshotGoneError  a run replaced a file of the snapshot being read
 
-A caller's bug is a `ValueError` or a `TypeError`. No rows is an empty table, not an error.
-All of them pickle.
+Wrong arguments raise `ValueError` or `TypeError`. A result without rows is an empty table, not an
+error. All errors can be pickled.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 @dataclass(eq=False, repr=False)
 class BalanceAnalysisError(Exception):
-    """The base of all errors of this package."""
+    """The base class of this package's errors."""
 
     message: str
 
 
 @dataclass(eq=False, repr=False)
 class RequestError(BalanceAnalysisError):
-    """A node could not be asked, or refused to answer.
+    """A request to a node failed: it wasn't reached, took too long or refused to answer.
 
     Attributes
     ----------
     url
-        What was asked, with its parameters.
+        The URL of the request, with its parameters.
     status
-        HTTP status; `None` when there was no answer.
+        HTTP status; `None` without an answer.
     code
         The code in the error body (gRPC's numbers: 3 is an invalid argument); `None` without one.
     retryable
         Whether the same request may succeed later.
     retry_after
-        Seconds that the node asked to wait; `None` when it didn't say.
+        Seconds to wait before the next try, as the node asked; `None` if it didn't.
     timed_out
-        Whether the node was reached but took too long: less may be answered in time.
+        Whether the node was reached but took too long. A smaller request may be answered in time.
     refused
-        Whether there was no connection, so that nothing was asked.
+        Whether the connection failed, so that the request wasn't sent.
     """
 
     _: KW_ONLY
@@ -70,17 +70,17 @@ class RequestError(BalanceAnalysisError):
 
 
 class TooLargeError(RequestError):
-    """The answer would have been larger than the node can send: ask for less."""
+    """The answer would be larger than the node can send: request less."""
 
 
 @dataclass(eq=False, repr=False)
 class DecodeError(BalanceAnalysisError):
-    """An answer is well-formed JSON but not what the interface describes.
+    """An answer is well-formed JSON but doesn't match the interface.
 
     Attributes
     ----------
     row
-        The bad row as the node sent it, raw JSON; `None` when the whole answer is wrong.
+        The bad row as the node sent it, as raw JSON; `None` if the whole answer is wrong.
     """
 
     _: KW_ONLY
@@ -98,7 +98,7 @@ class CheckError(BalanceAnalysisError):
     Attributes
     ----------
     rows
-        The rows at fault; `None` when the rule is not about rows.
+        The rows at fault; `None` if the rule isn't about rows.
     """
 
     _: KW_ONLY
@@ -106,19 +106,19 @@ class CheckError(BalanceAnalysisError):
 
 
 class ArchiveError(BalanceAnalysisError):
-    """A file or archive can't be read or written as what it should be."""
+    """A file or an archive can't be read or written."""
 
 
 class ArchiveDamagedError(ArchiveError):
-    """A file of an archive is lost, or not what was written."""
+    """A file of an archive is missing, or its content isn't what was written."""
 
 
 class SnapshotGoneError(ArchiveError):
-    """A run has replaced a file of the archive since the snapshot was taken that is read."""
+    """A run replaced a file of the archive after the snapshot being read was taken."""
 
 
 class NetworkMismatchError(ArchiveError):
-    """A node is of another network than the archive, or has lost the rows that would show it."""
+    """The node belongs to another network than the archive, or lost the rows that would tell."""
 
 
 @dataclass(eq=False, repr=False)
@@ -128,7 +128,7 @@ class ArchiveLockedError(ArchiveError):
     Attributes
     ----------
     holder
-        Who it is: `pid`, `host` and `since`, ISO 8601 in UTC; empty where it isn't known.
+        The other run: `pid`, `host` and `since` (ISO 8601 in UTC); empty if unknown.
     """
 
     _: KW_ONLY
@@ -138,15 +138,17 @@ class ArchiveLockedError(ArchiveError):
 def check_type(
     value: object, kinds: type | tuple[type, ...], wanted: str, hint: str | None = None
 ) -> None:
-    """Raise TypeError, with what was wanted and what was given, unless a value is of a type."""
+    """Raise TypeError, which names the wanted type and the value, unless the value has the type."""
     if not isinstance(value, kinds):
-        came = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
-        raise TypeError(f"{wanted} is wanted, not {came}" + (f": {hint}" if hint else ""))
+        got = repr(value) if isinstance(value, str | int | float | None) else type(value).__name__
+        raise TypeError(f"expected {wanted}, not {got}" + (f": {hint}" if hint else ""))
 
 
 def check_frame(table: object) -> None:
-    """Raise TypeError, which says how to get a table, unless it is a frame."""
+    """Raise TypeError, which says how to get a table, unless a value is a frame."""
     import pandas as pd  # noqa: PLC0415 - heavy
 
-    hint = "the table comes first; ba.load_balance_changes, ba.read_parquet, Archive.read give one"
+    hint = (
+        "the table comes first; ba.load_balance_changes, ba.read_parquet, Archive.read return one"
+    )
     check_type(table, pd.DataFrame, "a table as a pandas DataFrame", hint)

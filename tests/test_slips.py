@@ -87,7 +87,7 @@ def run(function, argument, rest):
 @pytest.mark.parametrize(("function", "rest"), [*functions({"client"})])
 def test_what_is_no_client_is_refused(function, rest, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TypeError, match=r"a Client is wanted, not .* ba\.Client\('http"):
+    with pytest.raises(TypeError, match=r"expected a Client, not .* ba\.Client\('http"):
         run(function, wrong, rest)
     assert not [*tmp_path.iterdir()]
 
@@ -96,7 +96,7 @@ def test_what_is_no_client_is_refused(function, rest, wrong, tmp_path, monkeypat
 @pytest.mark.parametrize(("function", "rest"), [*functions({"table", "data"}), *computing()])
 def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(TypeError, match=r"a pandas DataFrame is wanted, not .*Archive\.r"):
+    with pytest.raises(TypeError, match=r"table as a pandas DataFrame, not .*Archive\.r"):
         run(function, wrong, rest)
     assert not [*tmp_path.iterdir()]
     plt.close("all")
@@ -114,16 +114,16 @@ def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (lambda: ba.Archive(TABLE), TypeError, "an Archive or the path of one is wanted"),
+        (lambda: ba.Archive(TABLE), TypeError, "expected an Archive or the path of one"),
         (lambda: ba.Archive(FILE), ba.ArchiveError, "is a file, .* ba.read_parquet"),
         (lambda: ba.write_report(FILE, "x.html"), ba.ArchiveError, "ba.read_parquet"),
         (lambda: ba.read_parquet(FILE.parent.parent), OSError, r"folder .* ba.Archive\(...\).read"),
-        (lambda: ba.read_parquet(ba.Archive("x")), TypeError, "path of a file is wanted, not Arch"),
-        (lambda: ba.write_table("x.csv", TABLE), TypeError, "path of a file is wanted, not Table"),
+        (lambda: ba.read_parquet(ba.Archive("x")), TypeError, "path of a file, not Arch"),
+        (lambda: ba.write_table("x.csv", TABLE), TypeError, "path of a file, not Table"),
         (
             lambda: ba.write_network_limits("x", "y"),
             TypeError,
-            "NetworkLimits is wanted, not 'x'",
+            "expected a NetworkLimits, not 'x'",
         ),
         (lambda: ba.balance_at("2023-04-02", TABLE), TypeError, "the table comes first"),
         (

@@ -364,7 +364,7 @@ def to_instants(
         If one is no instant.
     """
     if isinstance(when, pd.DataFrame):
-        raise TypeError("a moment is wanted, not a DataFrame: the table comes first")
+        raise TypeError("expected a moment, not a DataFrame: the table comes first")
     if isinstance(when, str | dt.date) or not isinstance(when, Iterable):
         return np.array([to_microseconds(when, zone=zone, down=True)]), True
     return np.array([to_microseconds(each, zone=zone, down=True) for each in when], np.int64), False

@@ -36,11 +36,11 @@ from balance_analysis.table.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
     Known,
-    are_changed,
+    find_changed_accounts,
     known_by_account,
-    note_cut,
-    says_nothing_before,
+    note_interval,
     start_of,
+    starts_empty,
 )
 from balance_analysis.table.names import Names, names_in
 from balance_analysis.table.rows import account_numbers, are_heads
@@ -207,7 +207,7 @@ class History:
         known, since = self.known or (), moment_text(max(self.start, 0))
         # Openings were looked for where something before the start is known.
         is_opened = self.has_openings or any(a < self.start <= b for a, b in known)
-        is_opened |= says_nothing_before(self.attrs.get(ATTRS_KEY))
+        is_opened |= starts_empty(self.attrs.get(ATTRS_KEY))
         said = []
         if known and self.start != ALWAYS and not is_opened:
             said.append(
@@ -243,7 +243,7 @@ class History:
             return steps
         gaps, begin = [], ALWAYS
         if self.known is not None:
-            if self.known and says_nothing_before(self.attrs.get(ATTRS_KEY)):
+            if self.known and starts_empty(self.attrs.get(ATTRS_KEY)):
                 begin = self.known[0][0]
             has_older = ((steps.times > ALWAYS) & (steps.times < begin)).any()
             every = gaps_between(self.known, ALWAYS if has_older else begin, NEVER)
@@ -353,7 +353,7 @@ def open_history(
     rows, steps = _read_table(table)
     metadata = table.attrs.get(ATTRS_KEY)
     known, bad = known_by_account(metadata)
-    is_changed = are_changed(metadata, steps.accounts, steps.heads, steps.times)
+    is_changed = find_changed_accounts(metadata, steps.accounts, steps.heads, steps.times)
     if is_changed.any():
         logger.warning(
             "%s lost or gained rows since the table was made: between the rows that are left, "
@@ -364,7 +364,7 @@ def open_history(
     begin = start_of(metadata)
     if begin is not None:
         steps = replace(steps, is_row=steps.times >= begin)
-    if says_nothing_before(metadata):
+    if starts_empty(metadata):
         steps = _from_nothing(steps)
     given = rows if {*COLUMNS} >= {*table} else table
     rows = rows if begin is None or steps.is_row.all() else rows[microseconds(rows) >= begin]
@@ -479,5 +479,5 @@ def cut_table(
     part.attrs = dict(whole.attrs)
     first = min(begin, int(times.min(initial=begin)))
     known = [(first, stop)] if history.known is None else [*clipped(history.known, EVER[0], stop)]
-    note_cut(part, whole, [] if history.is_changed.any() else known, begin, stop)
+    note_interval(part, whole, [] if history.is_changed.any() else known, begin, stop)
     return part

@@ -423,7 +423,7 @@ class Snapshot:
             return evidence
         agreed = joined(span for span, _ in pending.evidence.agreed)
         return replace(
-            evidence.without_agreement(between(agreed, *EVER)),
+            evidence.without_agreements(between(agreed, *EVER)),
             set_aside=tuple(dict.fromkeys([*evidence.set_aside, *pending.evidence.set_aside])),
             disputed=(*evidence.disputed, *pending.evidence.disputed),
         )

@@ -20,7 +20,7 @@ from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.table.known import (
     ROWS_KEY,
-    join_notes,
+    merge_notes,
     note_rows,
     noted_rows,
     table_evidence,
@@ -172,7 +172,7 @@ def read_parquet(
     if len(tables) == 1:
         return tables[0]
     whole = to_frame(pa.concat_tables([rows for rows, _ in read]))
-    join_notes(whole, tables)
+    merge_notes(whole, tables)
     return whole
 
 

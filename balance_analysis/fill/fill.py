@@ -251,7 +251,7 @@ class _Filler:
             answered = self.source.answered().within(self.begin, stop)
             evidence = _doubting(self.writer.manifest.evidence | answered, doubted)
             agreed = _inside(other, [span for span, _ in self.before.agreed])
-            evidence = evidence.without_agreement(moments_of(agreed))
+            evidence = evidence.without_agreements(moments_of(agreed))
             self.writer.put(period, encode_rows(merged.rows), evidence)
             self.run.record.rows += merged.added.num_rows
             self.run.replaces(merged.changed)
@@ -290,7 +290,7 @@ class _Filler:
                 answers = [each.answer_at(span[0]) for each in (self.before, evidence)]
                 nodes = [answer.node for answer in answers if answer is not None]
                 if len({*nodes}) > 1:
-                    evidence = evidence.with_words(nodes[place], [span], [span])
+                    evidence = evidence.with_verdict(nodes[place], [span], [span])
         self.writer.prove(evidence)
         self.run.replaces(canonical(missed))
         self.run.commits(self.committed)

@@ -600,5 +600,5 @@ def _with_words(ours: Evidence, theirs: Evidence, difference: Difference, now: i
         shared = differing_at
     for answer in theirs.answers:
         words = (overlap(each, [answer.span]) for each in (shared, differing_at))
-        ours = ours.with_words(answer.node, *words, is_new=answer.asked[0] >= now)
+        ours = ours.with_verdict(answer.node, *words, is_new=answer.asked[0] >= now)
     return ours

@@ -38,7 +38,7 @@ from balance_analysis.fill.export import has_rows
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
-from balance_analysis.table.evidence import Answer, Evidence, Node, Words
+from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts
 from balance_analysis.table.rows import canonical, within
 from balance_analysis.table.schema import ARROW_SCHEMA, Instant
 from balance_analysis.table.spans import Span, between_all, clipped, joined, overlap
@@ -201,7 +201,7 @@ def _mend(
             )
         run.replaces(canonical(conflicts))
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
-        evidence = (manifest.evidence | proof).without_agreement([bounds])
+        evidence = (manifest.evidence | proof).without_agreements([bounds])
         writer.put(period, (content, new), evidence)
     run.commits(spans)
     return new != note
@@ -262,18 +262,18 @@ def _rebuild(store: Store) -> bool:
     return True
 
 
-def _disputes_in(store: Store) -> Words:
+def _disputes_in(store: Store) -> Verdicts:
     """Return what the files that `confirm` wrote of differences say: which node disputes when."""
-    words: Words = ()
+    verdicts: Verdicts = ()
     for name in store.names(layout.DISPUTES):
         try:
             content = msgspec.json.decode(store.read(name) or b"")
-            words += msgspec.convert(content["disputed"], Words)
+            verdicts += msgspec.convert(content["disputed"], Verdicts)
         except (ValueError, LookupError, TypeError) as error:
             logger.warning(
                 "%s/%s can't be read, so it disputes nothing: %s", store.uri, name, error
             )
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys(verdicts))
 
 
 def _sound_entry(content: bytes, bounds: Span) -> FileEntry:

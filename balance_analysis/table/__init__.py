@@ -1,1 +1,1 @@
-"""The table: its columns, order and filters, the names of its ids, and what it knows."""
+"""The table: its columns, order and filters, the names of its ids, and its known intervals."""

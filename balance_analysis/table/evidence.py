@@ -1,9 +1,9 @@
-"""Evidence: what the answers of nodes prove of an interval, beside the rows that they bring.
+"""Evidence: what the answers of nodes prove about an interval's rows.
 
-Rows alone don't show what is missing: history that a node forgot looks like nothing having
-happened. So each answer is kept with its node, the moments at which it was asked, and whether the
-node could know all of it. Every word that vouches ("complete", "confirmed") is derived from these
-answers when it is asked for. Nothing stores it. Moments are microseconds since 1970-01-01 UTC.
+Rows alone don't show what is missing: history that a node forgot looks like an interval without
+changes. So each answer is kept with its node, the time of the request, and whether the node could
+know all rows. The states ("complete", "confirmed") are computed from these answers when needed and
+never stored. Moments are microseconds since 1970-01-01 UTC.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""
 
 SEGMENTS: Final = "segments:"
-"""Prefix of the origin of segments; their chain id follows."""
+"""Prefix of the origin of network history segments; their chain id follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +33,31 @@ class Node:
     Attributes
     ----------
     name
-        Its address, or another name for people.
+        Its address, or another readable name.
     origin
-        What its rows came from: resolved addresses with ports, or `segments:CHAIN`. Two sources
-        whose origins share an element may be one. Nothing is known of an empty origin.
+        Where its rows came from: resolved addresses with ports, or `segments:CHAIN`. Two sources
+        whose origins share an element may be the same. An empty origin is unknown.
     """
 
     name: str
     origin: frozenset[str] = frozenset()
 
     def is_independent_of(self, other: Node) -> bool:
-        """Whether both origins are known and share nothing."""
+        """Whether both origins are known and have no element in common."""
         return bool(self.origin and other.origin) and self.origin.isdisjoint(other.origin)
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """From when to when a node seems to know all rows: it says whom to ask, and proves nothing.
+    """The interval in which a node seems to have all rows; it helps to choose a node, no more.
 
     Attributes
     ----------
     start
-        The node holds a row at or before this moment, so it has forgotten nothing since.
+        The node has a row at or before this moment, so it has forgotten nothing since.
     end
-        Up to where it has all rows: its last block, or its newest row if it names no block.
+        The moment up to which it has all rows: its last block, or its newest row if it names no
+        block.
     height
         The height of its last block.
     """
@@ -68,21 +69,21 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One stretch of time as one node answered it.
+    """One node's answer for one stretch of time.
 
     Attributes
     ----------
     span
         The stretch, [start, end).
     node
-        Who answered.
+        The node that answered.
     asked
-        When it was asked: the first and the last moment of joined answers.
+        The times of the first and the last request of joined answers.
     heights
-        The node's last block when it was asked, the lowest and the highest of joined answers; of
-        segments the first and the last block. `None` if the node named none.
+        The node's last block at these requests: the lowest and the highest of joined answers. For
+        segments, the first and the last block. `None` if the node named no block.
     reached
-        Whether answers prove that the node had forgotten nothing of the stretch and knew all of it.
+        Whether the answers prove that the node had every row of the stretch.
     """
 
     span: Span
@@ -92,10 +93,10 @@ class Answer:
     reached: bool = True
 
     def joined(self, after: Answer) -> Answer | None:
-        """Return this answer and the next one as one; `None` if they don't continue each other."""
+        """Join this answer with the next one; `None` if the next one doesn't continue it."""
         if (self.span[1], self.reached, self.node) != (after.span[0], after.reached, after.node):
             return None
-        heights = [height for each in (self, after) for height in each.heights or ()]
+        heights = [height for answer in (self, after) for height in answer.heights or ()]
         ends = (min(heights), max(heights)) if heights else None
         asked = min(self.asked[0], after.asked[0]), max(self.asked[1], after.asked[1])
         return replace(self, span=(self.span[0], after.span[1]), asked=asked, heights=ends)
@@ -108,9 +109,9 @@ class SetAside:
     Attributes
     ----------
     span
-        The moments that it may be of.
+        The interval it may fall in.
     account
-        Its account; `None` if it can't be read, so that it may be any.
+        Its account; `None` if unreadable, so that it may belong to any account.
     """
 
     span: Span
@@ -118,53 +119,53 @@ class SetAside:
 
 
 def set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
-    """Return bad rows as evidence names them; one without a readable time may be of all of it."""
+    """Return bad rows as evidence; a row without a readable time may fall anywhere in `whole`."""
     return tuple(
         SetAside(whole if bad.time is None else (bad.time, bad.time + 1), bad.account)
         for bad in bad_rows
     )
 
 
-class Word(NamedTuple):
+class Verdict(NamedTuple):
     """A stretch, and the node that agreed or disagreed about its rows."""
 
     span: Span
     node: Node
 
 
-Words = tuple[Word, ...]
+Verdicts = tuple[Verdict, ...]
 
-_Part = TypeVar("_Part", Answer, SetAside, Word)
+_Part = TypeVar("_Part", Answer, SetAside, Verdict)
 
 
 def _with_span(part: _Part, span: Span) -> _Part:
-    return part._replace(span=span) if isinstance(part, Word) else replace(part, span=span)
+    return part._replace(span=span) if isinstance(part, Verdict) else replace(part, span=span)
 
 
 def _inside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Return the parts of answers, bad rows or words that lie in some spans."""
-    return tuple(_with_span(each, x) for each in parts for x in overlap([each.span], spans))
+    """Cut answers, bad rows or verdicts to the parts inside spans."""
+    return tuple(_with_span(part, span) for part in parts for span in overlap([part.span], spans))
 
 
 def _outside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Return the parts of answers, bad rows or words that lie outside of some spans."""
-    return tuple(_with_span(each, x) for each in parts for x in between(spans, *each.span))
+    """Cut answers, bad rows or verdicts to the parts outside spans."""
+    return tuple(_with_span(part, span) for part in parts for span in between(spans, *part.span))
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is proven of some accounts' rows.
+    """What is proven about some accounts' rows.
 
     Attributes
     ----------
     filters
         The accounts.
     answers
-        Who answered for which stretch; ascending, without overlap.
+        The answers, ascending by stretch, without overlap.
     set_aside
         Bad rows that were left out.
     agreed, disputed
-        Which node has the same rows, and which has others.
+        Stretches of which another node has the same rows, or different ones.
     from_first_block
         Whether the first answer begins with the network's first block.
     """
@@ -172,33 +173,33 @@ class Evidence:
     filters: Filters = Filters()
     answers: tuple[Answer, ...] = ()
     set_aside: tuple[SetAside, ...] = ()
-    agreed: Words = ()
-    disputed: Words = ()
+    agreed: Verdicts = ()
+    disputed: Verdicts = ()
     from_first_block: bool = False
 
     @property
     def answered(self) -> list[Span]:
-        """The stretches that some node answered for."""
+        """The stretches that any node answered for."""
         return joined(answer.span for answer in self.answers)
 
     @property
     def complete(self) -> list[Span]:
-        """The stretches that are whole: a node sent them that knew all of their rows."""
+        """The stretches whose every row is there: the node that answered had all of them."""
         return between_all(self.reached, [bad.span for bad in self.set_aside])
 
     @property
     def complete_for_others(self) -> list[Span]:
-        """The same for accounts that no bad row is of."""
+        """The complete stretches of accounts without a bad row of their own."""
         return between_all(self.reached, [x.span for x in self.set_aside if x.account is None])
 
     @property
     def reached(self) -> list[Span]:
-        """The stretches whose answers prove that the node knew all rows."""
+        """The stretches whose answers prove that the node had all rows."""
         return joined(answer.span for answer in self.answers if answer.reached)
 
     @property
     def unproven(self) -> list[Span]:
-        """The stretches whose rows are there, but some of them may be missing."""
+        """The stretches that a node answered for, but of which rows may be missing."""
         return between_all(self.answered, self.complete)
 
     @property
@@ -206,12 +207,12 @@ class Evidence:
         """The complete stretches that a node of another origin agrees with and none disputes."""
         return joined(span for span, _ in self.confirmations())
 
-    def confirmations(self) -> Iterator[Word]:
+    def confirmations(self) -> Iterator[Verdict]:
         """Yield the confirmed stretches, each with a node that agrees."""
-        sound = between_all(self.complete, [span for span, _ in self.disputed])
-        for word in self.agreed:
-            others = [x.span for x in self.answers if word.node.is_independent_of(x.node)]
-            yield from _inside([word], overlap(sound, others))
+        undisputed = between_all(self.complete, [span for span, _ in self.disputed])
+        for verdict in self.agreed:
+            others = [x.span for x in self.answers if verdict.node.is_independent_of(x.node)]
+            yield from _inside([verdict], overlap(undisputed, others))
 
     def incomplete(self, start: int, end: int) -> list[Span]:
         """Return the parts of [start, end) that aren't complete."""
@@ -222,7 +223,7 @@ class Evidence:
         return between(self.answered, self._since(start, end), end)
 
     def _since(self, start: int, end: int) -> int:
-        """Return a start, moved past the time before the first block, in which nothing happened."""
+        """Return `start`, or the first block if that is later: nothing happened before it."""
         return max(start, min(end, self.bounds[0])) if self.from_first_block else start
 
     @property
@@ -233,11 +234,11 @@ class Evidence:
 
     @property
     def bounds(self) -> Span:
-        """Where the first answer begins and the last one ends; 0, 0 without answers."""
+        """The start of the first answer and the end of the last one; 0, 0 without answers."""
         return bounds_of(self.answered)
 
     def answer_at(self, moment: int) -> Answer | None:
-        """Return the answer for a moment, if there is one."""
+        """Return the answer for a moment, or `None`."""
         return next((answer for answer in self.answers if _holds(answer.span, moment)), None)
 
     def stretches(self) -> Iterator[tuple[Span, str, Answer | None, Node | None]]:
@@ -257,7 +258,7 @@ class Evidence:
         return self.clipped([(start, end)])
 
     def clipped(self, spans: Sequence[Span]) -> Evidence:
-        """Return the evidence for some stretches."""
+        """Return the evidence for the given stretches."""
         clipped = replace(
             self,
             answers=_inside(self.answers, spans),
@@ -269,7 +270,7 @@ class Evidence:
         return replace(clipped, from_first_block=is_first and bool(clipped.answers))
 
     def narrow(self, filters: Filters) -> Evidence:
-        """Return the evidence for the accounts that both these filters and others select."""
+        """Return the evidence for the accounts that both its own filters and `filters` select."""
         both = self.filters.intersection(filters)
         if both is None:
             return Evidence(filters)
@@ -277,66 +278,66 @@ class Evidence:
         return replace(self, filters=both, set_aside=bad)
 
     def __or__(self, newer: Evidence) -> Evidence:
-        """Return this evidence and newer one of the same accounts.
+        """Return this evidence updated by newer evidence for the same accounts.
 
-        A newer answer takes the place of what it overlaps. One that isn't proven to be whole
-        only fills what no answer reached.
+        A newer answer replaces the parts of older ones that it overlaps. If it isn't proven to have
+        all rows, it only fills stretches without a proven answer.
         """
         if self.filters != newer.filters:
             raise ValueError("evidence of different accounts can't be joined")
         proven = [answer for answer in newer.answers if answer.reached]
-        others = [answer for answer in newer.answers if not answer.reached]
-        added = [*proven, *_outside(others, self.reached)]
-        kept = _outside(self.answers, [answer.span for answer in added])
+        unproven = [answer for answer in newer.answers if not answer.reached]
+        added = [*proven, *_outside(unproven, self.reached)]
+        older = _outside(self.answers, [answer.span for answer in added])
         bad = _outside(self.set_aside, newer.reached)
         begin = min((each.bounds[0] for each in (self, newer) if each.answers), default=0)
         return replace(
             self,
-            answers=_joined([*kept, *added]),
+            answers=_joined([*older, *added]),
             set_aside=tuple(dict.fromkeys([*bad, *newer.set_aside])),
-            agreed=_sorted_words([*self.agreed, *newer.agreed]),
-            disputed=_sorted_words([*self.disputed, *newer.disputed]),
+            agreed=_merged_verdicts([*self.agreed, *newer.agreed]),
+            disputed=_merged_verdicts([*self.disputed, *newer.disputed]),
             from_first_block=any(
                 each.from_first_block and each.bounds[0] == begin for each in (self, newer)
             ),
         )
 
     def __and__(self, other: Evidence) -> Evidence:
-        """Return this evidence for what other evidence proves too: its accounts, its stretches.
+        """Restrict this evidence to the accounts and stretches that `other` proves complete.
 
         The result is complete where both are.
         """
         both = self.narrow(other.filters)
         return both.clipped(other.narrow(self.filters).complete)
 
-    def with_words(
+    def with_verdict(
         self, node: Node, shared: Iterable[Span], differing: Iterable[Span], *, is_new: bool = True
     ) -> Evidence:
-        """Return this evidence with a node's word on shared stretches in place of its earlier one.
+        """Record a node's verdict on shared stretches, replacing its earlier one.
 
         Parameters
         ----------
         node
-            Whose word it is.
+            The node that was compared.
         shared
             The stretches that were compared.
         differing
-            The moments at which the node has other rows.
+            The moments at which the node has different rows.
         is_new
-            Whether the node was asked just now: an older answer lifts no dispute.
+            Whether the node was asked just now. An older answer doesn't remove a dispute.
         """
         shared = joined(shared)
-        agreed = [Word(span, node) for span in between_all(shared, differing)]
-        disputed = [Word(span, node) for span in overlap(shared, differing)]
-        kept = _without(self.disputed, node, shared) if is_new else self.disputed
+        agreed = [Verdict(span, node) for span in between_all(shared, differing)]
+        disputed = [Verdict(span, node) for span in overlap(shared, differing)]
+        older = _without(self.disputed, node, shared) if is_new else self.disputed
         return replace(
             self,
-            agreed=_sorted_words([*_without(self.agreed, node, shared), *agreed]),
-            disputed=_sorted_words([*kept, *disputed]),
+            agreed=_merged_verdicts([*_without(self.agreed, node, shared), *agreed]),
+            disputed=_merged_verdicts([*older, *disputed]),
         )
 
-    def without_agreement(self, spans: Sequence[Span]) -> Evidence:
-        """Return this evidence for rows that changed in some stretches: none agreed with them."""
+    def without_agreements(self, spans: Sequence[Span]) -> Evidence:
+        """Drop agreements on stretches whose rows changed."""
         return replace(self, agreed=_outside(self.agreed, spans))
 
 
@@ -345,57 +346,57 @@ def _holds(span: Span, moment: int) -> bool:
 
 
 def least(*numbers: int | None) -> int | None:
-    """Return the least of the numbers that are known."""
+    """Return the least number, ignoring `None`; `None` if there is no number."""
     return min((number for number in numbers if number is not None), default=None)
 
 
 def _joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
-    """Return answers in time order, those that continue each other as one."""
-    united: list[Answer] = []
+    """Return answers in time order, joining those that continue each other."""
+    result: list[Answer] = []
     for answer in sorted(answers, key=lambda answer: answer.span):
-        both = united[-1].joined(answer) if united else None
+        both = result[-1].joined(answer) if result else None
         if both is not None:
-            united.pop()
-        united.append(both or answer)
-    return tuple(united)
+            result.pop()
+        result.append(both or answer)
+    return tuple(result)
 
 
-def _without(words: Words, node: Node, spans: Sequence[Span]) -> Words:
-    """Return words without what a node said of some stretches."""
+def _without(verdicts: Verdicts, node: Node, spans: Sequence[Span]) -> Verdicts:
+    """Return verdicts without a node's verdicts on the given stretches."""
     return tuple(
         part
-        for word in words
-        for part in (_outside([word], spans) if word.node == node else [word])
+        for verdict in verdicts
+        for part in (_outside([verdict], spans) if verdict.node == node else [verdict])
     )
 
 
-def _sorted_words(words: Iterable[Word]) -> Words:
-    """Return words by node, stretches that touch as one."""
+def _merged_verdicts(verdicts: Iterable[Verdict]) -> Verdicts:
+    """Return verdicts grouped by node, merging stretches that touch or overlap."""
     by_node: dict[Node, list[Span]] = {}
-    for span, node in words:
+    for span, node in verdicts:
         by_node.setdefault(node, []).append(span)
-    return tuple(Word(span, node) for node, spans in by_node.items() for span in joined(spans))
+    return tuple(Verdict(span, node) for node, spans in by_node.items() for span in joined(spans))
 
 
 def to_json(evidence: Evidence) -> dict[str, Any]:
-    """Return evidence as JSON's types."""
+    """Return evidence as values that JSON can represent."""
     content: dict[str, Any] = msgspec.to_builtins(evidence, order="sorted")
     return content
 
 
 def from_json(content: object) -> Evidence:
-    """Return the evidence that `to_json` was given.
+    """Return evidence from the result of `to_json`.
 
     Raises
     ------
     ValueError
-        If the content isn't that of evidence, or contradicts itself.
+        If the content isn't evidence, or contradicts itself.
     """
     evidence = msgspec.convert(content, Evidence)
-    parts: list[Answer | SetAside | Word] = [*evidence.answers, *evidence.set_aside]
+    parts: list[Answer | SetAside | Verdict] = [*evidence.answers, *evidence.set_aside]
     parts += [*evidence.agreed, *evidence.disputed]
     if any(part.span[0] >= part.span[1] for part in parts):
         raise ValueError("an interval is empty or ends before it begins")
-    if any(one.span[1] > two.span[0] for one, two in itertools.pairwise(evidence.answers)):
-        raise ValueError("its answers overlap or are out of order")
+    if any(first.span[1] > next_.span[0] for first, next_ in itertools.pairwise(evidence.answers)):
+        raise ValueError("answers overlap or are out of order")
     return evidence

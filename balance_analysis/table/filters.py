@@ -1,6 +1,6 @@
-"""The four filters of accounts: a caller's words, checked, in the one form that is sent.
+"""The four filters of accounts: check a caller's values and bring them into the form that is sent.
 
-What a node would misread or refuse is refused here, before the first request.
+Values that a node would misread or refuse raise here, before the first request.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from balance_analysis.table.text import LONG_ID
 if TYPE_CHECKING:
     import pandas as pd
 
-_NEWER: Final = "new:"
-_ID: Final = "id:"
+_NEW_PREFIX: Final = "new:"
+_ID_PREFIX: Final = "id:"
 
 _FIELDS: Final = ("asset_id", "party_ids", "market_ids", "account_types")
 _COLUMNS: Final = ("asset_id", "party_id", "market_id", "account_type")
-"""The fields of `Filters`, and the columns that they filter."""
+"""The fields of `Filters`, and the columns they filter."""
 
 IDS_PER_REQUEST: Final = 60
-"""At some 82 characters an id, a URL with all account types beside them stays under 8 KB."""
+"""Maximum number of ids per request. An id takes about 82 characters of the URL, which stays under
+8 KB even with all account types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The accounts to ask for: AND across the fields, OR within a list; empty is no filter.
+    """The accounts to ask for: AND across the fields, OR within a list; empty fields don't filter.
 
-    Made by `make_filters`, which checks and normalises.
+    `make_filters` checks and normalises a caller's values.
     """
 
     asset_id: str | None = None
@@ -46,23 +47,23 @@ class Filters:
         return "; ".join(f"{name} {', '.join(ids)}" for name, ids in allowed) or "all accounts"
 
     def sorted(self) -> Filters:
-        """Return the same filters in an order in which equal ones are equal."""
+        """Return these filters with sorted lists, so that equivalent filters compare equal."""
         lists: Any = {name: tuple(sorted({*getattr(self, name)})) for name in _FIELDS[1:]}
         return replace(self, **lists)
 
     def allowed(self) -> dict[str, tuple[str, ...]]:
-        """Return the values to ask for, of each column that is filtered."""
+        """Return the values to ask for, by filtered column."""
         asset_ids = () if self.asset_id is None else (self.asset_id,)
         values = asset_ids, self.party_ids, self.market_ids, self.account_types
         return {name: ids for name, ids in zip(_COLUMNS, values, strict=True) if ids}
 
     def selects(self, account: Sequence[str]) -> bool:
-        """Whether an account, its ids in the order of `ACCOUNT_KEY`, is among those asked for."""
+        """Whether these filters select an account, given its ids in the order of `ACCOUNT_KEY`."""
         ids = dict(zip(ACCOUNT_KEY, account, strict=True))
         return all(ids[name] in values for name, values in self.allowed().items())
 
     def intersection(self, other: Filters) -> Filters | None:
-        """Return filters for the accounts that both ask for; `None` where there can be none."""
+        """Return filters for the accounts that both select; `None` if there can't be any."""
         one, two = self.allowed(), other.allowed()
         sets = ({*one.get(x, two.get(x, ()))} & {*two.get(x, one.get(x, ()))} for x in _COLUMNS)
         asset_ids, *lists = map(tuple, map(sorted, sets))
@@ -70,13 +71,13 @@ class Filters:
         return both if both.allowed().keys() == {*one, *two} else None
 
     def select(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the rows of a table that these filters ask for."""
+        """Return a table's rows that these filters select."""
         for name, values in self.allowed().items():
             table = table[table[name].isin(values)]
         return table
 
     def parts(self) -> list[Filters]:
-        """Return filters that split the accounts among short URLs, each account once."""
+        """Split into filters whose URLs are short enough; each account is in exactly one."""
         if len(self.party_ids) + len(self.market_ids) <= IDS_PER_REQUEST:
             return [self]
         share = IDS_PER_REQUEST // 2 if self.party_ids and self.market_ids else IDS_PER_REQUEST
@@ -84,15 +85,15 @@ class Filters:
         return [replace(self, party_ids=parties, market_ids=markets) for parties, markets in chunks]
 
     def halves(self) -> list[Filters]:
-        """Return two filters that split the accounts, or none where that is impossible.
+        """Return two filters that split the accounts, or an empty list if that is impossible.
 
-        Only lists that the caller gave are halved. All known account types need not be all that a
-        node has.
+        Only lists from the caller are halved: the known account types may not be all that a node
+        has.
         """
         for name in _FIELDS[1:]:
             values = getattr(self, name)
             if middle := len(values) // 2:
-                return [replace(self, **{name: x}) for x in (values[:middle], values[middle:])]
+                return [replace(self, **{name: ids}) for ids in (values[:middle], values[middle:])]
         return []
 
 
@@ -109,7 +110,7 @@ def make_filters(
     names: Callable[[], Names] = Names,
     held: Held | None = None,
 ) -> Filters:
-    """Check a caller's filters and bring them into the one form that is sent.
+    """Check a caller's filters and bring them into the form that is sent.
 
     Parameters
     ----------
@@ -117,24 +118,25 @@ def make_filters(
         One asset: its id of 64 hex digits, a name such as `VOTE`, or its symbol; any other id as
         `id:ID`.
     party_ids, market_ids
-        Each is an id of 64 hex digits, `network` for the party of accounts that have none, or a
-        label, which stands for all that have it. One may be given as plain text. "No market" can't
-        be asked for: a node refuses the empty id. Ids that are held or have a name may be short:
-        `c2071f…76b5`, also with dots, or the first four characters or more, if no other id has
-        these.
+        Ids of 64 hex digits, `network` for the party of accounts without one, or labels, which
+        select every id that has the label. A single value may be plain text. "No market" can't be
+        asked for, because nodes refuse the empty id. Ids in `held` and ids with a name may be
+        shortened if that is unambiguous: `c2071f…76b5`, also with dots, or the first four
+        characters or more.
     account_types
-        Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. A name that this release
-        doesn't know passes as `new:NAME`.
+        Names such as `ACCOUNT_TYPE_GENERAL`, `GENERAL` or `general`. Write `new:NAME` for a name
+        that this release doesn't know.
     names
-        Returns the names of assets, parties and markets; called where a word is not a whole id.
+        Returns the names of assets, parties and markets; called only for a value that isn't a whole
+        id.
     held
-        The ids that there are.
+        The ids of a table or an archive, by column.
 
     Raises
     ------
     ValueError
-        If an id or a name is malformed or unknown, or may be that of several assets, or a short
-        form that of several ids.
+        If an id or a name is malformed or unknown, a name may mean several assets, or a short form
+        several ids.
     TypeError
         If a value is not text.
     """
@@ -151,7 +153,7 @@ def make_filters(
 def _ids(
     words: str | Iterable[str], name: str, names: Callable[[], Names], held: Held | None
 ) -> tuple[str, ...]:
-    """Return the ids that the words of a filter stand for, each once."""
+    """Return the ids that a filter's values stand for, without repeats."""
     ids: list[str] = []
     for word in _texts(words, name):
         if name == "asset_id" and not word.strip():
@@ -163,7 +165,7 @@ def _ids(
                 "an empty market id can't be asked for; leave it out, and select the rows without "
                 "a market from the table"
             )
-        plain = word.removeprefix(_ID) if name == "asset_id" else word
+        plain = word.removeprefix(_ID_PREFIX) if name == "asset_id" else word
         if LONG_ID.fullmatch(plain):
             ids.append(plain.lower())
         elif plain not in {word, ""} or (name == "party_ids" and word == NETWORK_PARTY):
@@ -183,19 +185,19 @@ def _texts(values: str | Iterable[str], name: str) -> list[str]:
 
 
 def _type(text: str) -> str:
-    if text.startswith(_NEWER):
-        if not (newer := text.removeprefix(_NEWER)):
-            raise ValueError(f"{text!r} names no account type")
-        return newer
+    if text.startswith(_NEW_PREFIX):
+        if not (new_type := text.removeprefix(_NEW_PREFIX)):
+            raise ValueError(f"{text!r} needs the name of an account type after it")
+        return new_type
     name = text.strip().upper().replace("-", "_").replace(" ", "_")
     name = name if name.startswith(TYPE_PREFIX) else TYPE_PREFIX + name
     if name in ACCOUNT_TYPES:
         return name
-    short = [each.removeprefix(TYPE_PREFIX) for each in ACCOUNT_TYPES]
+    short = [known.removeprefix(TYPE_PREFIX) for known in ACCOUNT_TYPES]
     near = difflib.get_close_matches(name.removeprefix(TYPE_PREFIX), short)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
         f"unknown account type {text!r}; {hint}ba.ACCOUNT_TYPES has all {len(short)}, and "
         "`balance-analysis accounts ARCHIVE` shows those of an archive. If the node is newer than "
-        f"this list, write {_NEWER + name!r}"
+        f"this list, write {_NEW_PREFIX + name!r}"
     )

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.table.filters import make_filters
-from balance_analysis.table.known import join_notes, note_accounts, read_known
+from balance_analysis.table.known import merge_notes, note_selection, read_known
 from balance_analysis.table.labels import labelled
 from balance_analysis.table.names import names_of
 from balance_analysis.table.presentation import Frame, facts_html
@@ -72,7 +72,7 @@ class Table(pd.DataFrame, metaclass=_AnyFrame):
         if method == "concat" and self.columns.is_unique and {*COLUMNS} <= {*self.columns}:
             notes = [part.attrs.get(ATTRS_KEY) for part in other.input_objs]
             if any(note != notes[0] for note in notes):
-                join_notes(self, other.input_objs)
+                merge_notes(self, other.input_objs)
         return self
 
 
@@ -364,7 +364,7 @@ class BalancesAccessor:
             if missing := [one for one in ids if one not in held[name]]:
                 raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
         chosen = filters.select(table)
-        note_accounts(chosen, table, filters)
+        note_selection(chosen, table, filters)
         return chosen
 
     def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:

@@ -1,14 +1,14 @@
-"""What a table knows: the intervals in which it has every change, its start, and its rows.
+"""A table's metadata: the intervals in which it has every change, its start, and its rows.
 
-Rows alone don't say what they leave out. A load notes in `attrs` what the nodes that answered could
-know; files and archives keep it. Outside of the known intervals a balance may have changed without
-a row.
+Rows alone don't show what is missing. So a load notes in `attrs` the intervals that the nodes could
+answer for, the *known* ones; files and archives keep this note. Outside of the known intervals a
+balance may have changed without a row.
 
-A table has every change from its `start` on. Its older rows are *openings*: of each account the
-last row before `start`. They say what was held at `start`, and are no changes of the interval.
+A table has every change from its `start` on. Older rows are *openings*: each account's last row
+before `start`. They give the balances at `start` and aren't changes of the interval.
 
-pandas copies attrs to every selection, even to one that took rows out of accounts. So a table also
-notes a digest of each account's rows, which is compared when the table is opened.
+pandas copies attrs to every selection, even if accounts lost rows. So a table also notes a digest
+of each account's rows, which functions compare with the rows that are there.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ KNOWN_KEY: Final = "known"
 """The key in `attrs[ATTRS_KEY]` of the known intervals: [start, end) as ISO 8601 in UTC."""
 
 EVIDENCE_KEY: Final = "evidence"
-"""The key of the evidence from which these intervals follow: JSON as one text. It is `None` of a
+"""The key of the evidence from which these intervals follow: JSON as one text. `None` on a
 selection of rows."""
 
 START_KEY: Final = "start"
-"""The key of the moment from which on the table has every change, as ISO 8601 in UTC."""
+"""The key of the moment since which the table has every change, as ISO 8601 in UTC."""
 
 NOTHING_BEFORE_KEY: Final = "nothing_before"
-"""The key of `True` where an account without an opening held nothing at the start."""
+"""The key of a flag: accounts without an opening held nothing at the start."""
 
 ROWS_KEY: Final = "account_rows"
-"""The key of the number of rows, followed by a word for each account in base64."""
+"""The key of a text: the number of rows, and a digest of each account's rows in base64."""
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 """An odd constant, 2**64 over the golden ratio, that spreads the bits of a time."""
 
-_LOW: Final = np.uint64(24)
-"""Bits of a word that are a digest of an account's times; those above are one of its ids."""
+_TIME_BITS: Final = np.uint64(24)
+"""Number of low bits that hash an account's times; the higher bits hash its ids."""
 
 T = TypeVar("T")
 
 Known = tuple[Span, ...]
-"""Known intervals, half-open, in microseconds, ascending; none touches the next."""
+"""Known intervals: half-open, in microseconds, ascending, with gaps between them."""
 
 
 class _Shared(list[list[str]]):
@@ -73,16 +73,16 @@ class _Shared(list[list[str]]):
 
 
 Stated = Iterable[tuple[Instant, Instant]]
-"""Known intervals as a caller states them: pairs of a start and an end."""
+"""Known intervals that a caller states: pairs of a start and an end."""
 
 
 def to_known(intervals: Stated) -> Known:
-    """Return intervals [start, end) that somebody states as known ones.
+    """Convert a caller's known intervals to spans.
 
     Raises
     ------
     ValueError, TypeError
-        If one is no pair of moments, or its start is not before its end.
+        If an interval isn't a pair of moments, or its start isn't before its end.
     """
     spans = []
     for interval in intervals:
@@ -90,25 +90,25 @@ def to_known(intervals: Stated) -> Known:
             raise ValueError(f"known must be pairs of a start and an end, not {interval!r}")
         start, end = map(to_microseconds, interval)
         if start >= end:
-            raise ValueError(f"a known interval must start before its end, but {interval!r}")
+            raise ValueError(f"known interval {interval!r} must start before it ends")
         spans.append((start, end))
     return tuple(joined(spans))
 
 
 def _noted(metadata: object, key: str, kind: type[T]) -> T | None:
-    """Return what a table's attrs or a file's note have under a key, if it is of this type."""
+    """Return the value under a key of a table's or file's metadata; `None` if of another type."""
     value = metadata.get(key) if isinstance(metadata, dict) else None
     return value if isinstance(value, kind) else None
 
 
 def read_known(metadata: object) -> Known | None:
-    """Return the known intervals in a table's attrs or a file's note."""
+    """Return the known intervals in a table's or file's metadata; `None` if not stated."""
     stated = _noted(metadata, KNOWN_KEY, list)
     return None if stated is None else to_known(stated)
 
 
 def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
-    """Return the parts of a load's interval that it doesn't know, by its attrs."""
+    """Return the parts of a load's interval that aren't known, according to its metadata."""
     known = read_known(metadata)
     if known is None:
         return []
@@ -122,7 +122,7 @@ def note_known(
     start: int | None = None,
     nothing_before: bool = False,
 ) -> None:
-    """Note in a table's attrs what it knows, in place of evidence.
+    """Set the known intervals in a table's attrs, replacing its evidence.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ def note_known(
     known
         The known intervals; `None` for all time.
     start
-        The moment from which on it has every change; `None` keeps what is noted.
+        The moment since which the table has every change; `None` keeps the noted one.
     nothing_before
-        Whether an account without an opening held nothing at the start.
+        Whether accounts without an opening held nothing at the start.
     """
     metadata: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {})}
     for name in (KNOWN_KEY, EVIDENCE_KEY, NOTHING_BEFORE_KEY):
@@ -148,16 +148,16 @@ def note_known(
 
 
 def note_evidence(table: pd.DataFrame, evidence: Evidence) -> None:
-    """Note in a table's attrs the evidence for its rows, and what follows from it."""
+    """Set the evidence for a table's rows in its attrs, and the known intervals that follow."""
     metadata = {**table.attrs.get(ATTRS_KEY, {})}
     metadata.pop(NOTHING_BEFORE_KEY, None)
     table.attrs[ATTRS_KEY] = {**metadata, **evidence_json(evidence)}
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
-    """Return evidence as attrs and files have it: known intervals, and all of it as one text."""
+    """Return evidence as metadata: its known intervals, and all of it as one text."""
     text = msgspec.json.encode(to_json(evidence)).decode()
-    # Behind a first stretch that isn't complete, accounts may hold what it doesn't show.
+    # After a first stretch that isn't complete, accounts may hold a balance that no row shows.
     starts = [start for start, _ in evidence.complete_for_others[:1]]
     is_whole = evidence.from_first_block and starts == [evidence.bounds[0]]
     nothing_before = {NOTHING_BEFORE_KEY: True} if is_whole else {}
@@ -165,10 +165,9 @@ def evidence_json(evidence: Evidence) -> dict[str, Any]:
 
 
 def read_evidence(metadata: object) -> Evidence | None:
-    """Return the evidence in a table's attrs or a file's note, from the start on.
+    """Return the evidence in a table's or file's metadata, from the start on; `None` without any.
 
-    `None` where there is none. Intervals that a caller stated are the caller's word: their node has
-    no origin.
+    Intervals that a caller stated count as answers of a node without an origin.
     """
     evidence = _whole_evidence(metadata)
     start = start_of(metadata)
@@ -176,7 +175,10 @@ def read_evidence(metadata: object) -> Evidence | None:
 
 
 def _whole_evidence(metadata: object) -> Evidence | None:
-    """Return the evidence also before the start: whether the openings still held at the start."""
+    """Return all evidence, including the time before the start.
+
+    That part shows whether the openings' balances still held at the start.
+    """
     known = read_known(metadata)
     if not isinstance(metadata, dict) or known is None:
         return None
@@ -184,17 +186,17 @@ def _whole_evidence(metadata: object) -> Evidence | None:
         text = _noted(metadata, EVIDENCE_KEY, str)
         return None if text is None else _evidence_of(text)
     answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
-    return Evidence(answers=tuple(answers), from_first_block=says_nothing_before(metadata))
+    return Evidence(answers=tuple(answers), from_first_block=starts_empty(metadata))
 
 
 def start_of(metadata: object) -> int | None:
-    """Return from when on a table has every change, microseconds; `None` where nothing says."""
+    """Return since when a table has every change (in microseconds), or `None` if unknown."""
     start = _noted(metadata, START_KEY, str)
     return None if start is None else to_microseconds(start)
 
 
 def without_evidence(metadata: object) -> object:
-    """Return what attrs or a note say of rows, for a selection of these that nobody noted."""
+    """Return metadata without its evidence, for a selection whose metadata wasn't updated."""
     if not isinstance(metadata, dict) or read_evidence(metadata) is None:
         return metadata
     return {**metadata, EVIDENCE_KEY: None}
@@ -208,95 +210,101 @@ def _evidence_of(text: str) -> Evidence:
 def known_by_account(metadata: object) -> tuple[Known | None, tuple[SetAside, ...]]:
     """Return the known intervals of accounts without a bad row of their own, and all bad rows.
 
-    The moment of a bad row is no known interval. But if its account can be read, all changes of
-    every other account are known then.
+    The moment of a bad row isn't known. But if its account can be read, every change of the other
+    accounts at that moment is known.
     """
     evidence = _whole_evidence(metadata)
-    if evidence is None:  # of a selection the known intervals alone are left
+    if evidence is None:  # a selection keeps its known intervals only
         return read_known(metadata), ()
     return tuple(evidence.complete_for_others), evidence.set_aside
 
 
 def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence | None:
-    """Return the evidence for all rows of a table; `None` where it has none.
+    """Return the evidence for all rows of a table, or `None`.
 
-    Rows in the table's order need no sorting.
+    It is `None` without evidence, and after a selection dropped rows or accounts: evidence of all
+    accounts proves nothing about an unknown part of them.
 
-    A selection that took rows or accounts out of the table leaves evidence of what is no longer
-    there: it proves nothing of the rest, as nobody knows which accounts these are.
+    Parameters
+    ----------
+    table
+        The table.
+    is_sorted
+        Whether its rows are in the table's order, so that they needn't be sorted.
     """
     metadata = table.attrs.get(ATTRS_KEY)
-    evidence, noted = read_evidence(metadata), _noted_words(metadata)
+    evidence, noted = read_evidence(metadata), _noted_digests(metadata)
     if evidence is None or noted is None:
         return evidence
-    words, _ = _words_of(table if is_sorted else _in_order(table))
-    return evidence if np.array_equal(np.sort(words), noted) else None
+    digests, _ = _digests_of(table if is_sorted else _in_order(table))
+    return evidence if np.array_equal(np.sort(digests), noted) else None
 
 
-def says_nothing_before(metadata: object) -> bool:
-    """Whether attrs say that an account without an opening held nothing at the start."""
+def starts_empty(metadata: object) -> bool:
+    """Whether accounts without an opening held nothing at the start, according to metadata."""
     return _noted(metadata, NOTHING_BEFORE_KEY, bool) is True
 
 
 def known_json(known: Iterable[Span]) -> list[list[str]]:
-    """Return known intervals as attrs and Parquet metadata have them: all of it is JSON."""
+    """Return known intervals as metadata: pairs of ISO 8601 texts, ready for JSON."""
     return _Shared([*map(iso_text, span)] for span in known)
 
 
 def note_rows(table: pd.DataFrame, *, is_sorted: bool = True) -> None:
-    """Note in a table's attrs which rows each account has, beside what these say already.
+    """Add a digest of each account's rows to a table's attrs.
 
     Rows of one account and timestamp count once.
     """
-    words, count = _words_of(table if is_sorted else _in_order(table))
-    packed = base64.b64encode(np.sort(words).astype("<u8").tobytes()).decode()
+    digests, count = _digests_of(table if is_sorted else _in_order(table))
+    packed = base64.b64encode(np.sort(digests).astype("<u8").tobytes()).decode()
     table.attrs.setdefault(ATTRS_KEY, {})[ROWS_KEY] = f"{count} {packed}"
 
 
 def noted_rows(metadata: object) -> int | None:
-    """Return how many rows attrs or a note say that there are; `None` if they don't."""
+    """Return the number of rows according to metadata; `None` if not noted."""
     count = (_noted(metadata, ROWS_KEY, str) or "").partition(" ")[0]
     return int(count) if count.isdecimal() else _noted(metadata, "rows", int)
 
 
-def are_changed(
+def find_changed_accounts(
     metadata: object, accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which accounts lost or gained rows since their table was made.
+    """Return a mask of the accounts that lost or gained rows since their table was made.
 
     Parameters
     ----------
     metadata
-        What the table's attrs say.
+        The table's metadata.
     accounts, heads, times
-        The accounts that it has now, where the rows of each begin, and their times.
+        The accounts that it has now, where each one's rows begin, and the rows' times (in
+        microseconds).
     """
-    noted = _noted_words(metadata)
+    noted = _noted_digests(metadata)
     if noted is None or not len(accounts):
         return np.zeros(len(accounts), bool)
-    return ~np.isin(_words(accounts, heads, times), noted)
+    return ~np.isin(_account_digests(accounts, heads, times), noted)
 
 
-def note_cut(
+def note_interval(
     cut: pd.DataFrame, whole: pd.DataFrame, known: Iterable[Span], start: int, end: int
 ) -> None:
-    """Note in the attrs of a part of a table, [start, end) with openings, what it knows.
+    """Set the attrs of a table's rows in [start, end), with openings.
 
     Parameters
     ----------
     cut
-        The part, in the table's order, with the attrs of the whole.
+        These rows, in the table's order, with the attrs of the whole.
     whole
         The table.
     known
         The known intervals up to `end`, for a table without evidence.
     start, end
-        The interval, microseconds.
+        The interval (in microseconds).
     """
     metadata = whole.attrs.get(ATTRS_KEY)
     evidence = None if table_evidence(whole, is_sorted=True) is None else _whole_evidence(metadata)
     if evidence is None:
-        note_known(cut, known, nothing_before=says_nothing_before(metadata))
+        note_known(cut, known, nothing_before=starts_empty(metadata))
         if read_known(metadata) is not None:  # its accounts are unknown
             cut.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
     else:
@@ -306,25 +314,25 @@ def note_cut(
     note_rows(cut)
 
 
-def note_accounts(chosen: pd.DataFrame, whole: pd.DataFrame, filters: Filters) -> None:
-    """Note in the attrs of all rows of some accounts of a table what it knows of them."""
+def note_selection(selection: pd.DataFrame, whole: pd.DataFrame, filters: Filters) -> None:
+    """Set the attrs of a selection of whole accounts."""
     metadata = whole.attrs.get(ATTRS_KEY)
     if table_evidence(whole) is None or (evidence := _whole_evidence(metadata)) is None:
-        return  # the notes of the table are true of whole accounts
-    note_evidence(chosen, evidence.narrow(filters))
-    note_rows(chosen, is_sorted=False)
+        return  # the table's metadata is true of whole accounts
+    note_evidence(selection, evidence.narrow(filters))
+    note_rows(selection, is_sorted=False)
 
 
-def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
-    """Note in the attrs of the rows of several tables what these know together.
+def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
+    """Set a concatenated table's attrs from its parts'.
 
-    Tables of the same filters know what any of them does, from its own start on. Others know only
-    what each of them does. The openings of the first one stay openings. A part without notes, or
-    one that lost rows, is no part of what is noted, so functions find that its accounts have
-    changed.
+    If all parts have the same filters, an interval is known if any part knows it, from that part's
+    start on. Otherwise it is known only if every part knows it. Openings of the earliest part stay
+    openings. If a part has no metadata or lost rows, the first part's metadata stays as it is, and
+    functions find that accounts have changed.
     """
     notes = [part.attrs.get(ATTRS_KEY) for part in parts]
-    table.attrs[ATTRS_KEY] = {**next((x for x in notes if isinstance(x, dict)), {})}
+    table.attrs[ATTRS_KEY] = {**next((note for note in notes if isinstance(note, dict)), {})}
     if not all(_has_its_rows(part) for part in parts):
         return
     evidence = [table_evidence(part) for part in parts]
@@ -333,20 +341,19 @@ def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
         for place, note in enumerate(notes)
         if (start := start_of(note)) is not None
     )
-    if all(evidence) and len({each.filters for each in evidence if each}) == 1:
+    if all(evidence) and len({proof.filters for proof in evidence if proof}) == 1:
         if starts:
             first = starts[0][2]
             evidence[first] = _whole_evidence(notes[first])
-        note_evidence(table, reduce(or_, (each for each in evidence if each)))
+        note_evidence(table, reduce(or_, (proof for proof in evidence if proof)))
     else:
-        # From its own start on a part knows its accounts, and not those of the others.
-        knows = [[*clipped(read_known(x) or (), start_of(x) or EVER[0], EVER[1])] for x in notes]
-        known = reduce(overlap, knows)
+        # Each part knows its own accounts only, from its own start on.
+        spans = [[*clipped(read_known(x) or (), start_of(x) or EVER[0], EVER[1])] for x in notes]
+        known = reduce(overlap, spans)
         note_known(table, known)
         table.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
         logger.warning(
-            "tables of different accounts were put together: of all of them every change is known "
-            "in %s",
+            "concatenated tables cover different accounts; all changes are known only in %s",
             spans_text(known) or "no interval",
         )
     if starts:
@@ -355,36 +362,36 @@ def join_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
 
 
 def _has_its_rows(table: pd.DataFrame) -> bool:
-    """Whether it is a table that notes rows, and each of its accounts has all of them."""
-    noted = _noted_words(table.attrs.get(ATTRS_KEY))
+    """Whether a table notes its rows, and each of its accounts still has all of them."""
+    noted = _noted_digests(table.attrs.get(ATTRS_KEY))
     if noted is None or not {*COLUMNS} <= {*getattr(table, "columns", ())}:
         return False
-    return bool(np.isin(_words_of(_in_order(table))[0], noted).all())
+    return bool(np.isin(_digests_of(_in_order(table))[0], noted).all())
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:
     rows = table.copy(deep=False)
-    rows.attrs = {}  # which pandas copies with each column that is taken
+    rows.attrs = {}  # pandas would copy them with each column
     rows = rows.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
     return rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
 
 
-def _noted_words(metadata: object) -> NDArray[np.uint64] | None:
-    """Return the words that attrs note, ascending; `None` where they note none."""
+def _noted_digests(metadata: object) -> NDArray[np.uint64] | None:
+    """Return the accounts' digests in metadata, ascending; `None` if not noted."""
     note = _noted(metadata, ROWS_KEY, str)
-    return None if note is None else _unpacked(note.partition(" ")[2])
+    return None if note is None else _decode_digests(note.partition(" ")[2])
 
 
 @lru_cache(maxsize=8)
-def _unpacked(note: str) -> NDArray[np.uint64]:
+def _decode_digests(text: str) -> NDArray[np.uint64]:
     try:
-        return np.frombuffer(base64.b64decode(note), "<u8").astype(np.uint64)
-    except ValueError:  # of a file that others wrote
+        return np.frombuffer(base64.b64decode(text), "<u8").astype(np.uint64)
+    except ValueError:  # another program wrote the file
         return np.empty(0, np.uint64)
 
 
-def _words_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:
-    """Return a word for each account of rows in the table's order, and how many rows there are."""
+def _digests_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:
+    """Return a digest per account of rows in the table's order, and the number of rows."""
     table = table.copy(deep=False)
     table.attrs = {}
     times = table["timestamp"].to_numpy("M8[us]").view(np.int64)
@@ -393,14 +400,14 @@ def _words_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:
     is_first = is_head.copy()
     is_first[1:] |= times[1:] != times[:-1]
     heads = np.flatnonzero(is_head[is_first])
-    kept = table if is_first.all() else table[is_first]
-    return _words(kept.iloc[heads], heads, times[is_first]), int(np.count_nonzero(is_first))
+    accounts = (table if is_first.all() else table[is_first]).iloc[heads]
+    return _account_digests(accounts, heads, times[is_first]), int(np.count_nonzero(is_first))
 
 
-def _words(
+def _account_digests(
     accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return a digest of each account and of the times of its rows."""
+    """Return a digest of each account and of its rows' times."""
     from pandas.util import hash_pandas_object  # noqa: PLC0415 - pandas takes long
 
     ids: Any = hash_pandas_object(accounts[ACCOUNT_KEY], index=False)
@@ -408,5 +415,5 @@ def _words(
     mixed ^= mixed >> np.uint64(31)
     mixed *= _MIX
     sums = np.add.reduceat(mixed, heads) if len(heads) else mixed
-    words: NDArray[np.uint64] = (ids.to_numpy() >> _LOW << _LOW) | (sums >> np.uint64(40))
-    return words
+    high_bits: NDArray[np.uint64] = ids.to_numpy() >> _TIME_BITS << _TIME_BITS
+    return high_bits | (sums >> np.uint64(40))

@@ -22,32 +22,32 @@ from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.table.text import printable
 
 UNITS_KEY: Final = "units"
-"""The key in `attrs[ATTRS_KEY]` of the whole units of a frame's amounts, by asset."""
+"""The key in `attrs[ATTRS_KEY]` of the whole units that a frame's amounts are in, by asset."""
 
 
 def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) -> pd.Series[str]:
-    """Return what to call accounts, or groups of them; different ones are called differently.
+    """Return a readable label for each account or group of accounts; different ones differ.
 
-    The asset is not named: accounts of different assets don't share an axis.
+    Labels leave out the asset: accounts of different assets don't share an axis.
 
     Parameters
     ----------
     accounts
-        One or more of the columns of `ACCOUNT_KEY`, besides any others: a table, a result, or the
-        header of a wide series, `series.columns.to_frame()`. Ids are as short as they can be while
-        those in it differ.
+        A table, a result, or the header of a wide series (`series.columns.to_frame()`), with at
+        least one column of `ACCOUNT_KEY`. Ids are shortened as far as those in it stay distinct.
     labels
-        Own names, as `read_labels` takes them; by default those in the attrs of `accounts`.
+        Names that you choose, as `read_labels` takes them; by default those in the attrs of
+        `accounts`.
 
     Returns
     -------
     pandas.Series
-        Text, a label for each row, with the same index.
+        One label per row (str), with the same index.
 
     Raises
     ------
     ValueError
-        If it has none of these columns.
+        If `accounts` has no column of `ACCOUNT_KEY`.
 
     Examples
     --------
@@ -70,9 +70,9 @@ def account_labels(accounts: pd.DataFrame, *, labels: LabelsLike | None = None) 
 def labelled(
     data: pd.DataFrame, *, assets: AssetsLike | None = None, labels: LabelsLike | None = None
 ) -> pd.DataFrame:
-    """Return a frame with the names of its assets and accounts in front.
+    """Return a frame with the names of its assets and accounts as its first columns.
 
-    Results of a table that carries names have these columns already.
+    Results of a table with names in its attrs have these columns already.
 
     Parameters
     ----------
@@ -80,20 +80,21 @@ def labelled(
         A table, or any result with columns of `ACCOUNT_KEY`.
     assets, labels
         The names, as `read_assets` and `read_labels` take them; by default those in the attrs of
-        `data`. The attrs of the result have them.
+        `data`. They are added to the result's attrs.
 
     Returns
     -------
     pandas.DataFrame
-        A copy of `data`, with the columns `symbol` (of its asset, or the id, shortened; if it has
-        `asset_id`) and `label` (as `account_labels` returns it; if it has another one) before the
-        others, both category of str. They replace columns of these names.
+        A copy of `data` with up to two columns before the others, both category of str: `symbol`
+        (the asset's symbol, or its shortened id) if it has `asset_id`, and `label` (as
+        `account_labels` returns it) if it has another column of `ACCOUNT_KEY`. They replace columns
+        of these names.
 
     Raises
     ------
     ValueError
-        If it has none of these columns, or names are malformed. A wide series has its accounts in
-        its header: see `account_labels`, or take the long layout.
+        If `data` has no column of `ACCOUNT_KEY`, or names are malformed. A wide series has its
+        accounts in its header: use `account_labels`, or the long layout.
 
     Examples
     --------
@@ -113,7 +114,7 @@ def labelled(
 
 
 def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
-    """Return a frame with those columns of `labelled` in front that it doesn't have."""
+    """Return a frame with those first columns of `labelled` that it lacks."""
     named, ids = data.copy(deep=False), _ids_of(data)
     column: Any
     if ids.keys() & {*ACCOUNT_KEY[1:]} and "label" not in data:
@@ -128,16 +129,16 @@ def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
 
 
 def _ids_of(frame: pd.DataFrame) -> dict[str, pd.Categorical]:
-    """Return the columns of ids that a frame has."""
+    """Return a frame's columns of ids, by name."""
     ids = {name: pd.Categorical(frame[name]) for name in ACCOUNT_KEY if name in frame}
     if not ids:
-        raise ValueError(f"labels are made of the columns {', '.join(ACCOUNT_KEY)}; it has none")
+        raise ValueError(f"labels need at least one of the columns {', '.join(ACCOUNT_KEY)}")
     return ids
 
 
 def _labels_of(ids: Mapping[str, pd.Categorical], names: Names) -> pd.Categorical:
-    """Return the label of each row's account, or group of accounts; categories are sorted."""
-    # Rows of one account mostly follow each other: only the first row of each run is looked at.
+    """Return the label of each row's account or group of accounts, with sorted categories."""
+    # Rows of one account mostly follow each other, so only the first row of each run is read.
     is_head = are_heads([column.codes for column in ids.values()])
     runs = np.flatnonzero(is_head)
     codes = [column.codes[runs].astype(np.int64) + 1 for column in ids.values()]
@@ -145,64 +146,64 @@ def _labels_of(ids: Mapping[str, pd.Categorical], names: Names) -> pd.Categorica
     _, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
     texts = _texts({name: column[runs[firsts]] for name, column in ids.items()}, names)
     distinct = pd.Categorical(pd.array(texts, dtype="str"))
-    of_rows: Any = np.repeat(distinct.codes[places], np.diff(runs, append=len(is_head)))
-    return pd.Categorical.from_codes(of_rows, dtype=distinct.dtype, validate=False)
+    row_codes: Any = np.repeat(distinct.codes[places], np.diff(runs, append=len(is_head)))
+    return pd.Categorical.from_codes(row_codes, dtype=distinct.dtype, validate=False)
 
 
 def _texts(columns: Mapping[str, pd.Categorical], names: Names) -> list[str]:
-    """Return the labels of distinct accounts, or groups of them, from their ids by column."""
+    """Return the labels of distinct accounts or groups of accounts, given their ids by column."""
     ids, parts = [], []
     for name, column in columns.items():
         used = column.remove_unused_categories()
         distinct = [*used.categories.astype("str"), "NA"]  # a missing id has the code -1
         ids.append(np.array(distinct, object)[used.codes])
         parts.append(np.array(_parts(name, distinct, names, columns), object)[used.codes])
-    texts = [" · ".join(filter(None, each)) for each in zip(*parts, strict=True)]
-    own = {key: label for key, label in names.labels.items() if isinstance(key, tuple)}
-    if own and len(columns) == len(ACCOUNT_KEY):
+    texts = [" · ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    labels = {key: label for key, label in names.labels.items() if isinstance(key, tuple)}
+    if labels and len(columns) == len(ACCOUNT_KEY):
         accounts = [*zip(*ids, strict=True)]
-        named = distinct_names(dict(zip(accounts, texts, strict=True)), own)
-        texts = [printable(named[one]) for one in accounts]
+        named = distinct_names(dict(zip(accounts, texts, strict=True)), labels)
+        texts = [printable(named[account]) for account in accounts]
     return texts
 
 
 def _parts(
     name: str, ids: Sequence[str], names: Names, beside: Collection[str]
 ) -> list[str | None]:
-    """Return what the ids of a column add to labels, which depends on the columns beside it."""
+    """Return the part of a label for each id of a column, given the columns beside it."""
     if name == "asset_id":
         return [None if len(beside) > 1 else "all accounts" for _ in ids]
     is_named = bool({"account_type", "party_id"} & {*beside})
-    none = {"account_type": "no type", "party_id": "no party"}
-    missing = none.get(name, None if is_named else "no market")
-    word = "market " if name == "market_id" and "party_id" not in beside else ""
+    empty_texts = {"account_type": "no type", "party_id": "no party"}
+    empty = empty_texts.get(name, None if is_named else "no market")
+    prefix = "market " if name == "market_id" and "party_id" not in beside else ""
     shown = names.shown(name, ids)
-    texts = [printable(shown[one]) for one in ids]
-    return [f"{word}{text}" if text else missing for text in texts]
+    texts = [printable(shown[each]) for each in ids]
+    return [f"{prefix}{text}" if text else empty for text in texts]
 
 
 def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
-    """Return the unit in which a frame has the amounts of each asset.
+    """Return the unit of each asset's amounts in a frame.
 
-    It is `tUSD` of whole units, `10^-5 tUSD` of the smallest where decimals are known, else
+    It is such as `tUSD` for whole units, `10^-5 tUSD` for smallest units with known decimals, else
     `smallest`.
     """
     names, units = names_of(frame), dict.fromkeys(asset_ids, "smallest")
     shown = names.shown("asset_id", units)
-    for one in units.keys() & names.assets.keys():
-        decimals = names.assets[one].decimals
-        units[one] = f"10^-{decimals} {shown[one]}" if decimals else shown[one]
-    return units | {one: unit for one, unit in noted_units(frame).items() if one in units}
+    for asset_id in units.keys() & names.assets.keys():
+        decimals = names.assets[asset_id].decimals
+        units[asset_id] = f"10^-{decimals} {shown[asset_id]}" if decimals else shown[asset_id]
+    return units | {key: unit for key, unit in noted_units(frame).items() if key in units}
 
 
 def noted_units(frame: pd.DataFrame) -> dict[str, str]:
-    """Return the whole units that a frame's attrs note, by asset; none if it has others."""
+    """Return the whole units in a frame's attrs, by asset; empty if it has other units."""
     units: dict[str, str] = (frame.attrs.get(ATTRS_KEY) or {}).get(UNITS_KEY, {})
     return units
 
 
 def header_of(frame: pd.DataFrame) -> list[str]:
-    """Return a name for each column; ids in the header of a wide frame are shown by name."""
+    """Return a name for each column, with names in place of ids in a wide frame's header."""
     levels, names = frame.columns.to_frame(index=False), names_of(frame)
     for name in {*ACCOUNT_KEY} & {*frame.columns.names}:
         ids = levels[name].astype("str")

@@ -1,7 +1,7 @@
 """Show records as text in a terminal, as a table in a notebook, and as JSON.
 
-Tables take colours and fonts from the notebook. Text may come from anybody: it is escaped here, and
-nowhere else.
+Tables use the notebook's colours and fonts. Text may come from anyone; this module escapes it, and
+no other does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CUT: Final = f"{_LINE}; max-width: 8em; overflow: hidden; text-overflow: ellips
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A whole page, shown in a notebook in a frame of its own, from where it reaches nothing."""
+    """A whole page, shown in a notebook in a sandboxed frame."""
 
     html: str
 
@@ -35,11 +35,11 @@ class Frame:
 
 
 class Record:
-    """A record's text, HTML and JSON, from one description of it.
+    """Base of records that are shown as text and HTML and written as JSON.
 
-    A record has a title and either facts, which are names with values, or findings: rows under
-    the names of `_header`; the first value says where and the second what. JSON has its fields, and
-    the properties that `_also` names.
+    A record has a title and either facts (names with values) or findings: rows with the columns of
+    `_header`, of which the first says where and the second what. Its JSON has its fields and the
+    properties listed in `_also`.
     """
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class Record:
         return {name: getattr(self, name) for name in names}
 
     def to_json(self) -> str:
-        """Return it as JSON; moments are ISO 8601 in UTC, `null` where not known."""
+        """Return the record as JSON; moments are ISO 8601 in UTC, unknown values `null`."""
         return json.dumps(self._content(), indent=2, default=_json_of)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Record:
             return "\n".join(line.replace("\n", r"\n") for line in lines)
         lines = [self._title()]
         for where, what, *more in self._findings():
-            lines += [f"{where}: {what}", *(f"    {each}" for each in more if each)]
+            lines += [f"{where}: {what}", *(f"    {text}" for text in more if text)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -79,22 +79,22 @@ class Record:
         return rows_html(self._title(), self._header, self._findings())
 
 
-def _json_of(value: Any) -> object:  # noqa: ANN401 - of many kinds
+def _json_of(value: Any) -> object:  # noqa: ANN401 - any type
     if isinstance(value, Record):
-        return value._content()  # noqa: SLF001 - a record's own
+        return value._content()  # noqa: SLF001 - this module's class
     return value.isoformat() if isinstance(value, dt.datetime) else asdict(value)
 
 
 def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
-    """Return names and values as a table of two columns under a title.
+    """Return names and values as an HTML table of two columns with a title.
 
     Parameters
     ----------
     title
-        What it is.
+        The table's title.
     facts
-        Names with values: text, numbers, moments, yes or no, `None` for what is not set. A line
-        break in text stays one.
+        Names with values: text, numbers, moments, booleans, or `None` if not set. Line breaks in
+        text are kept.
     """
     rows = [f"{_head(name, 'row')}{_cell(value)}" for name, value in facts]
     return _table(title, rows)
@@ -103,19 +103,19 @@ def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
 def rows_html(
     title: str, names: Sequence[str], rows: Iterable[Sequence[object]], *, cut: bool = False
 ) -> str:
-    """Return rows as a table under a title; of no rows the title alone.
+    """Return rows as an HTML table with a title, or the title alone without rows.
 
     Parameters
     ----------
     title
-        What they are.
+        The table's title.
     names
         The header.
     rows
-        Values as of `facts_html`, one for each name.
+        Values as in `facts_html`, one for each name.
     cut
-        Whether each row takes one line, and long text shows its beginning. Copying it, or pointing
-        at it, gives the whole.
+        Whether to keep each row on one line and cut long text. Copying the text, or pointing at it,
+        gives all of it.
     """
     body = ["".join(_cell(value, cut=cut) for value in row) for row in rows]
     head = "".join(_head(name, "col") for name in names)
@@ -123,7 +123,7 @@ def rows_html(
 
 
 def plain(value: object) -> str:
-    """Return a value as a person writes it, moments in UTC.
+    """Return a value as readable text, with moments in UTC.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """The table of balance changes and the network limits: columns, types, units and names.
 
-`frame` has the same as pandas.
+`frame` has the same for pandas.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
-"""The columns that name an account; a list, as pandas takes several columns."""
+"""The columns that identify an account; a list, because pandas takes a tuple as one column."""
 COLUMNS: Final = (*ACCOUNT_KEY, "timestamp", "balance")
 FIELD_NAMES: Final = {
     "asset_id": "assetId",
@@ -34,29 +34,29 @@ FIELD_NAMES: Final = {
 }
 
 ATTRS_KEY: Final = "balance_analysis"
-"""The key in a table's `attrs` of everything that this package notes there."""
+"""The key of this package's metadata in a table's `attrs`."""
 
 BALANCE_DIGITS: Final = 38
-"""The most digits that 128 bits hold, in Parquet, Arrow and every engine that reads them."""
+"""Maximum digits of a 128-bit decimal in Parquet, Arrow and every engine that reads them."""
 
 NETWORK_PARTY: Final = "network"
 NAMED_ASSETS: Final = (
     *("VOTE", "XYZalpha", "XYZbeta", "XYZdelta", "XYZepsilon", "XYZgamma"),
     *("fBTC", "fDAI", "fEURO", "fUSDC"),
 )
-"""The assets whose ids networks spell by name, in the order of their numbers."""
+"""The assets whose ids are names instead of hex digits, in the order of their numbers."""
 
 NO_MARKET: Final = ""
 
 EXTERNAL: Final = "ACCOUNT_TYPE_EXTERNAL"
 
 TYPE_PREFIX: Final = "ACCOUNT_TYPE_"
-_INTERFACE_TYPES: Final = (  # of the interface document, v0.71
+_INTERFACE_TYPES: Final = (  # from the interface document, v0.71
     "UNSPECIFIED INSURANCE SETTLEMENT MARGIN GENERAL FEES_INFRASTRUCTURE FEES_LIQUIDITY FEES_MAKER "
     "BOND EXTERNAL GLOBAL_INSURANCE GLOBAL_REWARD PENDING_TRANSFERS REWARD_MAKER_PAID_FEES "
     "REWARD_MAKER_RECEIVED_FEES REWARD_LP_RECEIVED_FEES REWARD_MARKET_PROPOSERS"
 )
-_LATER_TYPES: Final = (  # of later releases, up to v0.79
+_LATER_TYPES: Final = (  # from later releases, up to v0.79
     "HOLDING LP_LIQUIDITY_FEES LIQUIDITY_FEES_BONUS_DISTRIBUTION NETWORK_TREASURY VESTING_REWARDS "
     "VESTED_REWARDS REWARD_AVERAGE_POSITION REWARD_RELATIVE_RETURN REWARD_RETURN_VOLATILITY "
     "REWARD_VALIDATOR_RANKING PENDING_FEE_REFERRAL_REWARD ORDER_MARGIN REWARD_REALISED_RETURN "
@@ -67,11 +67,11 @@ ACCOUNT_TYPES: Final[tuple[str, ...]] = tuple(
 )
 """The names of all account types that this release knows."""
 
-_NOT_USED: Final = 8
+_UNUSED_NUMBER: Final = 8
 TYPES_BY_NUMBER: Final = {
-    place + (place >= _NOT_USED): name for place, name in enumerate(ACCOUNT_TYPES)
+    index + (index >= _UNUSED_NUMBER): name for index, name in enumerate(ACCOUNT_TYPES)
 }
-"""The account types by the numbers that nodes know them by; none has the number 8."""
+"""The account types by their numbers on nodes; the number 8 is unused."""
 
 ID_TYPE = pa.dictionary(pa.int32(), pa.string())
 
@@ -84,20 +84,20 @@ ARROW_SCHEMA: Final = pa.schema(
 )
 
 _AGO: Final = re.compile(r"(?:now-)?(\d+[smhdw])|now", re.ASCII)
-_FINER: Final = re.compile(r"(\.\d{6})(\d+)", re.ASCII)
+_NANOSECONDS: Final = re.compile(r"(\.\d{6})(\d+)", re.ASCII)
 
 Instant = dt.datetime | dt.date | str
 """A moment: a datetime, a date (its midnight), ISO 8601 text, or text that counts back from now.
 
-Without a time zone it is UTC. "7d" is seven days ago, "now-1h" an hour ago, and "now" is now; both
-bounds of an interval count from one now, but two calls from two.
+Without a time zone it is UTC. "7d" is seven days ago, "now-1h" an hour ago, and "now" is now. Both
+bounds of an interval count back from the same now; each call takes a new one.
 """
 
 
 def to_bounds(
     start: Instant | None, end: Instant | None, *, zone: dt.tzinfo = dt.UTC
 ) -> tuple[int | None, int | None]:
-    """Return the bounds of an interval as `to_microseconds` does, `None` where one is not given."""
+    """Return an interval's bounds as `to_microseconds` does; `None` if a bound isn't given."""
     now = dt.datetime.now(dt.UTC)
     begin, stop = (
         None if bound is None else to_microseconds(bound, zone=zone, now=now)
@@ -118,63 +118,63 @@ def to_microseconds(
     Parameters
     ----------
     instant
-        A moment; datetimes may be those of pandas or numpy. A part of a microsecond is rounded up:
-        rows have whole microseconds, so the rows in [start, end) stay the same.
+        A moment; datetimes may be those of pandas or numpy. A fraction of a microsecond is rounded
+        up: rows have whole microseconds, so the rows in [start, end) stay the same.
     zone
-        What a moment without a time zone is in. One that the clocks show twice is the first, one
-        that they skip is as if they had not been put forward.
+        The time zone of a moment without one. A local time that occurs twice means the first; one
+        that the clocks skip is read as if they had not been put forward.
     now
-        What text is counted back from; by default this moment.
+        The moment from which text counts back; by default the current time.
     down
-        Whether a part of a microsecond is rounded down, as for what is held at a moment.
+        Whether to round a fraction of a microsecond down, as for balances held at a moment.
 
     Raises
     ------
     TypeError
-        If it is of another type.
+        If `instant` has another type.
     ValueError
-        If text is no moment, or the moment doesn't exist (NaT).
+        If text isn't a moment, or `instant` is NaT.
     """
     if isinstance(instant, str):
-        moment, is_between = _parse(instant, now or dt.datetime.now(dt.UTC))
+        moment, has_fraction = _parse(instant, now or dt.datetime.now(dt.UTC))
     elif isinstance(instant, dt.datetime):
-        moment, is_between = _plain(instant)
-    elif type(instant).__name__ == "datetime64":  # numpy's, which is not imported for it
+        moment, has_fraction = _to_datetime(instant)
+    elif type(instant).__name__ == "datetime64":  # compared by name, to avoid importing numpy
         from pandas import Timestamp  # noqa: PLC0415 - heavy
 
-        moment, is_between = _plain(Timestamp(instant))
+        moment, has_fraction = _to_datetime(Timestamp(instant))
     elif isinstance(instant, dt.date):
-        moment, is_between = dt.datetime.combine(instant, dt.time()), False
+        moment, has_fraction = dt.datetime.combine(instant, dt.time()), False
     else:
         raise TypeError(f"a moment is a datetime, a date or text, not {instant!r}")
     aware = moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    return (aware - EPOCH) // dt.timedelta(microseconds=1) + (is_between and not down)
+    return (aware - EPOCH) // dt.timedelta(microseconds=1) + (has_fraction and not down)
 
 
 def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:
-    """Return the moment of a text, and whether digits behind its microseconds are not 0."""
+    """Return a text's moment, and whether its digits after the microseconds are not all 0."""
     if ago := _AGO.fullmatch(text):
-        return _before(now, text, ago[1] or "0s"), False
-    finer = _FINER.search(text)
+        return _subtract(now, text, ago[1] or "0s"), False
+    fraction = _NANOSECONDS.search(text)
     try:
-        moment = dt.datetime.fromisoformat(_FINER.sub(r"\1", text))
+        moment = dt.datetime.fromisoformat(_NANOSECONDS.sub(r"\1", text))
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is not an ISO 8601 moment such as 2023-04-01T12:00:00Z, nor text such as "
-            "now, now-1h or 7d, which is ago"
+            f"{text!r} is not a moment; write ISO 8601 such as 2023-04-01T12:00:00Z, or count back "
+            "from now: now, now-1h or 7d"
         ) from error
-    return moment, finer is not None and finer[2].strip("0") != ""
+    return moment, fraction is not None and fraction[2].strip("0") != ""
 
 
-def _before(now: dt.datetime, text: str, length: str) -> dt.datetime:
+def _subtract(now: dt.datetime, text: str, length: str) -> dt.datetime:
     try:
         return now - to_duration(length)
     except OverflowError as error:
         raise ValueError(f"{text!r} is too long ago") from error
 
 
-def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:
-    """Return a datetime without what pandas adds to one, and whether it had nanoseconds."""
+def _to_datetime(moment: dt.datetime) -> tuple[dt.datetime, bool]:
+    """Return a moment, which may be pandas', as a datetime, and whether it had nanoseconds."""
     if moment != moment:  # noqa: PLR0124 - NaT differs from itself
         raise ValueError("a moment must not be NaT")
     if not hasattr(moment, "nanosecond"):
@@ -183,7 +183,7 @@ def _plain(moment: dt.datetime) -> tuple[dt.datetime, bool]:
 
 
 def from_microseconds(microseconds: int) -> dt.datetime:
-    """Return the moment of a number of microseconds since 1970-01-01 UTC."""
+    """Return microseconds since 1970-01-01 UTC as a datetime."""
     return EPOCH + dt.timedelta(microseconds=microseconds)
 
 
@@ -194,32 +194,32 @@ def to_moments(spans: Iterable[Span]) -> tuple[Moments, ...]:
 
 FIRST_MOMENT: Final = to_microseconds("2015-01-01")
 LAST_MOMENT: Final = to_microseconds("2100-01-01")
-"""A row that lies before the first or not before the last one is in another unit of time."""
+"""A time outside [FIRST_MOMENT, LAST_MOMENT) is in another unit (both in microseconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkLimits(Record):
-    """The network's limits at one moment: a snapshot.
+    """A snapshot of the network's limits.
 
     Attributes
     ----------
     can_propose_market, can_propose_asset
-        Whether such a proposal is accepted now.
+        Whether the network accepts such proposals now.
     propose_market_enabled, propose_asset_enabled
         Whether such proposals are switched on at all.
     genesis_loaded
-        Whether the network's first state has been loaded.
+        Whether the network's genesis state has been loaded.
     propose_market_enabled_from, propose_asset_enabled_from
-        Since when, UTC with nanoseconds; `None` where it is not set. Nodes fill the market's date
-        from the asset's: it is shown as they send it.
+        Since when (UTC with nanoseconds); `None` if not set. Nodes fill the market's date from the
+        asset's; it is kept as sent.
     extra
-        Fields that the interface document doesn't list, under their own names, as they came.
+        Fields that the interface document doesn't list, with their names and values as sent.
     fetched_at
-        When the node was asked, UTC.
+        When the node was asked (UTC).
     source
         Base address of the node.
     block_height
-        The last block that the node held; `None` where it didn't say.
+        The node's last block; `None` if unknown.
     """
 
     can_propose_market: bool

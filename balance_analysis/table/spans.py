@@ -8,23 +8,23 @@ from typing import Final, TypeVar
 
 Span = tuple[int, int]
 EVER: Final = (-(1 << 62), 1 << 62)
-"""All time, and more."""
+"""An interval that contains every moment."""
 
 Moments = tuple[dt.datetime, dt.datetime]
-"""The same for people: moments in UTC."""
+"""A span as datetimes in UTC."""
 
 _Moment = TypeVar("_Moment", int, dt.datetime)
 
 
 def joined(spans: Iterable[tuple[_Moment, _Moment]]) -> list[tuple[_Moment, _Moment]]:
-    """Return spans in time order, those that touch or overlap as one."""
-    united: list[tuple[_Moment, _Moment]] = []
+    """Return spans in time order, merging those that touch or overlap."""
+    merged: list[tuple[_Moment, _Moment]] = []
     for start, end in sorted(spans):
-        if united and start <= united[-1][1]:
-            united[-1] = united[-1][0], max(end, united[-1][1])
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            united.append((start, end))
-    return united
+            merged.append((start, end))
+    return merged
 
 
 def clipped(
@@ -48,17 +48,17 @@ def between(spans: Iterable[Span], start: int, end: int) -> list[Span]:
 
 
 def overlap(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return the parts that two lists of spans have in common, joined, in time order."""
+    """Return the parts that two lists of spans have in common, in time order."""
     others = joined(others)
     return [part for span in joined(spans) for part in clipped(others, *span)]
 
 
 def between_all(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """Return the parts of some spans that others don't cover."""
+    """Return the parts of spans that other spans don't cover."""
     others = joined(others)
     return [part for span in spans for part in between(others, *span)]
 
 
 def bounds_of(spans: Sequence[Span]) -> Span:
-    """Return where the first of spans in time order begins and the last one ends, else 0, 0."""
+    """Return the first start and the last end of spans in time order; 0, 0 if there are none."""
     return (spans[0][0], spans[-1][1]) if spans else (0, 0)

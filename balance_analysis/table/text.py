@@ -37,7 +37,7 @@ def iso_text(microseconds: int, timespec: str = "auto") -> str:
 
 
 def exact_text(microseconds: int) -> str:
-    """Return a moment as the files of an archive have it: ISO 8601, always with six digits."""
+    """Return a moment as an archive's files write it: ISO 8601, always with six decimals."""
     return iso_text(microseconds, timespec="microseconds")
 
 
@@ -56,7 +56,7 @@ def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
 
 
 def range_text(start: dt.datetime | int, end: dt.datetime | int) -> str:
-    """Return [start, end) for a person.
+    """Return an interval as readable text.
 
     Examples
     --------
@@ -67,17 +67,17 @@ def range_text(start: dt.datetime | int, end: dt.datetime | int) -> str:
 
 
 def spans_text(spans: Sequence[Span | Moments]) -> str:
-    """Return spans for a person: the first few, and how many more."""
+    """Return spans as readable text: the first few, and the number of others."""
     return list_text([range_text(*span) for span in spans], rest="and {} more")
 
 
 def to_utc(moment: dt.datetime) -> dt.datetime:
-    """Return a moment in UTC, which one without a time zone is in."""
+    """Return a moment in UTC; one without a time zone is taken as UTC."""
     return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
 
 
 def count_text(number: int, what: str) -> str:
-    """Return how many of something there are.
+    """Return a number with its noun, in the plural if need be.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def count_text(number: int, what: str) -> str:
 def list_text(
     texts: Sequence[str], most: int = 3, *, sep: str = ", ", rest: str = "{} more"
 ) -> str:
-    """Return the first few of texts, and how many more there are.
+    """Return the first few texts, and the number of others.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def list_text(
 
 
 def decimal_text(number: Decimal) -> str:
-    """Return a number with all of its digits, without an exponent or zeros at its end.
+    """Return a number with all of its digits, without an exponent or trailing zeros.
 
     Examples
     --------
@@ -114,9 +114,9 @@ def decimal_text(number: Decimal) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with each character that a screen obeys or hides as its code.
+    r"""Return a text with its control and other unprintable characters escaped.
 
-    Texts and ids come from nodes. JSON means the same after it.
+    Texts and ids come from nodes. The result means the same in JSON.
 
     Examples
     --------
@@ -125,16 +125,16 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() else _code(each) for each in text)
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
-def _code(character: str) -> str:
+def _escape(character: str) -> str:
     number = ord(character)
     return f"\\U{number:08x}" if number > 0xFFFF else f"\\u{number:04x}"  # noqa: PLR2004
 
 
 def clipped(text: str, most: int) -> str:
-    """Return a text, or of a longer one its beginning."""
+    """Return a text, cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -143,14 +143,14 @@ Duration = dt.timedelta | str
 
 
 def to_duration(duration: Duration) -> dt.timedelta:
-    """Return a length of time that may be text.
+    """Return a duration as a timedelta.
 
     Raises
     ------
     ValueError
-        If text is not a duration, or too long.
+        If text isn't a duration, or is too long a time.
     TypeError
-        If it is neither text nor a timedelta.
+        If `duration` is neither text nor a timedelta.
     """
     if isinstance(duration, dt.timedelta):
         return duration
@@ -188,19 +188,19 @@ def duration_text(length: dt.timedelta) -> str:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return a short form of each id that no other of them has.
+    """Return a unique short form of each id.
 
     Parameters
     ----------
     ids
-        Ids of parties, markets or assets; repetitions don't matter.
+        Ids of parties, markets or assets; they may repeat.
 
     Returns
     -------
     dict
-        {id: short form}. A long id keeps its first six and last four characters, and more where two
-        ids would look the same. One that is as short as that, such as `network` or `VOTE`, stays
-        whole. No two ids have the same short form.
+        {id: short form}. A long id keeps its first six and last four characters, or more if two ids
+        would look the same. A short id, such as `network` or `VOTE`, stays whole. No two ids have
+        the same short form.
 
     Examples
     --------
@@ -209,10 +209,10 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """
     distinct, labels, extra = dict.fromkeys(ids), dict[str, str](), 0
     while left := distinct.keys() - labels.keys():
-        cut = {full: _cut(full, extra) for full in left}
-        # No older label is as long, so these can only collide with each other.
-        uses = Counter(cut.values())
-        labels |= {full: short for full, short in cut.items() if uses[short] == 1}
+        forms = {full: _cut(full, extra) for full in left}
+        # All earlier labels are shorter, so new forms can only collide with each other.
+        uses = Counter(forms.values())
+        labels |= {full: short for full, short in forms.items() if uses[short] == 1}
         extra += 2
     return {full: labels[full] for full in distinct}
 
@@ -234,7 +234,7 @@ def type_label(account_type: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return text in which the user of each address, and parameters that look secret, are `***`.
+    """Return text with `***` in place of users in addresses and of parameters that look secret.
 
     Examples
     --------

@@ -171,7 +171,7 @@ def test_what_no_table_can_be_made_of_is_refused_with_its_column_and_row(columns
 
 @pytest.mark.parametrize("table", [None, [1], pa.table({})])
 def test_what_is_no_frame_is_refused(table):
-    with pytest.raises(TypeError, match="a table as a pandas DataFrame is wanted"):
+    with pytest.raises(TypeError, match="expected a table as a pandas DataFrame"):
         to_table(table)
 
 

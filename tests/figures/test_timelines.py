@@ -67,7 +67,7 @@ def test_what_is_no_such_frame_is_refused(plot, says):
     with pytest.raises(ValueError, match=says):
         plot(table_of([(*GENERAL, START, 5)]))
     for wrong in ([], 5, None):
-        with pytest.raises(TypeError, match="an Archive or the path of one is wanted"):
+        with pytest.raises(TypeError, match="expected an Archive or the path of one"):
             plot(wrong)
 
 

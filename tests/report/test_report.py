@@ -219,7 +219,7 @@ def test_what_a_table_lacks_stands_at_the_top(balances, says, tmp_path):
 
 
 def test_only_an_archive_or_a_table_is_reported_on(tmp_path):
-    with pytest.raises(TypeError, match="an Archive or the path of one is wanted, not 5"):
+    with pytest.raises(TypeError, match="expected an Archive or the path of one, not 5"):
         ba.write_report(5, tmp_path / "report.html")
 
 

@@ -130,7 +130,7 @@ class Model:
         evident.bad = {(at, who) for at, who in self.bad if who is None or who in evident.accounts}
         return evident
 
-    def with_words(self, node, shared, differing):
+    def with_verdict(self, node, shared, differing):
         evident = self.copy()
         for name, moments in (("agreed", shared - differing), ("disputed", shared & differing)):
             kept = {(at, who) for at, who in getattr(self, name) if who != node or at not in shared}
@@ -267,8 +267,8 @@ def histories(draw, of=ALL):
             evidence, model = evidence | run[0], model.joined(run[1])
         else:
             node, shared, differing = run
-            evidence = evidence.with_words(node, shared, differing)
-            model = model.with_words(node, moments(shared), moments(differing))
+            evidence = evidence.with_verdict(node, shared, differing)
+            model = model.with_verdict(node, moments(shared), moments(differing))
     return evidence, model
 
 
@@ -338,7 +338,7 @@ def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_bl
 def test_rows_that_changed_are_agreed_with_by_nobody(made, span):
     evidence, model = made
     model.agreed = {(at, node) for at, node in model.agreed if at not in moments([span])}
-    assert_is(evidence.without_agreement([span]), model)
+    assert_is(evidence.without_agreements([span]), model)
 
 
 def test_evidence_of_other_accounts_is_not_joined():

@@ -102,7 +102,7 @@ def test_an_unknown_account_type_is_refused_with_the_nearest_and_where_all_names
         ({"asset_id": "  "}, "asset_id must be an asset's id"),
         ({"asset_id": "id:"}, "asset id 'id:' is not 64 hex digits"),
         ({"account_types": ""}, "unknown account type ''"),
-        ({"account_types": "new:"}, "names no account type"),
+        ({"account_types": "new:"}, "needs the name of an account type"),
     ],
 )
 def test_a_malformed_filter_is_refused(arguments, message):

@@ -402,7 +402,7 @@ def test_wide_results_and_those_without_names_keep_their_columns():
     assert ba.account_labels(PLAIN[:0]).empty
     assert ba.labelled(NAMED[:0]).empty
     for label in (ba.labelled, ba.account_labels):
-        with pytest.raises(ValueError, match="made of the columns asset_id, account_type"):
+        with pytest.raises(ValueError, match="one of the columns asset_id, account_type"):
             label(pd.DataFrame({"x": [1]}))
 
 
