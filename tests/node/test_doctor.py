@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.loopback import Fault, Kind, LoopbackNode, histories, random_history
+from tests.moments import from_microseconds
 from tests.node.asking import client_to
 from tests.serving import serving
 from tests.waits import sleeping, without_waits
@@ -157,7 +158,7 @@ def test_the_reach_is_from_the_oldest_row_to_the_last_block(seconds, verdict, sa
 def test_without_a_last_block_of_a_possible_time_the_newest_row_is_the_head(timestamp):
     reach = diagnose(block_timestamp=timestamp)["reach"]
     newest = max(row.timestamp_ns for row in ROWS) // 1000
-    assert reach.value["end"] == ba.text.iso_text(newest)
+    assert reach.value["end"] == from_microseconds(newest).isoformat()
     assert reach.value["height"] is None
 
 
