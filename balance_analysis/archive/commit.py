@@ -130,7 +130,7 @@ class Writer:
 
     def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
         """Replace a period's rows and add evidence; without rows only add evidence."""
-        both = self.manifest.evidence | evidence
+        both = self.manifest.evidence.updated(evidence)
         if rows.num_rows:
             self.put(period, encode_rows(rows), both)
         else:

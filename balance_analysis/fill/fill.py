@@ -249,7 +249,7 @@ class _Filler:
             doubted = _inside(other, self.before.complete)
             self.contradicted = pa.concat_tables([self.contradicted, doubted])
             answered = self.source.answered().within(self.begin, stop)
-            evidence = _doubting(self.writer.manifest.evidence | answered, doubted)
+            evidence = _doubting(self.writer.manifest.evidence.updated(answered), doubted)
             agreed = _inside(other, [span for span, _ in self.before.agreed])
             evidence = evidence.without_agreements(moments_of(agreed))
             self.writer.put(period, encode_rows(merged.rows), evidence)
@@ -277,7 +277,7 @@ class _Filler:
     def _join(self, proof: Evidence) -> None:
         """Note which committed stretches the source proves, and which rows are disputed."""
         proof = proof.clipped(self.committed)
-        evidence = self.writer.manifest.evidence | proof
+        evidence = self.writer.manifest.evidence.updated(proof)
         missed = _inside(self.absent, proof.complete)
         self.missed = pa.concat_tables([self.missed, missed])
         self.absent = _inside(self.absent, between(proof.complete, *EVER))

@@ -225,12 +225,13 @@ class _Segments(Source):
                     step = whole.between(*layout.period_bounds(period, partition))
                     span = step.start, step.end
                     heights = _heights_in(segment, rows.blocks, span)
-                    self._evidence |= Evidence(
+                    proof = Evidence(
                         filters,
                         (Answer(span, self._node, (now, now), heights),),
                         (*step.set_aside, *rows.blocks.set_aside),
                         from_first_block=segment.first <= FIRST_BLOCK,
                     ).within(*span)
+                    self._evidence = self._evidence.updated(proof)
                     yield step
                 start = stop
 

@@ -194,15 +194,17 @@ class NodeSource:
         try:
             if len(self._addresses) > 1:
                 self.reaches(start, end)
-            while start < end:
-                while len(running) < queued and (
-                    window := self._next(todo, running.values(), ready)
-                ):
-                    running[pool.submit(self._settle, window, stopped)] = window
-                while start in ready:  # now that the next ones are asked for
-                    step = ready.pop(start).result()
+            front = start
+            while front < end:
+                while len(running) < queued:
+                    window = self._next(todo, running.values(), ready)
+                    if window is None:
+                        break
+                    running[pool.submit(self._fetch_step, window, stopped)] = window
+                while front in ready:  # only now, so that requests go on while the caller works
+                    step = ready.pop(front).result()
                     yield self._taken(step)
-                    start = step.end
+                    front = step.end
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     ready[running.pop(future).start] = future
                     if future.exception() is None:
@@ -307,7 +309,8 @@ class NodeSource:
         evidence = self._evidence(reached)
         for answer in self._quiet:
             for part in overlap([answer.span], reached):
-                evidence |= Evidence(self.filters, (replace(answer, span=part),))
+                quiet = Evidence(self.filters, (replace(answer, span=part),))
+                evidence = evidence.updated(quiet)
         return evidence
 
     def answered(self) -> Evidence:
@@ -318,7 +321,7 @@ class NodeSource:
         """Return the evidence for the steps; some stretches are proven."""
         answers = (answer for step in self.taken for answer in _answers_of(step, reached))
         bad = dict.fromkeys(each for step in self.taken for each in step.set_aside)
-        return Evidence(self.filters) | Evidence(self.filters, tuple(answers), tuple(bad))
+        return Evidence(self.filters).updated(Evidence(self.filters, tuple(answers), tuple(bad)))
 
     def _prove_quiet(self, gap: tuple[int, Span]) -> None:
         """Ask whether a stretch in which no row of a part came has none."""
@@ -333,7 +336,9 @@ class NodeSource:
                 logger.warning("%s; so it is not known what the node may have forgotten", error)
                 continue
             address.answered.add((part, (start, end)))
-            knows = ask.head is not None and ask.head + (end == self._rested) >= end
+            # The last block of an idle chain is complete.
+            needed = end - 1 if end == self._rested else end
+            knows = ask.head is not None and ask.head >= needed
             if since < end and (knows or is_silent):
                 heights = _heights(ask.height)
                 answer = Answer((since, end), address.node, (asked, asked), heights)
@@ -403,7 +408,7 @@ class NodeSource:
             if head is not None:
                 address.head = max(head, head if address.head is None else address.head)
 
-    def _settle(self, window: Window, stopped: threading.Event) -> Step:
+    def _fetch_step(self, window: Window, stopped: threading.Event) -> Step:
         """Settle the first part of a window, all of it by one address.
 
         It goes to an address that reaches back far enough and doesn't lag, if there is one. What an
@@ -430,15 +435,15 @@ class NodeSource:
     def _step(
         self, address: _Address, window: Window, stopped: threading.Event | None = None
     ) -> Step:
-        ask = self._asker(address, is_strict=self._is_strict, stopped=stopped)
-        if address.is_silent:
-            window = replace(window, beyond=LONGEST_WINDOW)
-        asked = _now()
-        step = take_step(ask, self._parts, window)
-        if ask.head is None and not address.is_silent:
-            # Only a later row shows that such an answer is whole.
+        while True:
+            ask = self._asker(address, is_strict=self._is_strict, stopped=stopped)
+            beyond = LONGEST_WINDOW if address.is_silent else window.beyond
+            asked, wider = _now(), replace(window, beyond=beyond)
+            step = take_step(ask, self._parts, wider)
+            if ask.head is not None or address.is_silent:
+                break
+            # Ask again: without a last block, only a later row shows that an answer is complete.
             address.is_silent = True
-            return self._step(address, window, stopped)
         address.failure = None
         self._note_head(address, ask.head)
         knows, proofs = ask.head, step.proofs

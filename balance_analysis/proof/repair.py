@@ -201,7 +201,7 @@ def _mend(
             )
         run.replaces(canonical(conflicts))
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
-        evidence = (manifest.evidence | proof).without_agreements([bounds])
+        evidence = manifest.evidence.updated(proof).without_agreements([bounds])
         writer.put(period, (content, new), evidence)
     run.commits(spans)
     return new != note

@@ -277,11 +277,12 @@ class Evidence:
         bad = tuple(x for x in self.set_aside if x.account is None or both.selects(x.account))
         return replace(self, filters=both, set_aside=bad)
 
-    def __or__(self, newer: Evidence) -> Evidence:
+    def updated(self, newer: Evidence) -> Evidence:
         """Return this evidence updated by newer evidence for the same accounts.
 
         A newer answer replaces the parts of older ones that it overlaps. If it isn't proven to have
-        all rows, it only fills stretches without a proven answer.
+        all rows, it only fills stretches without a proven answer. Answers that continue each other
+        are joined.
         """
         if self.filters != newer.filters:
             raise ValueError("evidence of different accounts can't be joined")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -345,7 +344,7 @@ def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
         if starts:
             first = starts[0][2]
             evidence[first] = _whole_evidence(notes[first])
-        note_evidence(table, reduce(or_, (proof for proof in evidence if proof)))
+        note_evidence(table, reduce(Evidence.updated, (proof for proof in evidence if proof)))
     else:
         # Each part knows its own accounts only, from its own start on.
         spans = [[*clipped(read_known(x) or (), start_of(x) or EVER[0], EVER[1])] for x in notes]

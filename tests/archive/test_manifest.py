@@ -101,9 +101,13 @@ def test_an_archive_of_the_first_format_is_refused_and_stays_as_it_is(tmp_path):
 def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
     writer, asked_at = begin(tmp_path), "2023-04-01T00:00:00+00:00"
     evidence = answered((0, 2), "http://one", asked_at, reached=False)
-    evidence |= answered((2, 4), "http://user:secret@one", asked_at, height=7)
-    evidence |= answered((9, 12), "http://two", "2023-04-02T00:00:00+00:00", height=8)
-    evidence |= answered((12, 14), "http://two", "2023-04-03T00:00:00+00:00", height=11)
+    evidence = evidence.updated(answered((2, 4), "http://user:secret@one", asked_at, height=7))
+    evidence = evidence.updated(
+        answered((9, 12), "http://two", "2023-04-02T00:00:00+00:00", height=8)
+    )
+    evidence = evidence.updated(
+        answered((12, 14), "http://two", "2023-04-03T00:00:00+00:00", height=11)
+    )
     third = answered((3, 4), "http://you:secret@three", asked_at).answers[0].node
     writer.prove(evidence.with_verdict(third, [(3, 4)], []))
     frame = Archive(tmp_path).coverage()

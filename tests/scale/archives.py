@@ -61,7 +61,8 @@ def write_archive(
     evidence = writer.manifest.evidence
     for span, is_proven in zip(pairwise(edges), (True, False, True), strict=True):
         if span[0] < span[1]:
-            evidence |= answered(span, "made", ASKED_AT, reached=is_proven)
+            answer = answered(span, "made", ASKED_AT, reached=is_proven)
+            evidence = evidence.updated(answer)
     evidence = replace(
         evidence,
         set_aside=tuple(SetAside(*each) for each in bad),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import operator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -264,7 +263,7 @@ def histories(draw, of=ALL):
     evidence, model = evidence_of(filters=of), Model(accounts_of(of))
     for run in draw(st.lists(runs(of) | spoken, max_size=5)):
         if len(run) == 2:
-            evidence, model = evidence | run[0], model.joined(run[1])
+            evidence, model = evidence.updated(run[0]), model.joined(run[1])
         else:
             node, shared, differing = run
             evidence = evidence.with_verdict(node, shared, differing)
@@ -304,11 +303,11 @@ def test_of_two_only_what_both_prove_of_accounts_that_both_have_is_shared(one, o
 @given(histories(), runs())
 def test_newer_answers_never_take_proof_away_but_where_they_set_rows_aside(made, run):
     evidence, newer = made[0], run[0]
-    evident = evidence | newer
+    evident = evidence.updated(newer)
     bad = moments(each.span for each in newer.set_aside)
     assert moments(evidence.complete) - bad <= moments(evident.complete)
     assert moments(evident.answered) == moments(evidence.answered) | moments(newer.answered)
-    again = evident | newer
+    again = evident.updated(newer)
     assert (again.answers, again.complete) == (evident.answers, evident.complete)
 
 
@@ -324,7 +323,7 @@ def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_bl
         start += 2
     shuffled = [*pieces]
     rng.shuffle(shuffled)
-    evident = functools.reduce(operator.or_, shuffled)
+    evident = functools.reduce(lambda older, newer: older.updated(newer), shuffled)
     for answer in evident.answers:
         own = [x for one in pieces for x in one.answers]
         own = [x for x in own if answer.span[0] <= x.span[0] < answer.span[1]]
@@ -343,7 +342,7 @@ def test_rows_that_changed_are_agreed_with_by_nobody(made, span):
 
 def test_evidence_of_other_accounts_is_not_joined():
     with pytest.raises(ValueError, match="different accounts"):
-        evidence_of() | evidence_of(filters=NOBODY)
+        evidence_of().updated(evidence_of(filters=NOBODY))
 
 
 def test_nothing_is_proven_of_accounts_that_nobody_asked_for():
