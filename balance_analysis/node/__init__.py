@@ -1,4 +1,4 @@
-"""HTTP and the wire: one request, its answer, a walk that loses no row, and how far a node reaches.
+"""HTTP and the wire: send requests, decode answers, walk all rows and find a node's reach.
 
-It must not know archives, nor pandas but for the limits and the doctor.
+It must not know archives. Only the limits and the doctor know pandas.
 """

@@ -1,10 +1,10 @@
-"""Ask a node, or one of several nodes of a network: the only module that opens sockets.
+"""Send requests to a node, or to several nodes of a network: the only module that opens sockets.
 
-One GET is sent and its answer is read whole; what may pass is asked for again. Requests wait for
-slots in time that all threads share: a node's "too many requests" is a pause for all of them, as
-long as the node says. Here errors of `requests`, `urllib3` and `msgspec` become ours. The module
-knows nothing of what it fetches: a caller hands in how to read the body, so that a body that can't
-be read counts as a fault on the way like any other.
+`Client.get` sends one GET, reads the whole answer and retries faults that may pass. All threads
+share one rate limit: when a node answers "too many requests", all of them pause for as long as it
+asks. Errors of `requests`, `urllib3` and `msgspec` become this package's errors here. The module
+knows nothing of what it fetches: the caller passes a function that reads the body, so an unreadable
+body counts as a transport fault like any other.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _HEADERS: Final = {
 MAX_ANSWER_BYTES: Final = 256_000_000
 
 LONGEST_WAIT: Final = 60.0
-"""The most seconds that a node may ask a load to wait; a node that asks for more is left alone."""
+"""Maximum seconds a node may ask a load to wait; if it asks for more, the request fails."""
 
-_PATIENCE: Final = 10
-"""Timeouts that a whole answer may take: one that trickles in byte by byte never times out else."""
+_ANSWER_TIMEOUTS: Final = 10
+"""Maximum time of a whole answer, in timeouts: one that trickles in never times out by itself."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
-_SLOWER, _FASTER = 2.0, 0.99
+_SLOWDOWN, _SPEEDUP = 2.0, 0.99
 _FIRST_RATE: Final = 16.0
-"""Requests a second after a first refusal: real nodes refill 20 a second."""
+"""Requests per second after a first refusal: real nodes allow 20."""
 
 _CONNECTIONS: Final = 64
 _CHUNK: Final = 1 << 20
@@ -59,11 +59,11 @@ _TOO_MANY: Final = 429
 _RETRYABLE: Final = {_TOO_MANY, 502, 503, 504}
 # gRPC: invalid argument, not found, already exists, permission denied, failed precondition, out of
 # range, unimplemented, unauthenticated. The same request would fail again.
-_CODES_AT_FAULT: Final = {3, 5, 6, 7, 9, 11, 12, 16}
+_PERMANENT_CODES: Final = {3, 5, 6, 7, 9, 11, 12, 16}
 _TOO_LARGE: Final = "larger than max"
 _ADVICE: Final = {
     404: "; check that this is the address of a node",
-    416: "; ask for a start and an end that it vouches for",
+    416: "; ask for an interval that it covers",
     _TOO_MANY: "; ask more slowly with max_requests_per_second",
 }
 _INTEGER_DIGITS: Final = 19
@@ -83,8 +83,9 @@ _counting: Final = threading.Lock()
 class RequestStats:
     """Counts of requests; safe to share between threads.
 
-    `requests` counts repeated ones too, `retries` only these; `throttled_seconds` were waited
-    because of a rate, summed over threads; `bytes` are those of answers, decompressed.
+    `requests` includes repeated ones, `retries` counts only those; `throttled_seconds` is the time
+    spent waiting for the rate limit, summed over threads; `bytes` is the size of all answers,
+    decompressed.
     """
 
     requests: int = 0
@@ -93,7 +94,7 @@ class RequestStats:
     bytes: int = 0
 
     def add(self, **counts: float) -> None:
-        """Add to the counts, by their names."""
+        """Add to the named counts."""
         with _counting:
             for name, count in counts.items():
                 setattr(self, name, getattr(self, name) + count)
@@ -105,7 +106,7 @@ class RequestStats:
 
 @dataclass(frozen=True, slots=True)
 class Response(Generic[T]):
-    """A node's answer: the body, read, and its size in bytes, decompressed.
+    """A node's answer: its body as `read` returned it, and its decompressed size in bytes.
 
     `source` is the node's address, without user and password.
     """
@@ -117,12 +118,12 @@ class Response(Generic[T]):
 
     @property
     def block_height(self) -> int | None:
-        """The last block that the node holds; `None` where it doesn't say."""
+        """The height of the node's last block, or `None` if unknown."""
         return self._integer("X-Block-Height")
 
     @property
     def block_time(self) -> int | None:
-        """That block's time in microseconds since 1970; `None` where it doesn't say."""
+        """The last block's time (in microseconds since 1970), or `None` if unknown."""
         nanoseconds = self._integer("X-Block-Timestamp")
         return None if nanoseconds is None else nanoseconds // 1000
 
@@ -132,7 +133,7 @@ class Response(Generic[T]):
 
 
 class Throttle:
-    """Slots in time, at most `per_second`, for any number of threads."""
+    """Limit requests to `per_second`, over all threads; `None` for no limit."""
 
     def __init__(
         self,
@@ -149,28 +150,29 @@ class Throttle:
         self._next = self._held_until = clock()
 
     def wait(self) -> float:
-        """Wait for the next slot, and return how many seconds that took."""
+        """Wait for the next slot, and return the seconds waited."""
         with self._lock:
             now = self._clock()
             slot = max(now, self._next)
             self._next = slot + self._interval
-            # After a refusal the rate is regained slowly, so that it settles below the node's.
-            self._interval = max(self._least, self._interval * _FASTER)
+            # After a refusal, speed up slowly, so that the rate stays below the node's limit.
+            self._interval = max(self._least, self._interval * _SPEEDUP)
         if slot > now:
             self._sleep(slot - now)
         return slot - now
 
     def hold(self, seconds: float) -> float:
-        """Hold all threads for some seconds, and give fewer slots a second afterwards.
+        """Pause all threads for some seconds, and lower the rate afterwards.
 
-        Return how long that is; 0 if they are held already, as several are refused at once.
+        Return the length of the pause, or 0 if they are paused already, since several requests are
+        refused at once.
         """
         with self._lock:
             now = self._clock()
             is_first = now >= self._held_until
             if is_first:
-                # Never so slow that the rate is a longer pause than what a refusal costs.
-                slower = max(1.0 / _FIRST_RATE, min(self._interval * _SLOWER, seconds))
+                # Slots never lie further apart than the pause that a refusal costs.
+                slower = max(1.0 / _FIRST_RATE, min(self._interval * _SLOWDOWN, seconds))
                 self._interval = max(self._interval, slower)
             self._held_until = max(self._held_until, now + seconds)
             self._next = max(self._next, now + seconds)
@@ -179,11 +181,20 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often to try in all on faults that may pass; once `stopped` is set, nothing more.
+    """When to repeat a request after a fault that may pass.
 
-    A node may ask one request to slow down as often as there are `pauses`. A caller that can ask
-    for less doesn't repeat `timeouts`, which are answers that took too long; one that can ask
-    another node doesn't repeat `refusals`, where no connection came about.
+    Attributes
+    ----------
+    attempts
+        Maximum number of tries, the first one included.
+    pauses
+        How often a node may ask one request to slow down.
+    timeouts
+        Whether to repeat answers that took too long; not if the caller can ask for less.
+    refusals
+        Whether to repeat refused connections; not if the caller can ask another node.
+    stopped
+        Once it is set, nothing is repeated.
     """
 
     attempts: int = 6
@@ -193,7 +204,7 @@ class Retry:
     stopped: threading.Event | None = None
 
     def wants(self, error: RequestError, tries: int) -> bool:
-        """Whether the same request may succeed soon, after some tries."""
+        """Return whether to repeat a request that failed with `error` after `tries` tries."""
         return (
             error.retryable
             and tries < (self.pauses + 1 if _is_throttling(error) else self.attempts)
@@ -205,7 +216,7 @@ class Retry:
 
 
 def _is_throttling(error: RequestError) -> bool:
-    """Whether the node says to slow down."""
+    """Return whether the node asks to slow down."""
     return error.retry_after is not None or error.status == _TOO_MANY
 
 
@@ -216,35 +227,36 @@ class Client:
     ----------
     base_url
         The node's address, `http://` or `https://`, without the `/api/v2` of the operations; or
-        several. Of several, a load takes the one that answers best, and moves on to another when it
-        fails, lags behind what is asked for, or has forgotten some of it. A user and password in it
-        are sent to that node, and are not part of `base_urls`.
+        several addresses. A load takes the node that answers best, and moves on to another when it
+        fails, lags behind the requested interval, or has forgotten some of it. A user and password
+        in an address are sent to that node only, and aren't part of `base_urls`.
     timeout
         Seconds to wait for a connection, and for each next byte of an answer; a whole answer may
-        take ten times as long.
+        take ten times that.
     max_requests_per_second
-        Upper bound of this client's request rate, over all threads; `None` for none.
+        Maximum request rate of this client, over all threads; `None` for no limit.
     headers
-        Extra headers of each request, for a node behind a proxy. They win over this package's own,
-        a user in the address and a `.netrc`.
+        Extra headers of each request, for a node behind a proxy. They override this package's own
+        headers, a user in the address and a `.netrc`.
     session
-        The caller's own `requests.Session`, with its proxies, certificates and adapters. The client
-        doesn't close it, and doesn't change the headers that the session sends on its own.
+        Your own `requests.Session`, with its proxies, certificates and adapters. The client doesn't
+        close it or change its headers.
     max_answer_bytes
-        The largest answer, decompressed; a larger one is a `TooLargeError`: a load asks for less.
+        Maximum decompressed size of an answer; a larger one raises `TooLargeError`, and a load then
+        asks for less.
     sleep
-        Waits a number of seconds, between requests and before a request is sent again.
+        Function that waits a number of seconds, between requests and before retries.
 
     Raises
     ------
     ValueError
-        If an address is not one, or a number is not positive.
+        If an address isn't a node's, or a number isn't positive.
 
     Notes
     -----
-    Several nodes may stand behind one address, which may remember differently. A load concludes
-    nothing from one answer for another: each page proves, by its own rows and the last block that
-    it names, what it lists.
+    Several nodes may answer at one address, and each may hold a different part of the history. So a
+    load never draws conclusions from one answer about another: each page proves its own part, by
+    its rows and the last block that it names.
 
     Examples
     --------
@@ -271,7 +283,7 @@ class Client:
         urls: list[Any] = list(base_url) if is_several else [base_url]
         if not urls:
             raise ValueError("a client needs the address of at least one node")
-        # The header of each address's user and password, which appear nowhere else.
+        # Each address's Authorization header, the only place that keeps user and password.
         self._users: dict[str, dict[str, str]] = {}
         for url in urls:
             base, user = _split(url)
@@ -287,7 +299,7 @@ class Client:
         self._owns_session = session is None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle and copy all but what is not shared: own connections, and the throttle."""
+        """Return the state to pickle or copy, without the client's own connections and throttle."""
         session = None if self._owns_session else self.session
         return {**self.__dict__, "session": session, "_throttle": None}
 
@@ -307,11 +319,11 @@ class Client:
 
     @property
     def base_url(self) -> str:
-        """The node's address; the first one's of several."""
+        """The node's address; the first if there are several."""
         return self.base_urls[0]
 
     def close(self) -> None:
-        """Close the connections, unless the session is the caller's."""
+        """Close the connections, but not a session that the caller passed."""
         if self._owns_session:
             self.session.close()
 
@@ -330,24 +342,25 @@ class Client:
         Parameters
         ----------
         path
-            The operation.
+            The operation's path.
         parameters
-            Its parameters; repeated keys are sent repeated.
+            The query parameters; repeated keys are sent repeatedly.
         read
-            Makes a value of the body. Its `msgspec.DecodeError` counts as a damaged answer.
+            Function that reads the body. If it raises `msgspec.DecodeError`, the answer counts as
+            damaged.
         base_url
-            Which of the nodes; by default the first.
+            The node to ask; by default the first.
         stats
-            Where to count what it cost.
+            Counts to add to.
         retry
-            What is asked again.
+            When to repeat the request.
 
         Raises
         ------
         RequestError
             If the node can't be reached, refuses, or sends no readable answer within the retries.
         TooLargeError
-            If the answer would be larger than the node can send. It is never asked for again.
+            If the answer is larger than allowed or than the node can send. It is never retried.
         """
         base = base_url or self.base_url
         url = f"{base}{path}?{urlencode(parameters)}" if parameters else f"{base}{path}"
@@ -376,50 +389,50 @@ class Client:
                 return answer
 
     def _exchange(self, base: str, url: str, read: Callable[[bytes], T]) -> Response[T]:
-        """Send one GET, and return the answer with its body as `read` reads it.
+        """Send one GET, and return the answer, its body read by `read`.
 
         Raises
         ------
         RequestError
-            If there is no answer, a refusal, a redirect, or an answer that can't be read, for which
-            `read` raises `msgspec.DecodeError`.
+            If the node doesn't answer, refuses, redirects, or sends an answer for which `read`
+            raises `msgspec.DecodeError`.
         TooLargeError
-            If the answer would be larger than the node can send, or is larger than allowed.
+            If the answer is larger than allowed or than the node can send.
         """
-        began, most = time.monotonic(), self.max_answer_bytes
+        began, max_bytes = time.monotonic(), self.max_answer_bytes
         headers = CaseInsensitiveDict(_HEADERS | self._users.get(base, {}) | self._extra_headers)
-        # Any function keeps a `.netrc` out.
+        # With an `auth` function, requests ignores a `.netrc`.
         auth = (lambda request: request) if "Authorization" in headers else None
         hooks = [partial(_refuse_redirect, base), *self.session.hooks["response"]]
-        ways: Any = {"hooks": {"response": hooks}, "timeout": self.timeout, "stream": True}
+        options: Any = {"hooks": {"response": hooks}, "timeout": self.timeout, "stream": True}
         try:
-            response = self.session.get(url, headers=headers, auth=auth, **ways)
-            body = _body(response, began + _PATIENCE * self.timeout, most)
+            response = self.session.get(url, headers=headers, auth=auth, **options)
+            body = _body(response, began + _ANSWER_TIMEOUTS * self.timeout, max_bytes)
         except MemoryError as error:
-            said = f"{base} sent more than {most:,} bytes, or than there is memory for; ask for a "
-            said += "smaller page_size, or allow more with max_answer_bytes"
-            raise TooLargeError(said, url=url, status=response.status_code) from error
+            message = f"{base} sent more than {max_bytes:,} bytes, or more than fits in memory; "
+            message += "ask for a smaller page_size, or allow more with max_answer_bytes"
+            raise TooLargeError(message, url=url, status=response.status_code) from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            said, facts = _fault(error, self.timeout)
-            raise RequestError(f"{base} {said}", url=url, **facts) from error
+            fault, facts = _fault(error, self.timeout)
+            raise RequestError(f"{base} {fault}", url=url, **facts) from error
         seconds = time.monotonic() - began
         logger.debug("%s %s in %.3f s, %d bytes", response.status_code, url, seconds, len(body))
         if response.status_code != requests.codes.ok:
-            said, facts = _refusal(response, body)
-            kind = TooLargeError if _TOO_LARGE in said else RequestError
-            raise kind(f"{base} {said}", url=url, status=response.status_code, **facts)
+            refusal, facts = _refusal(response, body)
+            kind = TooLargeError if _TOO_LARGE in refusal else RequestError
+            raise kind(f"{base} {refusal}", url=url, status=response.status_code, **facts)
         try:
             return Response(read(body), base, response.headers, len(body))
         except msgspec.DecodeError as error:
             is_page = body.lstrip()[:1] == b"<"
-            what = "a web page" if is_page else f"{len(body)} bytes that are not whole JSON"
-            said = f"{base} answered with {what}; check that this is the address of a node"
+            content = "a web page" if is_page else f"{len(body)} bytes that are not whole JSON"
+            message = f"{base} answered with {content}; check that this is the address of a node"
             status = response.status_code
-            raise RequestError(said, url=url, status=status, retryable=not is_page) from error
+            raise RequestError(message, url=url, status=status, retryable=not is_page) from error
 
 
 def _split(base_url: str) -> tuple[str, dict[str, str]]:
-    """Return an address without user and password, and the header that has them."""
+    """Return an address without user and password, and the header that sends them."""
     try:
         parts = urlsplit(base_url)
         valid = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
@@ -441,7 +454,7 @@ def _split(base_url: str) -> tuple[str, dict[str, str]]:
 
 
 def check_client(client: Client) -> None:
-    """Raise TypeError if it is no Client, such as an address: the caller must close it."""
+    """Raise TypeError for anything but a Client, such as an address: the caller must close it."""
     check_type(client, Client, "a Client", "make it with ba.Client('https://node.example.org')")
 
 
@@ -454,32 +467,32 @@ def _new_session() -> requests.Session:
 
 
 def _refuse_redirect(base: str, response: requests.Response, **_: object) -> None:
-    """Raise RequestError for a redirect, here in a hook: requests would read its endless body."""
+    """Raise RequestError for a redirect; as a hook, since requests would read its whole body."""
     if response.is_redirect:
         response.close()
         url = str(response.url)
         target = without_credentials(urljoin(url, response.headers["Location"]))
         operation = urlsplit(url.removeprefix(base)).path
         address = target.partition("?")[0].removesuffix(operation)
-        said = f"{base} redirects to {address}: give that address"
-        raise RequestError(said, url=url, status=response.status_code)
+        message = f"{base} redirects to {address}: give that address"
+        raise RequestError(message, url=url, status=response.status_code)
 
 
-def _body(response: requests.Response, deadline: float, most: int) -> bytes:
-    """Return the body, of a refusal no more than its beginning.
+def _body(response: requests.Response, deadline: float, max_bytes: int) -> bytes:
+    """Return an answer's body; only the beginning of a refusal's.
 
     Raises
     ------
     MemoryError
-        If an answer is larger than `most` bytes.
+        If an answer is larger than `max_bytes`.
     """
     # Large reads: `response.content` reads 10 KB at a time, five times as slow, and hands the
     # interpreter to another thread before each.
     is_ok = response.status_code == requests.codes.ok
-    chunks, left = list[bytes](), most if is_ok else min(most, _CHUNK)
+    chunks, left = list[bytes](), max_bytes if is_ok else min(max_bytes, _CHUNK)
     is_packed = "Content-Encoding" in response.headers
     with response:
-        read = getattr(response.raw, "read1", None)  # not where a transport of the caller's made it
+        read = getattr(response.raw, "read1", None)  # absent if the caller's transport made it
         pieces = iter(partial(read, _CHUNK, decode_content=is_packed), b"") if read else None
         for chunk in pieces or [response.content]:
             chunks.append(chunk)
@@ -494,43 +507,43 @@ def _body(response: requests.Response, deadline: float, most: int) -> bytes:
 
 
 def _fault(error: Exception, timeout: float) -> tuple[str, dict[str, Any]]:
-    """Return what a connection that failed, or an answer that broke off, says of the node."""
+    """Return the message for a failed connection or answer, and the error's other arguments."""
     causes = [*_causes(error)]
     root = (getattr(causes[-1], "strerror", None) or "").lower() or str(causes[-1])
     timed_out = isinstance(error, requests.ReadTimeout | urllib3.exceptions.ReadTimeoutError)
     retryable = True
     if timed_out or isinstance(error, requests.Timeout):
-        said = f"did not answer within {timeout:g} s"
+        message = f"did not answer within {timeout:g} s"
     elif isinstance(error, requests.exceptions.SSLError):
-        said, retryable = f"offers no secure connection: {root}", False
+        message, retryable = f"offers no secure connection: {root}", False
     elif isinstance(error, requests.ConnectionError):
-        said = f"can't be reached: {root}; check the address, and that it is up"
+        message = f"can't be reached: {root}; check the address, and that it is up"
     elif isinstance(error, urllib3.exceptions.DecodeError):
-        said = f"sent a damaged answer: {root}"
+        message = f"sent a damaged answer: {root}"
     elif isinstance(error, urllib3.exceptions.HTTPError | requests.exceptions.ChunkedEncodingError):
-        said = f"broke off its answer: {root}"
+        message = f"broke off its answer: {root}"
     else:
-        said, retryable = f"can't be asked: {root}", False
-    # Nobody listens there, or there is no such host.
-    refused = any(isinstance(each, _NO_CONNECTION) for each in causes)
-    return said, {"retryable": retryable, "timed_out": timed_out, "refused": refused}
+        message, retryable = f"can't be asked: {root}", False
+    # Nothing listens there, or the host doesn't exist.
+    refused = any(isinstance(cause, _NO_CONNECTION) for cause in causes)
+    return message, {"retryable": retryable, "timed_out": timed_out, "refused": refused}
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what caused it; the operating system's comes last."""
+    """Yield an error and its causes; the operating system's comes last."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 class _ErrorDetail(msgspec.Struct):
-    """One detail of an error; `inner` has the useful text."""
+    """A detail of an error; `inner` has the useful text."""
 
     inner: str = ""
 
 
 class _ErrorBody(msgspec.Struct):
-    """The body of an answer that is not a success."""
+    """The body of an answer other than a success."""
 
     code: int | None = None
     message: str = ""
@@ -541,18 +554,18 @@ _error_decoder: Final = msgspec.json.Decoder(_ErrorBody)
 
 
 def _refusal(response: requests.Response, content: bytes) -> tuple[str, dict[str, Any]]:
-    """Return what an answer that is not a success says."""
+    """Return the message for an answer other than a success, and the error's other arguments."""
     status = response.status_code
     try:
         body = decode(_error_decoder, content)
     except msgspec.DecodeError:  # a proxy's page
         body = _ErrorBody()
     inner = "; ".join(detail.inner for detail in body.details if detail.inner)
-    said = " ".join(f"{body.message}: {inner}".strip(": ").split())
-    said = said or response.reason or "no reason given"
-    if _TOO_LARGE in said:
-        said = f"can't send so large an answer: {said}; ask for a smaller page_size"
-        return said, {"code": body.code}
+    reason = " ".join(f"{body.message}: {inner}".strip(": ").split())
+    reason = reason or response.reason or "no reason given"
+    if _TOO_LARGE in reason:
+        reason = f"can't send such a large answer: {reason}; ask for a smaller page_size"
+        return reason, {"code": body.code}
     retry_after, advice = _seconds(response.headers), _ADVICE.get(status, "")
     if retry_after is not None:
         advice = f"; the node asks to wait {retry_after:.0f} s"
@@ -560,15 +573,15 @@ def _refusal(response: requests.Response, content: bytes) -> tuple[str, dict[str
             advice += f", longer than the {LONGEST_WAIT:.0f} s that a load waits: run it again then"
     retryable = (
         status in _RETRYABLE
-        or (status == requests.codes.server_error and body.code not in _CODES_AT_FAULT)
+        or (status == requests.codes.server_error and body.code not in _PERMANENT_CODES)
         or (status == requests.codes.forbidden and retry_after is not None)
     )
     facts = {"code": body.code, "retryable": retryable, "retry_after": retry_after}
-    return f"answered {status}: {said}{advice}", facts
+    return f"answered {status}: {reason}{advice}", facts
 
 
 def _seconds(headers: Mapping[str, str]) -> float | None:
-    """Return how long the node asks to wait: seconds, or a date as HTTP allows."""
+    """Return how many seconds the node asks to wait, or `None`; HTTP allows a date too."""
     text = headers.get("Ratelimit-Retry-After") or headers.get("Retry-After")
     try:
         return None if text is None else urllib3.Retry().parse_retry_after(text)

@@ -1,9 +1,9 @@
 """Read the bytes of an answer into typed columns.
 
-Here camelCase and numbers in strings end. `msgspec` decodes and validates a page in one pass, in
-columns. Only a page with a bad row is read again, row by row, to say which row is bad and why.
-Cursors of single rows are not decoded: `pageInfo` has the two that paging needs. Of a key that an
-object has twice, `msgspec` takes the last.
+This module replaces camelCase and numbers in strings. `msgspec` decodes and validates a page in
+one pass, in columns. Only a page with a bad row is read again, row by row, to say which row is bad
+and why. Cursors of single rows aren't decoded: `pageInfo` has the two that paging needs. If an
+object repeats a key, `msgspec` takes the last value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from balance_analysis.table.schema import (
 FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
-_BETWEEN: Final = "\0"
+_SEPARATOR: Final = "\0"
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class AccountIds(msgspec.Struct, rename=FIELD_NAMES, gc=False):
-    """An account. A number as `account_type` is a type that the node has no name for."""
+    """An account. `account_type` is a number if the node has no name for the type."""
 
     asset_id: NotEmpty
     account_type: NotEmpty | int
@@ -67,7 +67,7 @@ class Row(AccountIds, rename=FIELD_NAMES, gc=False):
 
 
 class PageInfo(msgspec.Struct, rename="camel"):
-    """Where a page stands in its list."""
+    """A page's place in its list: its cursors, and whether more pages follow or precede."""
 
     start_cursor: str
     end_cursor: str
@@ -79,13 +79,13 @@ N = TypeVar("N", Row, msgspec.Raw)
 
 
 class Edge(msgspec.Struct, Generic[N], gc=False):
-    """One place in the list; its row is read, or raw."""
+    """A list entry; its row is decoded, or raw."""
 
     node: N
 
 
 class Connection(msgspec.Struct, Generic[N], rename="camel"):
-    """One page."""
+    """A page of the list."""
 
     edges: list[Edge[N]]
     page_info: PageInfo
@@ -104,14 +104,14 @@ _account_decoder: Final = msgspec.json.Decoder(AccountIds)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Return what a body holds.
+    """Return a body's decoded content.
 
     Raises
     ------
     msgspec.ValidationError
-        If it is JSON of another shape.
+        If the body is JSON of another shape.
     msgspec.DecodeError
-        If it is not JSON, is not UTF-8, or is nested too deep or too large to be read.
+        If the body isn't JSON or UTF-8, or is too large or nested too deeply to be read.
     """
     try:
         return decoder.decode(body)
@@ -123,10 +123,11 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 @dataclass(frozen=True, slots=True)
 class DecodedPage:
-    """One page in columns.
+    """A page in columns.
 
-    `rows` are the good ones in `ARROW_SCHEMA`, `times` the microseconds of every row whose
-    timestamp can be read, bad ones too; both in the order in which the node sent them.
+    `rows` are the good rows in `ARROW_SCHEMA`; `times` are the timestamps (in microseconds) of all
+    rows whose timestamp is readable, bad ones too. Both are in the order in which the node sent
+    them.
     """
 
     rows: pa.RecordBatch
@@ -141,10 +142,10 @@ def decode_page(body: bytes) -> DecodedPage:
     Raises
     ------
     DecodeError
-        If the answer as a whole is not a page of the interface. Bad rows don't raise: they are in
+        If the answer as a whole isn't a page of balance changes. Bad rows don't raise: they are in
         `bad_rows`.
     msgspec.DecodeError
-        If the body is not JSON at all.
+        If the body isn't JSON.
     """
     with contextlib.suppress(msgspec.ValidationError):
         page = decode(_page_decoder, body).balances
@@ -171,26 +172,26 @@ def _columns(rows: list[Row]) -> pa.RecordBatch | None:
         return None
     moments = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
     amounts = balances.cast(pa.decimal128(BALANCE_DIGITS, 0))
-    codes = [each.dictionary_encode() for each in ids]
+    codes = [column.dictionary_encode() for column in ids]
     return pa.RecordBatch.from_arrays([*codes, moments, amounts], schema=ARROW_SCHEMA)
 
 
 def _texts(values: Sequence[str | int]) -> pa.StringArray:
-    # As one text that Arrow splits, without the interpreter, which `pa.array` would hold.
+    # Arrow splits one long text without the interpreter lock; `pa.array` would hold the lock.
     try:
-        joined = _BETWEEN.join(values).encode()  # type: ignore[arg-type]
+        joined = _SEPARATOR.join(values).encode()  # type: ignore[arg-type]
     except TypeError:  # a bare number among them
         return _texts([str(value) for value in values])
     ends = pa.py_buffer(np.array([0, len(joined)], np.int32))
-    one = pa.StringArray.from_buffers(1, ends, pa.py_buffer(joined))
-    texts = pc.split_pattern(one, _BETWEEN).flatten()
-    if not values:  # nothing, joined, is one empty text
+    whole = pa.StringArray.from_buffers(1, ends, pa.py_buffer(joined))
+    texts = pc.split_pattern(whole, _SEPARATOR).flatten()
+    if not values:  # joining nothing gives one empty text
         return texts[:0]
     return texts if len(texts) == len(values) else pa.array(map(str, values), pa.string())
 
 
 def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
-    # Arrow's cast takes hexadecimal and any number of zeros: what it may see is checked first.
+    # Check the texts first: Arrow's cast accepts hexadecimal and any number of zeros.
     lengths = to_numbers(pc.binary_length(texts))
     if not _all(pc.ascii_is_decimal(texts)) or np.any(lengths != _NANOSECOND_DIGITS):
         return None
@@ -215,14 +216,14 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
     read = [_read_row(bytes(edge.node)) for edge in page.edges]
     rows = _columns([row for row, bad in read if row is not None and not bad.reason])
     if rows is None:
-        raise AssertionError("a row was judged good by itself and bad in its column")
+        raise AssertionError("a row is good on its own but bad in its column")
     times = [bad.time for _, bad in read if bad.time is not None]
     bad_rows = tuple(bad for _, bad in read if bad.reason)
     return DecodedPage(rows, np.array(times, np.int64), bad_rows, page.page_info)
 
 
 def _read_row(raw: bytes) -> tuple[Row | None, BadRow]:
-    """Return a row, if it has the right shape, and the same as a bad one, with what is wrong."""
+    """Return a row, or `None` if its shape is wrong, and a BadRow that names the fault, if any."""
     row, account = None, None
     try:
         row = decode(_row_decoder, raw)
@@ -239,7 +240,7 @@ def _read_row(raw: bytes) -> tuple[Row | None, BadRow]:
 
 
 def _read_time(timestamp: object) -> tuple[int | None, str]:
-    """Return a timestamp's microseconds, or `None` and what is wrong with it."""
+    """Return a timestamp (in microseconds) and "", or `None` and what is wrong with it."""
     text = str(timestamp)
     if not _TIMESTAMP.fullmatch(text) or not FIRST_NANOSECOND <= int(text) < LAST_NANOSECOND:
         return None, f"timestamp {text!r} is not in nanoseconds between 2015 and 2100"

@@ -1,7 +1,7 @@
-"""Ask one node how far it reaches, and whether its cursors and timestamps can be trusted.
+"""Examine a node: how far it reaches, and whether its cursors and timestamps can be trusted.
 
-A finding that fails is "unknown", with the reason; the others don't depend on it. A question that
-fails is asked once more.
+A check that fails gives the finding "unknown" with the reason, and the other checks go on. A
+request that fails is sent once more.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ _WIDTH: Final = 100
 _SAMPLE: Final = 200
 _PAGES: Final = 8
 _LONGEST_LAG: Final = 60.0
-_GENTLY: Final = Retry(attempts=2, pauses=1, timeouts=False)
+_ONE_RETRY: Final = Retry(attempts=2, pauses=1, timeouts=False)
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about a node, or why it is not known.
+    """A fact about a node, or the reason why it is unknown.
 
     Attributes
     ----------
     name
-        What it is about: "reachable", "reach", "cursors" or "timestamps".
+        The subject: "reachable", "reach", "cursors" or "timestamps".
     value
-        The fact, of JSON's types; `None` where it is not known.
+        The fact, as JSON types; `None` if unknown.
     verdict
         "ok", "note" (good to know), "warning" (rows or answers may be missing or misread) or
         "unknown".
     explanation
-        What it means, in a sentence.
+        The meaning, in a sentence.
     """
 
     name: str
@@ -66,18 +66,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport(Record):
-    """What a node does. As text it is a table for the terminal.
+    """The findings about a node. `str` gives a table for the terminal.
 
     Attributes
     ----------
     node
-        Its address.
+        The node's address.
     asked_at
         When it was asked, UTC.
     requests
-        How many requests that took.
+        Number of requests sent.
     findings
-        Always the same names in the same order.
+        The findings, always with the same names in the same order.
     """
 
     node: str
@@ -95,64 +95,64 @@ class NodeReport(Record):
         return f"{self.node}, {moment_text(self.asked_at, 'minutes')}, {self.requests} requests"
 
     def _findings(self) -> Iterator[tuple[str, str, str]]:
-        for each in self.findings:
-            yield each.verdict, each.name.replace("_", " "), each.explanation
+        for finding in self.findings:
+            yield finding.verdict, finding.name.replace("_", " "), finding.explanation
 
     def __str__(self) -> str:
-        room = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
+        width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 0)).columns)
         lines = [self._title(), ""]
         for verdict, name, text in self._findings():
             head = f"{verdict.upper() if verdict == 'warning' else verdict:7}  {name:10}  "
-            lines.append(textwrap.fill(head + text, room, subsequent_indent=" " * len(head)))
+            lines.append(textwrap.fill(head + text, width, subsequent_indent=" " * len(head)))
         return "\n".join(lines)
 
 
 def diagnose_node(client: Client) -> NodeReport:
-    """Ask a node how far it reaches, and whether its cursors and timestamps can be trusted.
+    """Find out how far a node reaches, and whether its cursors and timestamps can be trusted.
 
-    Sends some 20 requests, each for a range and for few rows: without a range, some nodes read
-    their whole table.
+    Sends about 20 requests, each for few rows of a range: without a range, some nodes read their
+    whole table.
 
     Parameters
     ----------
     client
-        The node; of several, the first.
+        The node; the first if there are several.
 
     Returns
     -------
     NodeReport
-        `print` it, or take its findings by name: `report["cursors"].value`.
+        `print` it, or select a finding by name: `report["cursors"].value`.
 
         - `reachable`: whether the node answers `changes` and `limits`.
-        - `reach`: times of its oldest row (`start`) and of its last block (`end`; without block
-          headers, its newest row), the block's `height`, and `lag_seconds` behind now.
-        - `cursors`: of the newest `rows`, how many are `lost` and how many come `twice` where
-          cursors are followed, `page_size` rows a page; `cuts` pages ended inside a block.
+        - `reach`: times of its oldest row (`start`) and of its last block (`end`; of its newest row
+          if it sends no block headers), the block's `height`, and `lag_seconds` behind now.
+        - `cursors`: how many of the newest `rows` are `lost` and how many come `twice` if you
+          follow cursors with `page_size` rows per page; `cuts` pages ended inside a block.
         - `timestamps`: how many `rows` came, and how many are `bad`.
 
     Raises
     ------
     RequestError
-        If the node can't be reached, or nothing at the address answers as a node does.
+        If the node can't be reached, or what answers at the address isn't a node.
     """
     check_client(client)
     asked_at = dt.datetime.now(dt.UTC)
-    ask = Asker(client, client.base_url, RequestStats(), _GENTLY)
+    ask = Asker(client, client.base_url, RequestStats(), _ONE_RETRY)
     now = time.time_ns() // 1000 + 1
     sample = _outcome(partial(find_newest, ask, walk.EARLIEST, now, _SAMPLE))
     findings = [_examine(name, find, ask, sample) for name, find in _CHECKS.items()]
-    get = partial(client.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_GENTLY)
+    get = partial(client.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_ONE_RETRY)
     limits = _outcome(lambda: network_limits(get(), pd.Timestamp(asked_at)))
-    failures = [each for each in (limits, sample) if isinstance(each, RequestError)]
-    # A node refuses with a code.
-    if len(failures) > 1 and all(each.code is None or each.retryable for each in failures):
+    failures = [error for error in (limits, sample) if isinstance(error, RequestError)]
+    # A node's own refusal has a code.
+    if len(failures) > 1 and all(error.code is None or error.retryable for error in failures):
         raise failures[-1]
     findings.insert(0, Finding("reachable", *_reachable(sample, limits)))
     return NodeReport(client.base_url, asked_at, ask.stats.requests, tuple(findings))
 
 
 def _outcome(ask: Callable[[], T]) -> T | BalanceAnalysisError:
-    """Return an answer, or the error that came instead."""
+    """Return a function's result, or the package's error that it raised."""
     try:
         return ask()
     except BalanceAnalysisError as error:
@@ -192,16 +192,16 @@ def _reach(ask: Asker, sample: walk.Listing) -> Outcome:
     age = f"{duration_text(dt.timedelta(seconds=abs(lag)))} {'ago' if lag > 0 else 'ahead'}"
     verdict: Verdict = "ok" if abs(lag) <= _LONGEST_LAG else "warning" if lag > 0 else "note"
     first, then = moment_text(start, "seconds"), moment_text(end, "seconds")
-    text = f"The oldest row is of {first}. The {last} of {then}, {age}."
+    text = f"The oldest row is from {first}. The {last} from {then}, {age}."
     return {**value, "lag_seconds": round(lag, 1)}, verdict, text
 
 
 def _cursors(ask: Asker, sample: walk.Listing) -> Outcome:
     times = _times(sample)
-    # The last block of a page may be cut.
+    # A page's last block may be cut.
     start, end = times[-1] + (sample.more and times[0] > times[-1]), times[0] + 1
     keys = _keys(sample.rows, start, end)
-    if len(keys) < 2:  # noqa: PLR2004 - a page, and one to go on to
+    if len(keys) < 2:  # noqa: PLR2004 - two pages
         raise IncompleteError("the node sent too few rows to follow a cursor")
     cuts = {size: _cuts(keys, size) for size in range(-(-len(keys) // _PAGES), len(keys))}
     size = max(cuts, key=cuts.__getitem__)
@@ -229,14 +229,14 @@ def _timestamps(ask: Asker, sample: walk.Listing) -> Outcome:
     rows, bad = sample.rows.num_rows + len(sample.bad_rows), sample.bad_rows
     value = {"rows": rows, "bad": len(bad)}
     if bad:
-        said = f"{len(bad):,} of {rows:,} rows can't be loaded: {_printable(bad[0].reason)}."
-        return value, "warning", said
+        text = f"{len(bad):,} of {rows:,} rows can't be loaded: {_printable(bad[0].reason)}."
+        return value, "warning", text
     times = _times(sample)
     at = times[len(times) // 2]
     for end, newest_first in ((times[0] + 1, False), (at + 1, True)):
         window = walk.Window(at, end, _SAMPLE)
         if not len(walk.fetch(ask, Filters(), window, newest_first=newest_first).times):
-            raise IncompleteError(f"no row comes for the time of one, {iso_text(at)}")
+            raise IncompleteError(f"there is a row at {iso_text(at)}, but asking for it gives none")
     return value, "ok", "Rows and bounds are in nanoseconds, and ranges and order are kept."
 
 
@@ -245,24 +245,24 @@ _CHECKS: Final[dict[str, Check]] = dict(reach=_reach, cursors=_cursors, timestam
 
 
 def _times(sample: walk.Listing) -> list[int]:
-    """Return the rows' microseconds, newest first; there is at least one."""
+    """Return the times of a sample's rows (in microseconds), newest first; never empty."""
     times: list[int] = sample.times.tolist()
     if not times:
-        raise BalanceAnalysisError("the node sent no row since 2020 whose time can be read")
+        raise BalanceAnalysisError("the node sent no row with a readable time since 2020")
     return times
 
 
 def _keys(rows: pa.RecordBatch, start: int, end: int) -> list[tuple[int, Account]]:
-    """Return time and account of each row in [start, end)."""
+    """Return each row's time and account, for rows in [start, end)."""
     rows = within(rows, start, end)
     return list(zip(rows["timestamp"].cast(pa.int64()).to_pylist(), accounts_in(rows), strict=True))
 
 
 def _cuts(keys: list[tuple[int, Account]], size: int) -> int:
-    """Return how many pages of a size end inside a block."""
+    """Return how many pages of `size` rows end inside a block."""
     return sum(keys[i - 1][0] == keys[i][0] for i in range(size, len(keys), size))
 
 
 def _printable(text: object) -> str:
-    """Return a node's words on one line, without what a terminal would obey."""
+    """Return a node's text on one line, without control characters."""
     return printable(" ".join(str(text).split()).rstrip("."))

@@ -18,7 +18,7 @@ _Limits: Final = msgspec.defstruct(
     [*((name, bool) for name in LIMIT_FLAGS), *((name, str) for name in LIMIT_MOMENTS)],
     rename="camel",
 )
-"""The network limits on the wire; a date is nanoseconds as text."""
+"""The network limits on the wire; dates are nanoseconds as text."""
 
 _Answer: Final = msgspec.defstruct("_Answer", [("limits", dict[str, Any])])
 """The answer of operation B."""
@@ -32,7 +32,7 @@ def load_network_limits(client: Client) -> NetworkLimits:
     Returns
     -------
     NetworkLimits
-        With the moment of asking, the source, and the node's last block.
+        The limits, with the time of the request, the source and the node's last block.
 
     Raises
     ------
@@ -47,14 +47,14 @@ def load_network_limits(client: Client) -> NetworkLimits:
 
 
 def decode_limits(body: bytes) -> dict[str, Any]:
-    """Read the fields of the network limits, under the wire's names.
+    """Return the fields of the network limits under the wire's names.
 
     Raises
     ------
     DecodeError
-        If the answer is not the network limits.
+        If the answer isn't the network limits.
     msgspec.DecodeError
-        If the body is not JSON at all.
+        If the body isn't JSON.
     """
     try:
         answer: Any = decode(_limits_decoder, body)
@@ -64,7 +64,7 @@ def decode_limits(body: bytes) -> dict[str, Any]:
 
 
 def network_limits(answer: Response[dict[str, Any]], fetched_at: pd.Timestamp) -> NetworkLimits:
-    """Return limits, typed; fields the interface doesn't list in `extra`.
+    """Return an answer's limits, typed; fields that the interface doesn't list are in `extra`.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def network_limits(answer: Response[dict[str, Any]], fetched_at: pd.Timestamp) -
     except msgspec.ValidationError as error:
         raise DecodeError(f"network limits: {error}") from error
     names = dict(zip(limits.__struct_fields__, limits.__struct_encode_fields__, strict=True))
-    known = {name: _value(wired, getattr(limits, name)) for name, wired in names.items()}
+    known = {name: _value(label, getattr(limits, name)) for name, label in names.items()}
     extra = answer.value.keys() - {*names.values()}
     return NetworkLimits(
         **known,
@@ -87,8 +87,8 @@ def network_limits(answer: Response[dict[str, Any]], fetched_at: pd.Timestamp) -
     )
 
 
-def _value(name: str, value: bool | str) -> Any:  # noqa: ANN401 - as the field's type is
-    """Return a flag as it is, a date in nanoseconds or ISO 8601 as a moment; "0" is not set."""
+def _value(name: str, value: bool | str) -> Any:  # noqa: ANN401 - depends on the field
+    """Return a flag unchanged, and a date (nanoseconds or ISO 8601) as a moment; `None` for "0"."""
     if isinstance(value, bool):
         return value
     if value in ("0", ""):
@@ -96,8 +96,8 @@ def _value(name: str, value: bool | str) -> Any:  # noqa: ANN401 - as the field'
     try:
         return pd.Timestamp(int(value), unit="ns", tz="UTC") if value.isdecimal() else _iso(value)
     except (ValueError, OverflowError) as error:
-        said = f"network limits: {name} must be nanoseconds as text, not {value!r}"
-        raise DecodeError(said) from error
+        message = f"network limits: {name} must be nanoseconds as text, not {value!r}"
+        raise DecodeError(message) from error
 
 
 def _iso(text: str) -> pd.Timestamp:
