@@ -1,9 +1,9 @@
-"""What an answer of a node proves, and how far back and forward a node seems to answer.
+"""Find what a node's answers prove, and how far back and forward the node reaches.
 
-Forgotten history looks exactly like nothing having happened. Nodes forget their oldest blocks
-first, so whoever lists a row has forgotten nothing since that row: each page proves its own rows.
-Before a page's first row nothing is proven by it; `quiet_since` asks for a row that is older.
-Several nodes may stand behind one address, so nothing is concluded from one answer for another.
+Forgotten history looks exactly like a time without changes. Nodes forget their oldest blocks first,
+so a node that lists a row has forgotten nothing since that row: each page proves completeness from
+its first row on. It proves nothing before; for that, `quiet_since` asks for an older row. Several
+nodes may answer at one address, so no answer proves anything about another.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.rows import Account, accounts_in, to_numbers
 from balance_analysis.table.spans import Span
 
-_SOME: Final = 1000
-"""Rows among which one with a readable time, or of a rare account, is looked for."""
+_SAMPLE: Final = 1000
+"""Rows to search for a readable time, or for a rare account."""
 
-_TURNS: Final = 8
-"""Pages that are asked for, at most, to prove one stretch."""
+_MAX_PAGES: Final = 8
+"""Maximum pages requested to prove one stretch."""
 
 _OUTSIDE: Final = 416
-"""The status of a range that a served archive refuses, as it doesn't hold all of it."""
+"""The status with which a served archive refuses a range that it doesn't fully hold."""
 
 _STRETCH: Final = re.compile(r"(-?\d{1,19})-(-?\d{1,19})")
 
@@ -60,9 +60,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Asker:
-    """A function that asks one address for pages, and what the answers say of the nodes behind it.
+    """A function that asks one address for pages, and collects facts from the answers' headers.
 
-    After `retry.stopped` is set it raises `CancelledError`, and sends nothing.
+    Once `retry.stopped` is set, a call raises `CancelledError` and sends nothing.
 
     Attributes
     ----------
@@ -71,11 +71,11 @@ class Asker:
     is_strict
         Whether the first bad row of an answer raises DecodeError.
     height
-        The number of the last block, of several answers the least.
+        The last block's height; the lowest that an answer named.
     incomplete
-        Stretches for which a node says that it may lack rows.
+        Stretches for which an answer says that it may lack rows.
     origins
-        Where a served archive says that its rows are from; `None` if no answer says so.
+        The origins that a served archive names for its rows; `None` if no answer names them.
     """
 
     client: Client
@@ -90,14 +90,14 @@ class Asker:
 
     @property
     def head(self) -> int | None:
-        """The time of the last block, microseconds; `None` if an answer names none."""
+        """The earliest last block's time (in microseconds); `None` if an answer names none."""
         return None if None in self._heads else least(*self._heads)
 
     def __call__(self, request: PageRequest) -> DecodedPage:
-        """Return one page."""
+        """Return the page that the node sends for a request."""
         if self.retry.stopped is not None and self.retry.stopped.is_set():
             raise CancelledError
-        # What takes too long is asked for in parts; a page of one row has none.
+        # A request that takes too long is split instead; a page of one row can't be.
         retry = replace(self.retry, timeouts=request.page_size == 1)
         options: dict[str, Any] = {"base_url": self.url, "stats": self.stats, "retry": retry}
         answer = self.client.get(BALANCE_CHANGES, request.parameters(), _decode, **options)
@@ -105,7 +105,7 @@ class Asker:
             raise_bad_row(answer.value.bad_rows)
         self._heads.append(answer.block_time)
         self.height = least(self.height, answer.block_height)
-        # An archive that is served says what it lacks, in nanoseconds: `0-1000, ...`.
+        # A served archive lists the stretches it may lack, in nanoseconds: `0-1000, ...`.
         lacking = _STRETCH.findall(answer.headers.get("X-Incomplete", ""))
         self.incomplete += [(int(start) // 1000, int(end) // 1000) for start, end in lacking]
         if (named := answer.headers.get("X-Origins")) is not None:
@@ -115,41 +115,41 @@ class Asker:
 
 
 def _decode(body: bytes) -> DecodedPage:
-    # Decoding holds the interpreter: threads that fight for it take longer than threads in a queue.
+    # Decoding holds the interpreter lock: threads that compete for it are slower than a queue.
     with _decoding:
         return decode_page(body)
 
 
 def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:
-    """Return since when answers prove that some accounts have no row before `end`, at least.
+    """Return the earliest moment since which answers prove that some accounts have no row.
 
-    It is `start` if all of [start, end) is proven, and `end` if nothing is. One row from before
-    `start` is enough, newest first. Where these accounts have none, another one is asked for in
-    the same request, which has. Of a node that names no last block (`is_silent`) the answer must
-    also list a row at the end.
+    The moment lies in [start, end]: it is `start` if all of [start, end) is proven, and `end` if
+    nothing is. One older row proves it, as the newest row before `end`. If these accounts have no
+    such row, the same request asks for another account that has one. If the node names no last
+    block (`is_silent`), the answer must also list a row at the end.
     """
     since = end
-    for turn in range(_TURNS):
+    for turn in range(_MAX_PAGES):
         low = max(EARLIEST, since - LONGEST_WINDOW)
         is_near = start >= low
         if turn:
-            far = Window(low, start + 1 if is_near else since, _SOME)
+            far = Window(low, start + 1 if is_near else since, _SAMPLE)
             asked = _with_another(ask, filters, far, turn, newest_first=is_near)
             window = Window(low, since + 1, USUAL_MAXIMUM)
         else:
             asked = filters
-            window = Window(low, since + is_silent, _SOME if is_silent else 1)
+            window = Window(low, since + is_silent, _SAMPLE if is_silent else 1)
         listing, _ = fetch_less(ask, asked, window, newest_first=True)
         times = to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist()
         rows: list[tuple[int | None, Account | None]] = [
             *zip(times, accounts_in(listing.rows), strict=True),
             *((bad.time, bad.account) for bad in listing.bad_rows),
         ]
-        own = [time for time, account in rows if account is None or filters.selects(account)]
-        if any(time is None or start <= time < since for time in own):
+        own_times = [time for time, account in rows if account is None or filters.selects(account)]
+        if any(time is None or start <= time < since for time in own_times):
             break
         if len(listing.times) and (listing.times[0] >= since or not is_silent):
-            # The last block of a page may be cut.
+            # A page's last block may be cut.
             oldest = int(listing.times[-1]) + listing.more
             since = min(since, max(start, oldest))
         elif turn or not filters.allowed():
@@ -162,9 +162,9 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
 def _with_another(
     ask: Ask, filters: Filters, window: Window, turn: int, *, newest_first: bool
 ) -> Filters:
-    """Return filters that select another account too, one with a row at the window's far side.
+    """Return filters that also select another account, with a row at the window's far side.
 
-    Of several one that is rarely seen is taken, each turn another.
+    Prefer accounts that occur rarely, and take a different one each turn.
     """
     lists = filters.party_ids, filters.market_ids, filters.account_types
     if not any(lists):
@@ -172,10 +172,10 @@ def _with_another(
     listing, _ = fetch_less(ask, Filters(), window, newest_first=newest_first)
     accounts = accounts_in(listing.rows)
     seen = Counter(party for _, _, party, _ in accounts)
-    others = [each for each in accounts if each[3] or not filters.market_ids]
+    others = [account for account in accounts if account[3] or not filters.market_ids]
     if not others:
         return filters
-    others.sort(key=lambda each: seen[each[2]])
+    others.sort(key=lambda account: seen[account[2]])
     _, kind, party, market = others[(turn - 1) % len(others)]
     parties, markets, kinds = (
         (*dict.fromkeys((*values, other)),) if values else ()
@@ -185,9 +185,9 @@ def _with_another(
 
 
 def ask_reach(ask: Asker, start: int, end: int) -> Reach:
-    """Return how much of [start, end) a node seems to know, to choose whom to ask.
+    """Return the part of [start, end) that a node seems to know, to choose which node to ask.
 
-    It is no evidence: another node may answer at the same address the next time.
+    This isn't evidence: another node may answer at the same address next time.
     """
     first = max(start, EARLIEST)
     try:
@@ -195,7 +195,7 @@ def ask_reach(ask: Asker, start: int, end: int) -> Reach:
         begin = first if ask.incomplete else max(first, end if oldest is None else oldest)
         stop = ask.head
         if stop is None:
-            newest = find_newest(ask, min(first, end), end + LONGEST_WINDOW, _SOME)
+            newest = find_newest(ask, min(first, end), end + LONGEST_WINDOW, _SAMPLE)
             stop = min(end, newest.span[0]) if len(newest.times) else first
     except RequestError as error:
         if error.status != _OUTSIDE:
@@ -205,7 +205,7 @@ def ask_reach(ask: Asker, start: int, end: int) -> Reach:
 
 
 def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
-    """Return the newest rows in [start, end), a page at most, looked for a year at a time."""
+    """Return the newest rows in [start, end), at most a page, searching a year at a time."""
     while True:
         window = Window(max(start, end - LONGEST_WINDOW), end, page_size)
         listing = fetch(ask, Filters(), window, newest_first=True)
@@ -215,13 +215,13 @@ def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
 
 
 def started(function: Callable[..., T], *args: object) -> Future[T]:
-    """Call a function in a thread that doesn't keep the program alive; return its future."""
+    """Call a function in a daemon thread, and return its future."""
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(function(*args))
-        except BaseException as error:  # noqa: BLE001 - it is the future's
+        except BaseException as error:  # noqa: BLE001 - the future passes it on
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -231,7 +231,8 @@ def started(function: Callable[..., T], *args: object) -> Future[T]:
 def origin_of(url: str, session: requests.Session) -> frozenset[str]:
     """Return the addresses and ports that a URL's host resolves to, such as "127.0.0.1:3008".
 
-    All loopback addresses are one. Empty if the host can't be resolved, or a proxy resolves it.
+    All loopback addresses count as 127.0.0.1. The set is empty if the host can't be resolved, or if
+    a proxy resolves it.
     """
     environment = requests.utils.get_environ_proxies(url) if session.trust_env else {}
     parts = urlsplit(url)

@@ -1,18 +1,18 @@
-"""Walk an interval by time, one request a step, so that no row is lost.
+"""Walk an interval by time, one request per step, so that no row is lost.
 
 Following cursors loses rows on real nodes: a cursor carries a block's time but no account, and the
-next page starts after the whole block. Here no cursor is followed. A step asks for a window
+next page starts after the whole block. So the walk follows no cursor. A step asks for a window
 [start, end), oldest first. If more rows follow, it drops the rows of the page's last block, which
 may be cut, and the next step restarts at that block's time: its answer must begin there. Only a
 block that fills a whole page stops the walk: `complete_block` completes it or fails.
 
-The bound that is sent lies one microsecond before the window, so that a server whose start were
-exclusive loses nothing; one whose end were inclusive sends a row too many. Rows outside the window
-are dropped here; rows that no such reading of the range explains, rows out of order and rows that
-the filters exclude raise.
+The start that is sent lies one microsecond before the window, so that a server that treats it as
+exclusive loses nothing; a server that treats the end as inclusive sends too many rows. Rows outside
+the window are dropped here. Rows that neither reading of the range explains, rows out of order and
+rows that the filters exclude raise.
 
-An answer proves more than its rows. Nodes forget their oldest blocks first, so one that lists a row
-has forgotten nothing since: see `Step.proofs`.
+An answer proves more than its rows. Nodes forget their oldest blocks first, so a node that lists a
+row has forgotten nothing since: see `Step.proofs`.
 
 The walk depends on a function that asks, not on a client.
 """
@@ -43,21 +43,22 @@ from balance_analysis.table.spans import EVER, Span, clipped
 from balance_analysis.table.text import moment_text, range_text
 
 EARLIEST: Final = to_microseconds("2020-01-01")
-"""Nodes refuse a range that begins earlier, and at most `LONGEST_WINDOW` is asked for at once."""
+"""The earliest start of a range: nodes refuse an earlier one."""
 
 LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
+"""Maximum width of a range (in microseconds): nodes refuse more than a year."""
 
 HALVINGS: Final = 5
-"""How often a window whose answer takes too long is halved before it is given up."""
+"""How often to halve a window whose answer takes too long before giving up."""
 
 _BEYOND: Final = 32
-"""Part of a window's width that is asked for beyond its end."""
+"""A request extends beyond its window's end by the window's width divided by this."""
 
 USUAL_MAXIMUM: Final = 5_000
 """The largest page of the releases that have a maximum."""
 
 LARGEST_PAGE: Final = 1_000_000
-"""A page that holds any block, for the releases that have none."""
+"""A page size that holds any block, for the releases without a maximum."""
 
 FILTER_NAMES: Final = {
     "asset_id": "filter.assetId",
@@ -65,12 +66,12 @@ FILTER_NAMES: Final = {
     "market_id": "filter.marketIds",
     "account_type": "filter.accountTypes",
 }
-"""What the wire calls the filter of each column."""
+"""The wire's name of each column's filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """One page of balance changes in a range of microseconds, from a cursor on or from an end."""
+    """A request for one page of a range (in microseconds), from a cursor or from an end."""
 
     filters: Filters
     start: int
@@ -81,9 +82,9 @@ class PageRequest:
     backward: bool = False
 
     def parameters(self) -> Parameters:
-        """Return the wire's parameters; both bounds are always sent.
+        """Return the wire's parameters, always with both bounds.
 
-        A node that is asked without a range scans its whole table and may never answer.
+        Without a range, a node scans its whole table and may never answer.
         """
         size, cursor = ("last", "before") if self.backward else ("first", "after")
         return [
@@ -97,7 +98,7 @@ class PageRequest:
 
 
 def filter_parameters(filters: Filters) -> Parameters:
-    """Return the filters as the wire's repeated keys."""
+    """Return filters as the wire's repeated keys."""
     allowed = filters.allowed().items()
     return [(FILTER_NAMES[name], value) for name, values in allowed for value in values]
 
@@ -107,11 +108,11 @@ Ask = Callable[[PageRequest], "DecodedPage"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """A slice [start, end) of the interval that is still to be asked for, in microseconds.
+    """A slice [start, end) of the interval (in microseconds) that is still to be requested.
 
-    `page_size` is smaller than the caller's where the node can't send so much. Where
-    `begins_with_row`, a row is known to stand at `start`, so that the answer must begin there. The
-    node is asked for what comes `beyond` the end too, microseconds: a row there proves more.
+    `page_size` is smaller than the caller's if the node can't send such large pages. If
+    `begins_with_row`, there is a row at `start`, so the answer must begin with it. The request
+    extends `beyond` the end by as many microseconds: a row there proves more.
     """
 
     start: int
@@ -121,12 +122,12 @@ class Window:
     beyond: int = 0
 
     def cut(self, width: int, page_size: int) -> tuple[Window, Window | None]:
-        """Return the first `width` microseconds, in pages of `page_size`, and the rest."""
+        """Return the first `width` microseconds, in pages of `page_size`, and the rest, if any."""
         end = min(self.end, self.start + width)
         near = replace(self, end=end, page_size=page_size)
         if end == self.end:
             return near, None
-        # A row or two are enough.
+        # One or two rows beyond are enough.
         near = replace(near, beyond=width // _BEYOND)
         return near, replace(self, start=end, begins_with_row=False)
 
@@ -135,8 +136,8 @@ class Window:
 class Listing:
     """Rows of one window, oldest or newest first.
 
-    `times` are of every row, bad ones too; `more` is whether the window holds rows beyond these;
-    `sent` are the times of all rows of the answer, also those outside of the window.
+    `times` are the times of all rows, bad ones too; `more` is whether the window holds further
+    rows; `sent` are the times of all rows of the answer, also of those outside the window.
     """
 
     rows: pa.RecordBatch
@@ -147,17 +148,17 @@ class Listing:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first and the last row's time."""
+        """The times of the first and the last row."""
         return int(self.times[0]), int(self.times[-1])
 
     def between(self, start: int, end: int, *, more: bool = False) -> Listing:
-        """Return what stands in [start, end); a bad row without a time may, so it is kept."""
+        """Return the rows in [start, end), and bad rows without a time, which may lie there."""
         times = self.times[(self.times >= start) & (self.times < end)]
         bad = tuple(bad for bad in self.bad_rows if bad.time is None or start <= bad.time < end)
         return Listing(within(self.rows, start, end), times, bad, more, self.sent)
 
     def proof(self, start: int, reached: int, end: int) -> Proof:
-        """Return what the answer proves, of a step [start, end) that it reached beyond or not."""
+        """Return what the answer, which lists all rows up to `reached`, proves of a step."""
         if not len(self.sent):
             return end, end, start
         beyond = int(np.searchsorted(self.sent, end))
@@ -166,29 +167,29 @@ class Listing:
 
 
 def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = False) -> Listing:
-    """Return one page of a window, checked: in order, inside the window, of the accounts asked for.
+    """Return one page of a window, after checking its order, range and accounts.
 
     Raises
     ------
     IncompleteError
-        If it is not.
+        If a check fails.
     """
     bound = window.start if window.start == EARLIEST else window.start - 1
     end = max(window.end, min(window.end + window.beyond, window.start + LONGEST_WINDOW))
     request = PageRequest(filters, bound, end, window.page_size, newest_first)
     listing = _ask_checked(ask, request, window)
     if listing.more and not len(listing.times) and not newest_first:
-        # The block right before the window filled the page; so this node's start is inclusive.
+        # The block just before the window filled the page, so this node's start is inclusive.
         listing = _ask_checked(ask, replace(request, start=window.start), window)
     sent = listing.sent
     if end > window.end and len(sent) and window.end <= sent[0] == sent[-1]:
-        # One block beyond the window doesn't show that the node keeps the order.
+        # A single block beyond the window doesn't show that the node keeps the order.
         return fetch(ask, filters, replace(window, beyond=0), newest_first=newest_first)
     return listing
 
 
 def is_refusal(error: BalanceAnalysisError) -> bool:
-    """Whether the node answered that it won't, rather than that it can't just now."""
+    """Return whether the node refused for good, rather than for the moment."""
     return isinstance(error, RequestError) and error.status is not None and not error.retryable
 
 
@@ -199,8 +200,8 @@ def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
     _check_filters(page.rows, request.filters)
     more = page.info.has_next_page
     if len(times):
-        # Times are in order, so a row beyond the window's far side proves that its rows are all
-        # here.
+        # Times are in order, so a row beyond the window's far side proves that the window is
+        # complete.
         more &= bool(times[-1] >= window.start if request.newest_first else times[-1] < window.end)
     listing = Listing(page.rows, times, page.bad_rows, more, times)
     return listing.between(window.start, window.end, more=more)
@@ -212,8 +213,8 @@ def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
     times = times[::-1] if request.newest_first else times
     if np.any(times[1:] < times[:-1]):
         raise IncompleteError(
-            f"rows came out of order in {range_text(request.start, request.end)}, so nobody can "
-            "know whether all were sent"
+            f"rows came out of order in {range_text(request.start, request.end)}, so it is unknown "
+            "whether all were sent"
         )
     oldest, newest = int(times[0]), int(times[-1])
     if oldest < request.start or newest > request.end:
@@ -229,51 +230,53 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
         if strangers:
             raise IncompleteError(
                 f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
-                f"ignores or misreads that filter; load without it and select from the table"
+                f"ignores or misreads that filter; load without it and filter the table"
             )
 
 
 def _check_restart(listings: Sequence[Listing], at: int) -> None:
-    """Raise IncompleteError unless answers begin with a row that is known to stand there."""
-    first = min((each.span[0] for each in listings if len(each.times)), default=None)
+    """Raise IncompleteError unless the answers begin with the row that is known to be at `at`."""
+    first = min((part.span[0] for part in listings if len(part.times)), default=None)
     if first != at:
         raise IncompleteError(
-            f"a row stands at {moment(at)}, but the answer that should begin with it "
+            f"there is a row at {moment(at)}, but the answer that should begin with it "
             f"{'is empty' if first is None else f'begins at {moment(first)}'}: the node has lost "
-            "or withheld rows, or is of another network"
+            "or withheld rows, or belongs to another network"
         )
 
 
 def moment(microseconds: int) -> str:
-    """Return a moment as text for a message, with the nanoseconds that the wire has."""
+    """Return a moment as text for a message, with the wire's nanoseconds."""
     return f"{moment_text(microseconds)} ({microseconds * 1000} ns)"
 
 
 Proof = tuple[int, int, int]
-"""Since when and up to where an answer lists all rows, and its newest row; microseconds."""
+"""Start and end of the range that an answer lists fully, and its newest row (in microseconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step settled: all rows in [start, end), and what is left of its window.
+    """The result of one step: all rows in [start, end), and the rest of its window.
 
     Attributes
     ----------
     batches
         Rows in `ARROW_SCHEMA`, in time order within a batch.
     page_size
-        It was answered in time.
+        The page size that the node answered in time.
+    rest
+        The rest of the window, or `None`.
     proofs
         What the answer to each part of the filters proves.
     node, asked
-        Who was asked, and when.
+        The node that was asked, and when (in microseconds).
     head, block_height
-        The node's last block: its microseconds and number. Of several answers, the least; `None` if
-        one of them names none.
+        The time (in microseconds) and height of the node's last block: the lowest of several
+        answers; `None` if an answer names none.
     knows
-        Up to where the node could know the rows: its last block, or its newest row.
+        The end of what the node could know: its last block, or its newest row.
     incomplete
-        Stretches for which the node itself says that it may lack rows.
+        Stretches for which the node says that it may lack rows.
     """
 
     start: int
@@ -292,28 +295,28 @@ class Step:
 
     @property
     def num_rows(self) -> int:
-        """How many rows the batches have together."""
+        """The number of rows in all batches."""
         return sum(batch.num_rows for batch in self.batches)
 
     @property
     def known_end(self) -> int:
-        """Up to where in [start, end] the node could know the rows."""
+        """The end of the rows that the node could know, in [start, end]."""
         return max(self.start, min(self.end, self.knows))
 
     @property
     def set_aside(self) -> tuple[SetAside, ...]:
-        """The bad rows as evidence names them."""
+        """The bad rows, as evidence records them."""
         return set_aside(self.bad_rows, (self.start, self.end))
 
     def between(self, start: int, end: int) -> Step:
-        """Return what this step settled in [start, end), of its bounds at most."""
+        """Return this step's part in [start, end); the bounds are clipped to the step's."""
         start, end = max(start, self.start), min(end, self.end)
-        kept = (within(batch, start, end) for batch in self.batches)
+        batches = (within(batch, start, end) for batch in self.batches)
         return replace(
             self,
             start=start,
             end=end,
-            batches=tuple(batch for batch in kept if batch.num_rows),
+            batches=tuple(batch for batch in batches if batch.num_rows),
             bad_rows=tuple(x for x in self.bad_rows if x.time is None or start <= x.time < end),
             rest=self.rest if end == self.end else None,
             incomplete=tuple(clipped(self.incomplete, start, end)),
@@ -321,17 +324,18 @@ class Step:
 
 
 def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
-    """Settle the first part of a window; less of it where the node won't send so much.
+    """Return a step with all rows of the first part of a window.
 
-    `parts` are filters that together are what the caller asked for.
+    The part is smaller if the node won't send as much. `parts` are filters that together make up
+    what the caller asked for.
 
     Raises
     ------
     IncompleteError
-        If the answers are not the list that was asked for, or a block can't be shown to be whole.
+        If the answers don't match the request, or a block can't be shown to be complete.
     RequestError
         If the node refuses even a page of one row, is too slow for a small part of the window, or
-        can't answer just now.
+        can't answer at the moment.
     """
     reached, asked = list[tuple[int, Listing]](), window
     for filters in parts:
@@ -357,9 +361,9 @@ def take_step(ask: Ask, parts: Sequence[Filters], window: Window) -> Step:
 def fetch_less(
     ask: Ask, filters: Filters, window: Window, *, newest_first: bool = False
 ) -> tuple[Listing, Window]:
-    """Return the first page of a window, or of less of it where the node won't send so much.
+    """Return the first page of a window, or of a smaller one if the node won't send as much.
 
-    With it comes the window that was asked for.
+    Also return the window that was requested.
     """
     halvings, is_size_at_fault = 0, False
     while True:
@@ -377,7 +381,7 @@ def fetch_less(
             if window.page_size == 1 or not is_refusal(error):
                 raise
             if not (is_size_at_fault or isinstance(error, TooLargeError)):
-                # If even a page of one row is refused, its size was not the reason.
+                # If even a page of one row is refused, this raises: the size wasn't the reason.
                 fetch(ask, filters, replace(window, page_size=1))
             is_size_at_fault = True
             window = replace(window, page_size=smaller)
@@ -386,9 +390,9 @@ def fetch_less(
 def _whole_blocks(
     ask: Ask, filters: Filters, window: Window, listing: Listing
 ) -> tuple[int, Listing]:
-    """Return up to where a page of a window has all rows, and the page.
+    """Return the moment up to which a page of a window has all rows, and the page.
 
-    `more` of the listing says that a row stands exactly where it ends.
+    The listing's `more` says that a row lies exactly at that moment.
     """
     if not listing.more:
         return window.end, listing
@@ -405,22 +409,22 @@ def _whole_blocks(
 
 
 def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
-    """Check that a page of one block began at the window's first row: its order can't show it."""
+    """Check that nothing precedes a page of a single block, whose order can't show it."""
     listing, _ = fetch_less(ask, filters, window)
     if len(listing.times):
         raise IncompleteError(
-            f"rows stand in {range_text(window.start, window.end)}, but the answer began later: "
-            "the node ignores the order that was asked for"
+            f"there are rows in {range_text(window.start, window.end)}, but the answer began "
+            "later: the node ignores the requested order"
         )
 
 
 def find_oldest(
     ask: Ask, end: int, start: int = EARLIEST, filters: Filters = Filters()
 ) -> int | None:
-    """Return the time of the oldest row of some accounts in [start, end); `None` without one.
+    """Return the time of some accounts' oldest row in [start, end), or `None` if there is no row.
 
-    Times are in microseconds; by default it is looked for from 2020 on, window by window: a node
-    may refuse, or never answer, a request without a range.
+    Times are in microseconds. The search goes window by window, by default from 2020 on: a node may
+    refuse, or never answer, a request without a range.
     """
     while start < end:
         window = Window(start, min(end, start + LONGEST_WINDOW), page_size=1)
@@ -434,17 +438,17 @@ def find_oldest(
 
 
 def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Listing:
-    """Return all rows of one block, by its microseconds and a page size that the node accepts.
+    """Return all rows of the block at a time (in microseconds).
 
-    The walk can't restart inside a block, since all its rows have one time. So the block is asked
-    for alone, in every way that can show that all its rows were sent:
+    The walk can't restart inside a block, since all its rows have the same time. So the block is
+    requested alone, in every way that can show that all its rows were sent:
 
-    1. with a larger page: older releases have no maximum;
-    2. from both ends: where the oldest and the newest page share a row, nothing lies between them;
+    1. with larger pages than `page_size`, which the node accepts: older releases have no maximum;
+    2. from both ends: if the oldest and the newest page share a row, nothing lies between them;
     3. in halves of the caller's own lists, each completed the same way.
 
-    If none does, IncompleteError is raised. The block isn't asked for type by type: a newer node
-    may have account types that this release doesn't know.
+    If all fail, IncompleteError is raised. The block isn't requested type by type: a newer node may
+    have account types that this release doesn't know.
 
     Raises
     ------
@@ -469,7 +473,7 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
         raise IncompleteError(
             f"the block at {moment(block)} holds more rows than the {window.page_size} of one "
             "page, and this node offers no way to get them all; name the account types, parties or "
-            "markets that are wanted, or ask another node"
+            "markets that you want, or ask another node"
         )
     return whole
 
@@ -482,7 +486,7 @@ def _from_both_ends(ask: Ask, filters: Filters, window: Window, oldest: Listing)
     meeting = ascending.index(descending[0])
     shared = ascending[meeting:]
     beyond = descending[len(shared) :]
-    # A server that orders alike from both ends would share rows too, but not run on beyond them.
+    # A server with the same order from both ends would share rows too, but send none beyond them.
     if descending[: len(shared)] != shared or set(beyond) & set(ascending):
         return None
     return _joined([oldest, newest])
@@ -497,7 +501,7 @@ def _by_halves(ask: Ask, filters: Filters, window: Window, oldest: Listing) -> L
 
 
 def _joined(listings: list[Listing]) -> Listing:
-    """Return the rows of one block's listings; what came twice stays, for the table's check."""
+    """Return the rows of one block's listings; repeated rows stay, for the table's check."""
     rows = pa.concat_batches([listing.rows for listing in listings])
     times = np.concatenate([listing.times for listing in listings])
     bad = dict.fromkeys(bad for listing in listings for bad in listing.bad_rows)
