@@ -1,4 +1,4 @@
-"""Load the rows of nodes, with the evidence for them, as a table, a stream or a file.
+"""Load nodes' rows and the evidence for them, as a table, a stream or a file.
 
-It chooses which node is asked for which stretch. It must not know archives.
+It chooses the node to ask for each stretch. It must not know archives.
 """

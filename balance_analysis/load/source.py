@@ -1,12 +1,12 @@
-"""Rows of one node, or of several of a network, with the evidence that none is missing.
+"""Load rows from one node, or several of a network, with evidence of which stretches are complete.
 
-Windows are settled side by side. They are cut near the earliest unsettled moment, wide enough for a
-page by the density seen last, so that what waits for its turn stays small. A step settles the first
-part of its window and hands back the rest; the parts always tile the whole, so all steps together
-are its rows whatever the cuts, the page size and the number of workers.
+Windows are loaded in parallel. They are cut near the earliest unfinished moment, and are as wide as
+a page at the density seen last, so that few finished steps wait for their turn. A step covers the
+first part of its window and returns the rest. The parts always tile the whole interval, so the
+steps together have all its rows, whatever the cuts, the page size and the number of workers.
 
-Each window is asked of the address that seems to know most of it. What is proven of a step shows in
-its own answer; what that leaves open is asked for when all rows have come: see `node.reach`.
+Each window goes to the address that seems to know most of it. A step's own answer proves part of
+it; further requests prove the rest once all rows have come: see `node.reach`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -45,25 +45,25 @@ from balance_analysis.table.spans import EVER, Span, between, between_all, clipp
 from balance_analysis.table.text import moment_text
 
 FILL: Final = 0.9
-"""How full a window's one page should be: fuller ones leave rests, emptier ones cost requests."""
+"""Target share of a page that a window fills: more leaves rests, less costs requests."""
 
 RECENT_STEPS: Final = 16
-"""Steps by whose density the width of the next window is chosen."""
+"""Number of recent steps whose density determines the next window's width."""
 
 GROWTH: Final = 16
-"""How much wider than what these covered a window may be."""
+"""Maximum width of a window, as a multiple of what the recent steps covered."""
 
 QUEUED: Final = 2
-"""Windows a worker that are handed out, so that none waits while a step is taken care of."""
+"""Windows queued per worker, so that none idles while a step is processed."""
 
 AHEAD: Final = 4
-"""Steps a worker that may be settled ahead of the earliest unsettled moment."""
+"""Steps per worker that may finish ahead of the earliest unfinished moment."""
 
 RESTING: Final = 10.0
-"""Seconds after which a chain rests if no block has followed its last one."""
+"""Seconds without a new block after which a chain counts as idle."""
 
 _LAG: Final = 60_000_000
-"""Microseconds that an address may be behind another without a warning."""
+"""How far an address may lag behind another without a warning (in microseconds)."""
 
 _UNRANKED: Final = (EVER[1], 0, 0)
 
@@ -71,25 +71,25 @@ T = TypeVar("T")
 
 
 class NodeSource:
-    """Rows of one node, or of several nodes of a network, with the evidence for them.
+    """Load rows from one node, or several of a network, with the evidence for them.
 
     Parameters
     ----------
     client
         The node, or several.
     filters
-        Which accounts.
+        The accounts.
     page_size, workers, on_bad_rows
         As for `load_balance_changes`.
     stats
-        Where to count requests.
+        Counts to add to.
 
     Attributes
     ----------
     client, filters, stats
-        What is asked, and what that cost.
+        As passed.
     taken
-        The steps that were yielded, without their rows.
+        The yielded steps, without their rows.
     """
 
     def __init__(
@@ -117,36 +117,36 @@ class NodeSource:
         self._addresses = {url: _Address(url, client.session) for url in client.base_urls}
         self._asked_of: Span | None = None
         self._proven: list[list[Span]] = [[] for _ in self._parts]
-        """What answers prove of each part of the filters."""
+        """The stretches that answers prove, for each part of the filters."""
         self._quiet: list[Answer] = []
-        """Answers that prove that a stretch of a part has no row."""
-        self._rested = EVER[0]
-        """Where the last block ends of a chain that rests."""
+        """Answers that prove that one part of the filters has no row in a stretch."""
+        self._idle_end = EVER[0]
+        """End of the last block of an idle chain."""
         self._lock = threading.Lock()
 
     @property
     def urls(self) -> list[str]:
-        """The addresses; those that took no connection when they were last asked come last."""
+        """The addresses; those that refused the last connection come last."""
         return sorted(self._addresses, key=lambda url: self._addresses[url].is_dead)
 
     @property
     def height(self) -> int | None:
-        """The last block of the node that knew least when it was asked for one of these steps."""
+        """The lowest last block that nodes named in the yielded steps, or `None` if unknown."""
         return least(*(step.block_height for step in self.taken))
 
     @property
     def incomplete(self) -> list[Span]:
-        """Stretches of these steps for which nodes say that they may lack rows."""
+        """Stretches of the yielded steps for which nodes say that they may lack rows."""
         return joined(span for step in self.taken for span in step.incomplete)
 
     def keep(self, urls: Iterable[str]) -> None:
-        """Ask no other addresses from now on."""
+        """Use only these addresses from now on."""
         self._addresses = {url: self._addresses[url] for url in urls}
 
     def interval(self, start: int | None, end: int) -> Span:
-        """Return [start, end); without a start from the oldest row of these accounts on.
+        """Return [start, end); without a start, it begins with these accounts' oldest row.
 
-        Of several addresses the oldest that one remembers. Where there is no row it is empty.
+        That is the oldest row of any address. Without a row the interval is empty.
         """
         if start is not None:
             return start, end
@@ -156,33 +156,34 @@ class NodeSource:
             return least(*(find_oldest(ask, end, filters=part) for part in self._parts))
 
         answers = self._answers(self._alive(), oldest)
-        return min((each for each in answers if each is not None), default=end), end
+        return min((time for time in answers if time is not None), default=end), end
 
     def reaches(self, start: int, end: int) -> list[Reach]:
         """Return the reach of each address that answers.
 
-        It is asked once for all stretches that lie in one that was asked for.
+        Cached: intervals inside one already queried reuse its result.
         """
         if self._asked_of is None or not self._asked_of[0] <= start <= end <= self._asked_of[1]:
             self._ask_all(start, end)
-        return [each.reach for each in self._addresses.values() if each.reach is not None]
+        return [x.reach for x in self._addresses.values() if x.reach is not None]
 
     def rows(self, start: int, end: int) -> Generator[Step, None, None]:
         """Yield all rows in [start, end), step by step, in time order.
 
-        A step's rows are complete up to its `known_end`, as far as `evidence` proves it.
+        A step's rows are complete up to its `known_end` where `evidence` proves it.
 
         Parameters
         ----------
         start, end
-            Microseconds. Stretches that `rows` was called for must not overlap.
+            The interval (in microseconds). Intervals of separate calls must not overlap.
 
         Raises
         ------
         RequestError, IncompleteError
-            What the last node failed with, if all did.
+            The last node's error, if all failed.
         DecodeError, CheckError
-            If an answer or a row is not what the interface describes, or two rows differ.
+            If an answer or a row isn't what the interface describes, or two rows of one account
+            and time differ.
         """
         if start >= end:
             return
@@ -190,20 +191,16 @@ class NodeSource:
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="balance_analysis")
         running: dict[Future[Step], Window] = {}
         ready, todo = dict[int, Future[Step]](), [Window(start, end, self._page_size)]
-        queued = QUEUED * self._workers if self._workers > 1 else 1
         try:
             if len(self._addresses) > 1:
                 self.reaches(start, end)
             front = start
             while front < end:
-                while len(running) < queued:
-                    window = self._next(todo, running.values(), ready)
-                    if window is None:
-                        break
+                while window := self._next_window(todo, running.values(), ready):
                     running[pool.submit(self._fetch_step, window, stopped)] = window
                 while front in ready:  # only now, so that requests go on while the caller works
                     step = ready.pop(front).result()
-                    yield self._taken(step)
+                    yield self._take(step)
                     front = step.end
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     ready[running.pop(future).start] = future
@@ -222,9 +219,9 @@ class NodeSource:
     ) -> Generator[Step, None, None]:
         """Yield the rows of [start, end) up to the last block that a node names, step by step.
 
-        That block is left out, as a node may still add rows to it, unless the chain rests: it is
-        older than `before`, microseconds, and still the last one `RESTING` seconds later. By
-        default it is wanted only if the stretch ends right behind it.
+        That block is left out, since a node may still add rows to it, unless the chain is idle: the
+        block is older than `before` (in microseconds) and still the last one `RESTING` seconds
+        later. By default it is included only if the interval ends right after it.
         """
         known = start
         with contextlib.closing(self.rows(start, end)) as steps:
@@ -232,32 +229,33 @@ class NodeSource:
                 known = step.known_end
                 yield step.between(step.start, known)
                 if known < step.end:
-                    # No node holds a later block: further answers would be as empty.
+                    # No node has a later block, so further answers would be empty.
                     break
-        is_wanted = known < end if before is not None else known == end - 1
-        if is_wanted and known == max(self._heads(), default=end):
+        needs_last = known < end if before is not None else known == end - 1
+        if needs_last and known == max(self._heads(), default=end):
             last = self.last_block(end if before is None else before)
             if last is not None:
                 yield last
 
-    def _next(
-        self, todo: list[Window], running: Iterable[Window], ready: Iterable[int]
+    def _next_window(
+        self, todo: list[Window], running: Collection[Window], ready: Iterable[int]
     ) -> Window | None:
-        """Take the next window to ask for; `None` while enough steps are ready before their turn.
+        """Take the next window to load; `None` if enough steps run, or are finished ahead.
 
         Parameters
         ----------
         todo
             Windows that are left, as a heap.
         running
-            Those that are asked for.
+            Windows being loaded.
         ready
-            Where the steps begin that are settled and not yet yielded.
+            The starts of the steps that are finished but not yet yielded.
         """
-        if not todo:
+        queued = QUEUED * self._workers if self._workers > 1 else 1
+        if not todo or len(running) >= queued:
             return None
         front = min([todo[0].start, *(window.start for window in running)])
-        if todo[0].start > front and sum(at > front for at in ready) >= AHEAD * self._workers:
+        if todo[0].start > front and sum(begin > front for begin in ready) >= AHEAD * self._workers:
             return None
         width = LONGEST_WINDOW if self._workers == 1 else _width(self._recent, self._page_size)
         window, rest = heapq.heappop(todo).cut(width, self._page_size)
@@ -266,21 +264,21 @@ class NodeSource:
         return window
 
     def last_block(self, before: int) -> Step | None:
-        """Return the last block as a step if the chain rests, else `None`.
+        """Return the last block as a step if the chain is idle, else `None`.
 
-        The last block that a node names may be unfinished. It is whole if it is old, and still the
-        last one `RESTING` seconds later.
+        The last block that a node names may be unfinished. It is complete if it is old, and still
+        the last one `RESTING` seconds later.
 
         Parameters
         ----------
         before
-            Only a last block before this moment, microseconds, is old enough to wait for.
+            Wait only for a last block before this moment (in microseconds).
         """
         head = max(self._heads(), default=before)
         if head >= before:
             return None
         self.client.sleep(RESTING)
-        best = next(each for each in self._addresses.values() if each.head == head)
+        best = next(x for x in self._addresses.values() if x.head == head)
         try:
             step = self._step(best, Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:
@@ -288,43 +286,42 @@ class NodeSource:
             return None
         if step.head != head or step.incomplete or step.end != head + 1:
             return None
-        self._rested = head + 1
-        return self._taken(replace(step, knows=head + 1))
+        self._idle_end = head + 1
+        return self._take(replace(step, knows=head + 1))
 
     def evidence(self) -> Evidence:
-        """Return the evidence for all steps that were yielded.
+        """Return the evidence for all yielded steps.
 
-        What their answers leave open is asked for.
+        Send further requests for the stretches that their answers don't prove.
         """
         answered = joined((step.start, step.known_end) for step in self.taken)
-        open_ = {
+        unproven = {
             (part, gap)
             for part, proven in enumerate(self._proven)
             for span in answered
             for gap in between(proven, *span)
         }
         with ThreadPoolExecutor(self._workers) as pool:
-            list(pool.map(self._prove_quiet, sorted(open_)))
+            list(pool.map(self._prove_quiet, sorted(unproven)))
         reached = reduce(overlap, self._proven, answered)
         evidence = self._evidence(reached)
         for answer in self._quiet:
-            for part in overlap([answer.span], reached):
-                quiet = Evidence(self.filters, (replace(answer, span=part),))
-                evidence = evidence.updated(quiet)
+            parts = (replace(answer, span=part) for part in overlap([answer.span], reached))
+            evidence = evidence.updated(Evidence(self.filters, tuple(parts)))
         return evidence
 
     def answered(self) -> Evidence:
-        """Return the evidence for all steps without asking: none of it is proven yet."""
+        """Return the evidence for all yielded steps, unproven, without further requests."""
         return self._evidence([])
 
     def _evidence(self, reached: list[Span]) -> Evidence:
-        """Return the evidence for the steps; some stretches are proven."""
+        """Return the evidence for the yielded steps; `reached` are the proven stretches."""
         answers = (answer for step in self.taken for answer in _answers_of(step, reached))
-        bad = dict.fromkeys(each for step in self.taken for each in step.set_aside)
+        bad = dict.fromkeys(row for step in self.taken for row in step.set_aside)
         return Evidence(self.filters).updated(Evidence(self.filters, tuple(answers), tuple(bad)))
 
     def _prove_quiet(self, gap: tuple[int, Span]) -> None:
-        """Ask whether a stretch in which no row of a part came has none."""
+        """Prove by further requests that a part of the filters has no row in a stretch."""
         part, (start, end) = gap
         for address in self._candidates(start):
             if (part, (start, end)) in address.answered:
@@ -333,11 +330,11 @@ class NodeSource:
             try:
                 since = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
             except (RequestError, IncompleteError) as error:
-                logger.warning("%s; so it is not known what the node may have forgotten", error)
+                logger.warning("%s; so what the node may have forgotten is unknown", error)
                 continue
             address.answered.add((part, (start, end)))
             # The last block of an idle chain is complete.
-            needed = end - 1 if end == self._rested else end
+            needed = end - 1 if end == self._idle_end else end
             knows = ask.head is not None and ask.head >= needed
             if since < end and (knows or is_silent):
                 heights = _heights(ask.height)
@@ -349,8 +346,8 @@ class NodeSource:
             if start == end:
                 return
 
-    def _taken(self, step: Step) -> Step:
-        """Remove the repeated rows of a step, record it as taken, and return it."""
+    def _take(self, step: Step) -> Step:
+        """Return a step without repeated rows, and record it as taken."""
         step = _without_repeats(step)
         for proven, (since, until, newest) in zip(self._proven, step.proofs, strict=True):
             known = min(until, newest if step.head is None else step.knows)
@@ -360,9 +357,9 @@ class NodeSource:
         return step
 
     def _ask_all(self, start: int, end: int) -> None:
-        """Ask all addresses for their reach, and rank them: best reach first, then speed.
+        """Find all addresses' reach, and rank them: best reach first, then speed.
 
-        An address that fails is asked again before it is used.
+        An address that fails is tried again later, after the others.
         """
         is_single = len(self._addresses) == 1
         retry: dict[str, Any] = {} if is_single else {"attempts": 1}
@@ -385,23 +382,23 @@ class NodeSource:
                     raise
                 if isinstance(error, RequestError) and error.refused:
                     address.failure = error
-                logger.warning("%s; so it is not known what the node may have forgotten", error)
+                logger.warning("%s; so what the node may have forgotten is unknown", error)
             else:
                 address.rank = reach.start, -min(reach.end, end), turn
-        ends = {each.url: each.reach.end for each in asked.values() if each.reach is not None}
+        ends = {x.url: x.reach.end for x in asked.values() if x.reach is not None}
         for url, known in ends.items():
             if known + _LAG < min(max(ends.values()), end) and not self._addresses[url].is_lagging:
                 self._addresses[url].is_lagging = True
                 logger.warning("%s lags: it knows nothing after %s", url, moment_text(known))
 
-    def _asker(self, address: _Address, *, is_strict: bool = False, **retry: Any) -> Asker:  # noqa: ANN401 - as of `Retry`
-        # An address that takes no connection is not waited for while there are others.
+    def _asker(self, address: _Address, *, is_strict: bool = False, **retry: Any) -> Asker:  # noqa: ANN401 - arguments of `Retry`
+        # Don't repeat refused connections while there are other addresses.
         is_last = all(x.is_dead for x in self._addresses.values() if x is not address)
-        how = Retry(refusals=is_last, **retry)
-        return Asker(self.client, address.url, self.stats, how, is_strict)
+        policy = Retry(refusals=is_last, **retry)
+        return Asker(self.client, address.url, self.stats, policy, is_strict)
 
     def _heads(self) -> list[int]:
-        return [each.head for each in self._addresses.values() if each.head is not None]
+        return [x.head for x in self._addresses.values() if x.head is not None]
 
     def _note_head(self, address: _Address, head: int | None) -> None:
         with self._lock:
@@ -409,18 +406,18 @@ class NodeSource:
                 address.head = max(head, head if address.head is None else address.head)
 
     def _fetch_step(self, window: Window, stopped: threading.Event) -> Step:
-        """Settle the first part of a window, all of it by one address.
+        """Return a step with the first part of a window, from one address.
 
-        It goes to an address that reaches back far enough and doesn't lag, if there is one. What an
-        address that lags doesn't know is left as the rest, where another one may know it.
+        Prefer an address that reaches back far enough and doesn't lag. If an address lags and
+        another one may know more, what the first doesn't know is left as the rest.
 
         Raises
         ------
         RequestError, IncompleteError
-            What the last address failed with, if all did.
+            The last address's error, if all failed.
         """
         steps, left = list[Step](), self._candidates(window.start)
-        for step in self._answers([*left], lambda each: self._step(each, window, stopped)):
+        for step in self._answers([*left], lambda address: self._step(address, window, stopped)):
             steps.append(step)
             left = [x for x in left if x.url != step.node.name and x.failure is None]
             may_know = max((EVER[1] if x.head is None else x.head for x in left), default=0)
@@ -451,7 +448,7 @@ class NodeSource:
             newest = max(proof[-1] for proof in proofs)
             knows = step.end if step.rest or newest >= step.end else newest
         if ask.origins is not None or ask.incomplete:
-            # A served archive forgets nothing: it says what it lacks.
+            # A served archive forgets nothing, and names the stretches that it lacks.
             proofs = ((step.start, step.end, step.end),) * len(self._parts)
         return replace(
             step,
@@ -465,10 +462,10 @@ class NodeSource:
         )
 
     def _candidates(self, moment: int) -> list[_Address]:
-        """Return the addresses, best first for what follows a moment.
+        """Return the addresses, best first for rows from a moment on.
 
-        Those that answer come first; of these the ones that remember what is nearest to the moment,
-        and then those that are least behind.
+        Addresses that answer come first, ordered by how little of the history after the moment they
+        lack, and then by how little they lag.
         """
 
         def unfitness(address: _Address) -> tuple[Any, ...]:
@@ -481,17 +478,17 @@ class NodeSource:
         return sorted(self._addresses.values(), key=unfitness)
 
     def _alive(self) -> list[_Address]:
-        """Return the addresses that take connections; all if none does."""
+        """Return the addresses that accept connections, or all if there are none."""
         addresses = self._addresses.values()
-        return [each for each in addresses if not each.is_dead] or [*addresses]
+        return [x for x in addresses if not x.is_dead] or [*addresses]
 
     def _answers(self, addresses: list[_Address], ask: Callable[[_Address], T]) -> Iterator[T]:
-        """Yield what addresses answer, in turn; a caller that is content asks no more.
+        """Yield the addresses' answers in turn; the caller stops iterating when satisfied.
 
         Raises
         ------
         RequestError, IncompleteError
-            What the last address failed with, if all did.
+            The last address's error, if all failed.
         """
         failures: list[BalanceAnalysisError] = []
         for address in addresses:
@@ -508,24 +505,25 @@ class NodeSource:
 
 @dataclass
 class _Address:
-    """One address, and what is known of it.
+    """The state of one address.
 
     Attributes
     ----------
     url, session
-        How it is asked.
+        How to ask it.
     reach, rank
-        From when to when it seems to know all rows; the best one ranks lowest.
+        The interval for which it seems to know all rows; the best address ranks lowest.
     head
-        The newest last block that it has named, or its newest row if it names none.
+        The newest last block that it has named, or its newest row if it names none (in
+        microseconds).
     is_silent
         Whether it names no last block.
     is_lagging
-        Whether a warning has said that it lags.
+        Whether a warning about its lag was logged.
     failure
-        What it failed with, if it has not answered since.
+        Its last error, if it has not answered since.
     answered
-        The stretches for which it said whether a part of the filters has rows there.
+        The stretches for which it was asked, per part of the filters, to prove that it has no rows.
     """
 
     url: str
@@ -540,17 +538,17 @@ class _Address:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it took no connection when it was last asked."""
+        """Whether it refused the last connection."""
         return isinstance(self.failure, RequestError) and self.failure.refused
 
     @cached_property
     def node(self) -> Node:
-        """What evidence calls it."""
+        """Its identity in evidence."""
         return Node(self.url, origin_of(self.url, self.session))
 
 
 def _answers_of(step: Step, reached: list[Span]) -> Iterator[Answer]:
-    """Yield a step as answers; some stretches are proven."""
+    """Yield a step as answers; `reached` are the proven stretches."""
     proven = between_all(clipped(reached, step.start, step.known_end), step.incomplete)
     asked, heights = (step.asked, step.asked), _heights(step.block_height)
     for spans, is_reached in (proven, True), (between(proven, step.start, step.known_end), False):
@@ -567,7 +565,7 @@ def _now() -> int:
 
 
 def _without_repeats(step: Step) -> Step:
-    """Return a step in which identical rows occur once.
+    """Return a step with identical rows once.
 
     Raises
     ------
@@ -584,9 +582,9 @@ def _without_repeats(step: Step) -> Step:
 
 
 def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:
-    """Return how wide a window is that fills a page, by steps of (microseconds, rows)."""
+    """Return the width of a window that fills a page, from recent steps' (microseconds, rows)."""
     span, rows = (sum(numbers) for numbers in zip((0, 0), *recent, strict=True))
-    if not rows:  # quiet: one request shows where it ends
+    if not rows:  # one request shows where the quiet stretch ends
         return LONGEST_WINDOW
-    wanted = span * page_size * FILL / rows
-    return int(min(max(wanted, 1), GROWTH * span, LONGEST_WINDOW))
+    width = span * page_size * FILL / rows
+    return int(min(max(width, 1), GROWTH * span, LONGEST_WINDOW))

@@ -164,7 +164,7 @@ def test_a_node_that_does_not_answer_after_the_load_has_proven_its_pages_alone(c
     table = load(client_to(node), start=START - 1, workers=1)
     assert len(table) == len(ROWS)
     assert known_of(table) == ((START, END),)
-    assert "it is not known what the node may have forgotten" in caplog.text
+    assert "what the node may have forgotten is unknown" in caplog.text
 
 
 def test_what_came_before_it_was_pruned_stays_proven():
