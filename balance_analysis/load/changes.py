@@ -1,4 +1,4 @@
-"""Load balance changes: as one table, one Parquet file, a stream of batches, or page by page."""
+"""Load balance changes as a table, a Parquet file, a stream of batches, or page by page."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 
 _SHOWN: Final = 10
-"""How many rows of a page a notebook shows."""
+"""Number of a page's rows that a notebook shows."""
 
-_WAITING: Final = 1 << 14
-"""Rows that wait, at least, before those that are no account's last one are dropped."""
+_BUFFER_ROWS: Final = 1 << 14
+"""Minimum buffered rows before superseded ones are dropped."""
 
 ROW_GROUP: Final = 1 << 17
-"""Rows of a file that are sorted and written together, at least."""
+"""Minimum rows of a file that are sorted and written together."""
 
 
 def load_balance_changes(
@@ -68,45 +68,46 @@ def load_balance_changes(
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
 ) -> pd.DataFrame:
-    """Load all balance changes in [start, end), complete or not at all.
+    """Load all balance changes in [start, end), or raise.
 
-    The interval is walked by time, without cursors, so nothing is lost on nodes whose cursors lose
-    rows. What an account held before its first row is not in it, unless `opening` adds it.
+    The load walks the interval by time, without cursors, so it loses nothing on nodes whose cursors
+    lose rows. The table doesn't have an account's balance before its first row, unless `opening`
+    adds it.
 
     Parameters
     ----------
     client
         The node, or several nodes of one network.
     start, end
-        The interval, start inclusive, end exclusive: datetimes, dates or text, of ISO 8601 or such
-        as "7d" (ago), "now-1h" and "now"; UTC where no time zone is given. `start=None` begins at
-        the oldest row of these accounts that the node holds, looked for from 2020 on. `end=None` is
-        now, fixed before the first request.
+        The interval, start inclusive, end exclusive: datetimes, dates or text, either ISO 8601 or
+        relative such as "7d" (ago), "now-1h" and "now"; UTC if there is no time zone. `start=None`
+        begins at the oldest row of these accounts that the node holds, searched from 2020 on.
+        `end=None` is now, fixed before the first request.
     asset_id, party_ids, market_ids, account_types
-        Which accounts; all where nothing is given. AND across the four, OR within a list. Ids
-        have 64 hex digits (other ones of assets are `id:ID`), or are `network` for accounts without
-        a party. Account types as `ACCOUNT_TYPE_GENERAL` or `general`; one that is newer than this
+        The accounts; all by default. AND across the four, OR within a list. Ids have 64 hex digits
+        (write other asset ids as `id:ID`), or are `network` for accounts without a party. Write
+        account types as `ACCOUNT_TYPE_GENERAL` or `general`, and one that is newer than this
         release as `new:NAME`.
     assets
-        Symbols and decimals of assets, as for `read_assets`: `asset_id` may be a symbol then, and
+        Symbols and decimals of assets, as for `read_assets`: `asset_id` may then be a symbol, and
         the table's attrs have them.
     opening
-        Whether to add openings: of each of these accounts, its last row before `start`, under its
-        own timestamp. All rows that the node has from before `start` are asked for, and the last
-        ones are kept. `known` then reaches back to the oldest of them: an account whose opening has
-        a gap behind it may have changed in there. An account without an opening has no row before
-        `start`, or one that the node has forgotten.
+        Whether to add openings: the last row of each account before `start`, under its own
+        timestamp. The load then requests all rows that the node has from before `start`, and keeps
+        each account's last one. `known` reaches back to the oldest opening: if a gap follows an
+        opening, the balance may have changed within it. An account without an opening has no row
+        before `start`, or the node has forgotten it.
     page_size
-        Rows a request.
+        Rows per request.
     workers
-        Requests at once. The result doesn't depend on it.
+        Number of concurrent requests. The result doesn't depend on it.
     on_bad_rows
-        What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
-        which leaves it out and keeps it, raw and with the reason, in the table's attrs.
+        How to treat a row that the table can't hold: "raise" (DecodeError), or "quarantine", which
+        leaves it out and keeps it, raw and with the reason, in the table's attrs.
     progress
-        `True` for a progress bar on stderr, `False` for none, `None` for one where stderr is a
-        terminal or this is a notebook; or a function that gets the share of the interval that is
-        settled, 0 to 1, and the rows so far, after each step.
+        `True` for a progress bar on stderr, `False` for none, `None` for one if stderr is a
+        terminal or this is a notebook; or a function called after each step with the loaded share
+        of the interval, 0 to 1, and the rows so far.
 
     Returns
     -------
@@ -115,36 +116,35 @@ def load_balance_changes(
         (datetime64[us, UTC]), balance (decimal128(38, 0)[pyarrow], in the asset's smallest unit),
         sorted by these in order; (account, timestamp) unique. `attrs["balance_analysis"]` has,
         as JSON: source, `start` and `end`, filters, rows, requests, retries, bytes, seconds
-        (throttled ones too), the node's last block at the answer that knew least, `known` (the
-        intervals for which the node sent every change, as pairs of ISO 8601), `evidence` (from
-        which they follow), and quarantined rows. Rows before `start` are openings.
+        (throttled ones too), the lowest last block that an answer named, `known` (the intervals for
+        which the node sent every change, as pairs of ISO 8601), `evidence` (from which they
+        follow), and quarantined rows. Rows before `start` are openings.
 
     Raises
     ------
     RequestError
         If the node can't be reached or refuses, after the retries.
     DecodeError
-        If an answer or a row is not what the interface describes.
+        If an answer or a row isn't what the interface describes.
     IncompleteError
-        If the answers don't add up to one complete list.
+        If the answers don't add up to a complete list.
     CheckError
         If two rows of one account and time differ.
     ValueError
-        If start is not before end, or a filter is malformed.
+        If `start` isn't before `end`, or a filter is malformed.
 
     Notes
     -----
     Nodes forget their oldest blocks first, so an answer that lists a row proves that the node has
-    forgotten nothing since. What is known begins at the first row that came; with one more request
-    at `start`, where the node shows a row before it, of these accounts or in the same answer of
-    another. It ends at the last block that the answers name; of a node that names none, at the
-    newest row. Where that is short of a start or an end that was given, one warning says so, on
-    stderr unless the program sets up logging; rows that came all the same stay. A bound that was
-    left open lies where what is known does.
+    forgotten nothing since. The known interval starts at the first row received, or at `start` if
+    one more request shows an earlier row, of these accounts or of another in the same answer. It
+    ends at the node's last block, or at its newest row if it names none. If it is shorter than the
+    interval you requested, one warning says so, on stderr unless the program configures logging;
+    the rows are kept. Bounds that you leave open become the known interval's.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
-    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    source = NodeSource(client, _to_filters(names, ids), **how)
+    options: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    source = NodeSource(client, _to_filters(names, ids), **options)
     load = _Load(source, names, (start, end), progress, opening=opening)
     from balance_analysis.load.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
@@ -174,8 +174,8 @@ def load_to_parquet(
 ) -> dict[str, Any]:
     """Load all balance changes in [start, end) into a Parquet file, in bounded memory.
 
-    Rows are written in time order, one row group after the other, after the openings; inside a row
-    group they are in the table's order.
+    Openings come first, then the rows in time order, one row group after the other; inside a row
+    group, rows are in the table's order.
 
     Parameters
     ----------
@@ -184,13 +184,14 @@ def load_to_parquet(
     opening, page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`.
     path
-        The file; one that exists is replaced when the load is complete. `read_parquet` reads the
-        table. A load that fails or is interrupted leaves no file; an archive's `export` resumes.
+        The file; an existing one is replaced once the load is complete. `read_parquet` reads it
+        as a table. A load that fails or is interrupted leaves no file, and can't be resumed as an
+        archive's `export` can.
 
     Returns
     -------
     dict
-        How it was loaded, as in the `attrs` of a loaded table.
+        The facts about the load, as in the `attrs` of a loaded table.
 
     Raises
     ------
@@ -200,8 +201,8 @@ def load_to_parquet(
         If the file can't be written.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
-    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    source = NodeSource(client, _to_filters(names, ids), **how)
+    options: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    source = NodeSource(client, _to_filters(names, ids), **options)
     load = _Load(source, names, (start, end), progress, opening=opening)
     target = check_output(path)
     waiting = list[pa.RecordBatch]()
@@ -234,9 +235,9 @@ def iter_balance_changes(
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Load all balance changes in [start, end) as a stream, for what doesn't fit in memory.
+    """Load all balance changes in [start, end) as a stream, for more rows than fit in memory.
 
-    Few batches wait at any time: when they are not taken, no more requests are sent.
+    Few batches are buffered: if the caller stops taking them, no more requests are sent.
 
     Parameters
     ----------
@@ -257,50 +258,50 @@ def iter_balance_changes(
     Raises
     ------
     ValueError, TypeError
-        If an argument is malformed; at the call, not at the first batch.
+        If an argument is malformed; raised by the call, not at the first batch.
     RequestError, DecodeError, IncompleteError, CheckError
-        As `load_balance_changes`; all batches before are complete.
+        As for `load_balance_changes`; the batches before the error are complete.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
-    how: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    source = NodeSource(client, _to_filters(names, ids), **how)
+    options: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
+    source = NodeSource(client, _to_filters(names, ids), **options)
     return _Load(source, names, (start, end), progress, is_logging=True).batches()
 
 
 def _to_filters(names: Names, ids: tuple[Any, ...]) -> Filters:
-    """Return what a caller of a load asks for: an asset, parties, markets and account types."""
+    """Return filters from a caller's asset, parties, markets and account types."""
     columns = ("asset_id", "party_ids", "market_ids", "account_types")
     return make_filters(**dict(zip(columns, ids, strict=True)), names=lambda: names)
 
 
 @dataclass
 class _Load:
-    """The steps of a load and, when all have come, the evidence for them.
+    """A load's steps and, once all have come, the evidence for them.
 
     Attributes
     ----------
     source, names
-        From where it is loaded, and the names that the caller gave.
-    given
+        The source of rows, and the names that the caller gave.
+    bounds
         The start and the end that the caller gave; without an end, what the node doesn't know yet
         isn't missing.
     progress
-        As of `load_balance_changes`.
+        As for `load_balance_changes`.
     opening
         Whether the last row of each account before the start comes first.
     is_logging
         Whether to log each bad row.
     interval
-        What is loaded, when all steps have come: an open bound lies where the evidence does.
+        The loaded interval, once all steps have come: open bounds are those of the evidence.
     rows, seconds, bad_rows
-        How many rows have come and in what time, and the bad ones.
+        The number of rows so far, the time they took, and the bad rows.
     evidence
-        What is proven of the rows, when all have come.
+        The evidence for the rows, once all have come.
     """
 
     source: NodeSource
     names: Names
-    given: tuple[Instant | None, Instant | None]
+    bounds: tuple[Instant | None, Instant | None]
     progress: bool | Report | None
     opening: bool = False
     is_logging: bool = False
@@ -310,11 +311,11 @@ class _Load:
     evidence: Evidence = field(init=False)
 
     def __post_init__(self) -> None:
-        self.start, self.end = make_bounds(*self.given)
+        self.start, self.end = make_bounds(*self.bounds)
         self.interval: Span = (self.end, self.end)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in time order; then ask what proves them, and warn of the rest."""
+        """Yield all rows in time order; then collect the evidence, and warn if it has gaps."""
         began = time.monotonic()
         start, end = self.interval = self.source.interval(self.start, self.end)
         has_openings = self.opening and self.start is not None
@@ -332,7 +333,7 @@ class _Load:
         logger.info("%d rows in %d requests", self.rows, self.source.stats.requests)
         reached = next((first for first, _ in self.evidence.reached), start)
         start = reached if self.start is None else start
-        if self.given[1] is None and self.evidence.answers:
+        if self.bounds[1] is None and self.evidence.answers:
             end = max(start, self.evidence.bounds[1])
         self.interval = start, end
         since = min(start, reached)
@@ -340,24 +341,24 @@ class _Load:
             logger.warning("the load is %s", self._unknown_text(since, end))
 
     def _openings(self, since: int, start: int) -> Iterator[Step]:
-        """Yield the steps of [since, start) without rows, and one with each account's last row."""
+        """Yield the steps of [since, start) without rows, then one with each account's last row."""
         if since == start:
             return
         last, waiting = ARROW_SCHEMA.empty_table(), list[pa.RecordBatch]()
         for step in self.source.rows(since, start):
             waiting += step.batches
-            if sum(batch.num_rows for batch in waiting) >= max(_WAITING, last.num_rows):
+            if sum(batch.num_rows for batch in waiting) >= max(_BUFFER_ROWS, last.num_rows):
                 last, waiting = _last_rows(last, waiting), []
             yield replace(step, batches=())
         yield Step(start, start, tuple(_last_rows(last, waiting).to_batches()))
 
     @property
     def head(self) -> int | None:
-        """The last block's time, microseconds, of the node that knew least."""
+        """The lowest last block's time (in microseconds), or `None` if unknown."""
         return least(*(step.head for step in self.source.taken))
 
     def describe(self) -> dict[str, Any]:
-        """Return what a table's attrs say of its load; all of it is JSON."""
+        """Return the facts about the load for a table's attrs, as JSON types."""
         steps = Counter(step.node.name for step in self.source.taken if step.page_size)
         description = {
             "source": max(steps, key=steps.__getitem__, default=None),
@@ -379,7 +380,7 @@ class _Load:
         return note_names(description, self.names)
 
     def _unknown_text(self, start: int, end: int) -> str:
-        """Return what of [start, end) is proven, and why the rest isn't."""
+        """Return which part of [start, end) is complete, and why the rest isn't known to be."""
         evidence, head, reasons = self.evidence, self.head, list[str]()
         if missing := evidence.missing(start, end):
             until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))
@@ -393,13 +394,13 @@ class _Load:
         if evidence.set_aside:
             reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")
         interval, complete = spans_text([(start, end)]), [*clipped(evidence.complete, start, end)]
-        said = f"complete only for {spans_text(complete)}, not for all"
-        said = said if complete else "complete for any part"
-        return f"{'' if complete else 'not '}known to be {said} of {interval}: {'; '.join(reasons)}"
+        part = f"complete only for {spans_text(complete)}, not for all"
+        part = part if complete else "complete for any part"
+        return f"{'' if complete else 'not '}known to be {part} of {interval}: {'; '.join(reasons)}"
 
 
 def _last_rows(rows: pa.Table, batches: list[pa.RecordBatch]) -> pa.Table:
-    """Return the last row of each account."""
+    """Return each account's last row."""
     rows = canonical(pa.concat_tables([rows, pa.Table.from_batches(batches, ARROW_SCHEMA)]))
     heads = account_heads(rows.select(ACCOUNT_KEY))
     return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
@@ -407,7 +408,7 @@ def _last_rows(rows: pa.Table, batches: list[pa.RecordBatch]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of balance changes.
+    """A page of balance changes.
 
     Attributes
     ----------
@@ -462,19 +463,19 @@ def iter_pages(
 ) -> Iterator[Page]:
     """Page through the list of balance changes by its cursors, lazily, in either direction.
 
-    This is the interface's own paging, for looking around. On real nodes it loses rows, silently:
-    `load_balance_changes` is the way to all rows.
+    This is the interface's own paging, for a quick look. On real nodes it silently loses rows: use
+    `load_balance_changes` to get all rows.
 
     Parameters
     ----------
     client
         The node.
     first, after
-        Forward: rows a page (1000 where neither `first` nor `last` is given), and the cursor of the
+        Forward: rows per page (1000 if you give neither `first` nor `last`), and the cursor of the
         row to begin after.
     last, before
-        Backward: rows a page, and the cursor of the row to begin before; without it, from the end
-        of the list. Pages come last to first; the rows in each keep the list's order.
+        Backward: rows per page, and the cursor of the row to begin before; without a cursor, from
+        the end of the list. Pages come last to first; the rows in each keep the list's order.
     newest_first
         The list's order.
     start, end, asset_id, party_ids, market_ids, account_types, assets
@@ -489,28 +490,29 @@ def iter_pages(
     Raises
     ------
     ValueError
-        If directions are mixed, or an argument is malformed; at the call, not at the first page.
+        If directions are mixed, or an argument is malformed; raised by the call, not at the first
+        page.
     IncompleteError
-        If another page is announced but the cursor to it is missing or came before.
+        If the node announces another page, but its cursor is missing or repeated.
     RequestError, DecodeError
         As for `load_balance_changes`.
     """
     backward = last is not None or before is not None
     if backward and (first is not None or after is not None):
         raise ValueError("give first and after (forward), or last and before (backward)")
-    given = last if backward else first
-    size = 1000 if given is None else given
+    limit = last if backward else first
+    size = 1000 if limit is None else limit
     check_positive("last" if backward else "first", size)
     since, until = make_bounds(start, end)
     ids, cursor = (asset_id, party_ids, market_ids, account_types), before if backward else after
     filters = _to_filters(read_names(assets, labels), ids)
-    # The bounds follow with the first page that is wanted.
+    # `_follow` finds the start when the first page is requested.
     request = PageRequest(filters, 0, until, size, newest_first, cursor, backward)
     return _follow(client, request, since)
 
 
 def _follow(client: Client, request: PageRequest, start: int | None) -> Iterator[Page]:
-    """Yield pages from a cursor on, in one direction, until the node says that it has no more."""
+    """Yield pages from a cursor on, in one direction, until the node announces no more."""
     from balance_analysis.table.frame import to_frame  # noqa: PLC0415 - pandas is heavy
 
     seen = {request.cursor}

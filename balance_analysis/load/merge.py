@@ -1,7 +1,7 @@
 """Collect rows in sorted parts and merge them into one table with little extra memory.
 
-A part waits as small as it will be in the table. The table is filled block by block, and the memory
-of a block's rows goes back to the system before the next block.
+A part takes no more memory than its rows in the table. The table is filled block by block, and the
+memory of a block's rows goes back to the system before the next block.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from balance_analysis.table.rows import PART, account_heads, account_numbers, so
 from balance_analysis.table.schema import ACCOUNT_KEY
 
 _PIECE: Final = 1 << 13
-"""Rows of a part whose memory is given back together."""
+"""Rows per piece of a part; a piece's memory is released at once."""
 
 _BLOCKS: Final = 64
 """Maximum number of blocks in which a table is filled; a block is no smaller than a piece."""
@@ -39,23 +39,23 @@ class Part:
     Attributes
     ----------
     accounts
-        The ids of each account, and how many `rows` it has.
+        Each account's ids, and its number of `rows`.
     pieces
-        The microseconds and the balance of each row.
+        Each row's time (in microseconds) and balance.
     """
 
     accounts: pa.Table
     pieces: list[NDArray[np.void]]
 
     def between(self, begin: int, end: int) -> Iterator[NDArray[np.void]]:
-        """Yield some rows, without a copy."""
+        """Yield the rows from place `begin` to `end`, without a copy."""
         for number in range(begin // _PIECE, -(-end // _PIECE)):
             first = number * _PIECE
             yield self.pieces[number][max(begin - first, 0) : end - first]
 
 
 def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
-    """Yield the rows of some tables in parts; those of an account come in time order."""
+    """Yield tables' rows in parts; each account's rows must come in time order."""
     waiting, size = [], 0
     for rows in tables:
         waiting.append(rows)
@@ -68,7 +68,7 @@ def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
 
 
 def _sorted(waiting: list[pa.Table]) -> Part:
-    """Return a part of the waiting tables, and empty the list."""
+    """Return the waiting tables as a part, and empty the list."""
     rows = pa.concat_tables(waiting)
     waiting.clear()
     ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
@@ -81,11 +81,11 @@ def _sorted(waiting: list[pa.Table]) -> Part:
     words = words_of(rows["balance"])
     pieces = []
     for begin in range(0, len(places), _PIECE):
-        chosen = places[begin : begin + _PIECE]
-        # An allocator keeps freed memory for a while; the system gets this back at once.
-        piece = np.frombuffer(mmap.mmap(-1, len(chosen) * _ROW.itemsize), _ROW)
-        piece["timestamp"] = times.take(chosen)
-        piece["balance"] = take(words, chosen)
+        rows_taken = places[begin : begin + _PIECE]
+        # An allocator keeps freed memory for a while; a memory map goes back at once.
+        piece = np.frombuffer(mmap.mmap(-1, len(rows_taken) * _ROW.itemsize), _ROW)
+        piece["timestamp"] = times.take(rows_taken)
+        piece["balance"] = take(words, rows_taken)
         pieces.append(piece.view(np.void))
     del rows, times, words
     pa.default_memory_pool().release_unused()
@@ -98,7 +98,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
     Parameters
     ----------
     parts
-        The rows of an account come part by part in time order. The list is empty afterwards.
+        Parts in which each account's rows follow in time order. The list is emptied.
     """
     if not parts:
         return empty_table()
@@ -124,38 +124,38 @@ def merge(parts: list[Part]) -> pd.DataFrame:
 def _blocks(
     parts: list[Part], sizes: NDArray[np.int64], order: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64], list[NDArray[np.void]]]]:
-    """Yield for each block its place in the table, its accounts' places and sizes, and its pieces.
+    """Yield each block's place in the table, its accounts' places and sizes, and its pieces.
 
     Parameters
     ----------
     parts
         Sorted rows.
     sizes
-        How many rows each account of each part has.
+        The number of rows of each account of each part.
     order
-        The order of these in the table.
+        The order of these accounts in the table.
     """
     of_part = np.repeat(np.arange(len(parts)), [part.accounts.num_rows for part in parts])
     ends = np.cumsum(sizes[order])
     room = max(_PIECE, -(-int(ends[-1]) // _BLOCKS))
     done, begin = np.zeros(len(parts), np.int64), 0
     for block in np.split(order, np.flatnonzero(np.diff(ends // room)) + 1):
-        # Of each part, a block has the rows that follow those of the blocks before it.
-        came = np.sort(block)
-        counts = np.bincount(of_part[came], sizes[came], len(parts)).astype(np.int64)
+        # A block takes from each part the rows after those of the blocks before it.
+        accounts = np.sort(block)
+        counts = np.bincount(of_part[accounts], sizes[accounts], len(parts)).astype(np.int64)
         pieces = [
             piece
             for part in np.flatnonzero(counts)
             for piece in parts[part].between(done[part], done[part] + counts[part])
         ]
-        begins = np.cumsum(sizes[came]) - sizes[came]
-        yield begin, begins[np.searchsorted(came, block)], sizes[block], pieces
+        begins = np.cumsum(sizes[accounts]) - sizes[accounts]
+        yield begin, begins[np.searchsorted(accounts, block)], sizes[block], pieces
         done += counts
         begin += int(counts.sum())
 
 
 def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
-    """Return the table's order of stretches of rows, and the accounts, each with all its rows."""
+    """Return the table's order of the parts' accounts, and each account with its number of rows."""
     codes, ids = zip(*(sorted_codes(stretches[name]) for name in ACCOUNT_KEY), strict=True)
     numbers = account_numbers(codes, [len(distinct) for distinct in ids])
     order = np.argsort(numbers, kind="stable")
@@ -170,7 +170,7 @@ def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
 
 
 def _places(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:
-    """Return the places of rows that stand in stretches, one stretch after the other."""
+    """Return the places of the rows of stretches that begin at `begins`, one after the other."""
     total = int(sizes.sum())
     narrow = np.int32 if total <= np.iinfo(np.int32).max else np.int64
     shifts = begins - np.cumsum(sizes) + sizes

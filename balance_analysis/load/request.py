@@ -1,4 +1,4 @@
-"""What a caller asks a load for, checked before the first request, and how far it has come."""
+"""Check a load's arguments before the first request, and report its progress."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from balance_analysis.table.text import moment_text
 OnBadRows = Literal["raise", "quarantine"]
 
 Report = Callable[[float, int], None]
-"""Gets the share of the interval that is settled, 0 to 1, and the rows so far."""
+"""Function called with the loaded share of the interval, 0 to 1, and the rows so far."""
 
 _FORM = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
 
 
 def make_bounds(start: Instant | None = None, end: Instant | None = None) -> tuple[int | None, int]:
-    """Return the bounds of a load in microseconds; `end=None` becomes now.
+    """Return a load's bounds (in microseconds); `end=None` becomes now.
 
     Raises
     ------
     ValueError, TypeError
-        If one is malformed, or the start isn't before the end.
+        If a bound is malformed, or the start isn't before the end.
     """
     now = dt.datetime.now(dt.UTC)
     last = to_microseconds(now if end is None else end, now=now)
@@ -39,13 +39,13 @@ def make_bounds(start: Instant | None = None, end: Instant | None = None) -> tup
 
 
 def check_on_bad_rows(on_bad_rows: str) -> None:
-    """Raise unless this is a way to treat bad rows."""
+    """Raise ValueError unless this is a valid `on_bad_rows`."""
     if on_bad_rows not in ("raise", "quarantine"):
         raise ValueError(f'on_bad_rows must be "raise" or "quarantine", not {on_bad_rows!r}')
 
 
 def check_positive(name: str, number: int) -> None:
-    """Raise unless a number is a whole number of at least 1."""
+    """Raise unless a number is an integer of at least 1."""
     if isinstance(number, bool) or not isinstance(number, int):
         raise TypeError(f"{name} must be a whole number, not {number!r}")
     if number < 1:
@@ -54,9 +54,9 @@ def check_positive(name: str, number: int) -> None:
 
 @contextlib.contextmanager
 def reporting(progress: bool | Report | None) -> Iterator[Report]:
-    """Give the function to call after each step: the caller's, or one that draws a bar or nothing.
+    """Yield the function to call after each step: the caller's, or one that draws a bar or nothing.
 
-    `None` is for a bar where stderr is a terminal or this is a notebook.
+    `None` draws a bar if stderr is a terminal or this is a notebook.
     """
     is_notebook = "ipykernel" in sys.modules
     if callable(progress):
@@ -65,10 +65,10 @@ def reporting(progress: bool | Report | None) -> Iterator[Report]:
         yield lambda _share, _rows: None
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # without ipywidgets a line of text does
+            warnings.simplefilter("ignore")  # without ipywidgets, a line of text suffices
             from tqdm.auto import tqdm  # noqa: PLC0415 - only where a bar is shown
 
-        # What is written to stderr stands in red in a notebook.
+        # Notebooks show stderr in red.
         file = sys.stdout if is_notebook else sys.stderr
         bar = tqdm(total=1.0, bar_format=_FORM, leave=False, file=file)
 
