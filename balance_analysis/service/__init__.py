@@ -1,4 +1,4 @@
-"""The two operations of the interface, served over an archive.
+"""Serve the two operations of the interface over an archive.
 
-It must not know the package `node`: that the two agree must mean something.
+It must not know the package `node`, so that their agreement is evidence.
 """

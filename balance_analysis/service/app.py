@@ -1,4 +1,4 @@
-"""The two operations of the interface and the explorer, as a web application over an archive."""
+"""Serve the interface's two operations and the explorer as a web application over an archive."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ CHANGES: Final = "/api/v2/balance/changes"
 LIMITS: Final = "/api/v2/network/limits"
 
 TIMEOUT: Final = 30.0
-"""Seconds that a question may take, with the time that it waits."""
+"""Maximum seconds per request, waiting included."""
 
 PAGES: Final = 8
-"""Pages that are looked for at the same time."""
+"""Maximum number of pages read concurrently."""
 
 VIEWS_AT_ONCE: Final = 1
-"""Views that are computed at the same time: each takes a processor and up to 500 MB."""
+"""Maximum number of views computed concurrently: each takes a processor and up to 500 MB."""
 
 MOST_WAITING: Final = 100
-"""Questions of a kind that may wait."""
+"""Maximum number of waiting requests per queue."""
 
 _LOOPBACK: Final = ("localhost", "*.localhost", "127.0.0.1", "[::1]")
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@*]+")
 _EXPOSED: Final = ("X-Incomplete", "X-Block-Height", "X-Block-Timestamp", "X-Origins")
 
-_KINDS: Final = {
+_GRPC_ERRORS: Final = {
     400: (3, "InvalidArgument"),
     404: (5, "NotFound"),
     405: (12, "Unimplemented"),
@@ -72,14 +72,14 @@ _KINDS: Final = {
     503: (14, "Unavailable"),
     504: (4, "DeadlineExceeded"),
 }
-"""The code and the name that gRPC has for what an HTTP status says."""
+"""The gRPC code and name of each HTTP status."""
 
 _GONE: Final = (
-    "the archive has changed, and this state of it is gone: ask /explore/about for the current one"
+    "the archive has changed and this state is gone: ask /explore/about for the current one"
 )
 _INTERNAL: Final = (13, "Internal")
 _DETAIL: Final = "type.googleapis.com/vega.ErrorDetail"
-"""The type of a node's details: parsers of `google.rpc.Status` take nothing but a URL."""
+"""The type of a node's error details: parsers of `google.rpc.Status` accept only a URL."""
 
 
 def create_app(
@@ -91,40 +91,40 @@ def create_app(
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
 ) -> Starlette:
-    """Return an application that serves what an archive holds.
+    """Return an application that serves an archive.
 
-    It answers as a node does, with cursors that lose no row. Where rows may be missing in an
-    answer, its header `X-Incomplete` has these stretches, as `start-end` in nanoseconds. What
-    exports add meanwhile is served from then on.
+    It answers as a node does, with cursors that lose no row. If an answer may lack rows, its header
+    `X-Incomplete` lists the stretches concerned, as `start-end` in nanoseconds. Rows that an export
+    adds are served as soon as they are in the archive.
 
     Parameters
     ----------
     archive
-        What to serve.
+        The archive to serve.
     timeout
-        Seconds that a question may take, with the time that it waits; then it is refused, with 504.
+        Maximum seconds per request, waiting included; longer ones are refused with 504.
     host
-        The address that it will listen on. On loopback it answers only requests whose `Host` is of
-        loopback, or of an allowed origin: no page from elsewhere reads the archive. Beyond
-        loopback, put a reverse proxy in front that limits rates.
+        The address that the application will listen on. On loopback it answers only requests whose
+        `Host` is loopback or an allowed origin, so that other sites' pages can't read the archive.
+        Beyond loopback, put a reverse proxy in front that limits rates.
     allow_origins
-        Origins, such as `https://example.org`, whose pages may read what it answers; `*` for all.
-        By default none where it listens on loopback, and all elsewhere.
+        Origins, such as `https://example.org`, whose pages may read the answers; `*` for all. By
+        default none on loopback, and all elsewhere.
     assets, labels
-        Names for the page to explore, as `read_assets` and `read_labels` take them, besides those
-        that the archive keeps.
+        Names for the explorer, as `read_assets` and `read_labels` take them, besides those that the
+        archive keeps.
 
     Raises
     ------
     ArchiveError
-        If there is no archive, or it is damaged.
+        If the archive doesn't exist or is damaged.
     ValueError
         If an origin is malformed.
     """
     is_private = is_loopback(host)
     origins = [*allow_origins] if allow_origins else [] if is_private else ["*"]
-    named = [urlsplit(origin).hostname or "" for origin in origins]
-    hosts = ["*"] if not is_private or "*" in origins else [*_LOOPBACK, host, *named]
+    names = [urlsplit(origin).hostname or "" for origin in origins]
+    hosts = ["*"] if not is_private or "*" in origins else [*_LOOPBACK, host, *names]
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
     explorer = Explorer(archive, cache=cache, names=read_names(assets, labels))
@@ -137,7 +137,7 @@ def create_app(
     async def view(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
         find = partial(_view, explorer, name, request.query_params.multi_items())
-        # Each open page asks now and then which state it is.
+        # Every open page polls for the archive's version.
         return await _in_time(find, pages if name == "version" else views, timeout)
 
     routes: dict[str, Callable[[Request], object]] = {
@@ -151,10 +151,10 @@ def create_app(
     app = Starlette(
         routes=[Route(path, answer) for path, answer in routes.items()],
         middleware=[
-            # A page whose own name leads here by DNS rebinding still sends that name.
+            # A page that reaches this host by DNS rebinding still sends its own name.
             Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False),
             *_sharing(origins),
-            # The fastest level: cursors make answers so repetitive that higher ones save little.
+            # The fastest level: answers are so repetitive that higher levels save little.
             Middleware(GZipMiddleware, compresslevel=1),
         ],
         exception_handlers={
@@ -163,7 +163,7 @@ def create_app(
             ViewTooLargeError: _refusing(416),
             BalanceAnalysisError: _unreadable,
             OSError: _unreadable,
-            Exception: _refusing(500, "unexpected error: the log of the service has it"),
+            Exception: _refusing(500, "unexpected error: see the service's log"),
         },
     )
     app.router.redirect_slashes = False
@@ -171,7 +171,7 @@ def create_app(
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a name, or an address, is of this machine and of no other."""
+    """Return whether a name or address is a loopback one."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -179,19 +179,19 @@ def is_loopback(host: str) -> bool:
 
 
 def _sharing(origins: list[str]) -> Iterator[Middleware]:
-    """Yield the middleware that lets pages of these origins read answers, if there are any."""
+    """Yield the middleware that lets these origins' pages read answers; nothing without origins."""
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise ValueError(
                 f"{origin!r} is not an origin: give one such as https://example.org, or * for all"
             )
     if origins:
-        how: dict[str, Any] = {"allow_methods": ("GET", "HEAD"), "expose_headers": _EXPOSED}
-        yield Middleware(CORSMiddleware, allow_origins=origins, allow_headers=["*"], **how)
+        rules: dict[str, Any] = {"allow_methods": ("GET", "HEAD"), "expose_headers": _EXPOSED}
+        yield Middleware(CORSMiddleware, allow_origins=origins, allow_headers=["*"], **rules)
 
 
 class _Queue:
-    """A limit on the questions that are worked on at once, and on those that wait."""
+    """A limit on concurrent requests, and on waiting ones."""
 
     def __init__(self, at_once: int) -> None:
         self.limiter = anyio.CapacityLimiter(at_once)
@@ -201,19 +201,19 @@ class _Queue:
 async def _in_time(
     find: Callable[[Callable[[], None]], Response], queue: _Queue, seconds: float
 ) -> Response:
-    """Return what a function finds in a thread, when it is its turn.
+    """Wait for a place in a queue, and return a function's result from a thread.
 
-    The function gets a function to call now and then, which raises once the time is over.
+    `find` receives a function to call now and then, which raises once the time is over.
 
     Raises
     ------
     HTTPException
-        If too many wait, or it takes too long.
+        If too many requests wait, or this one takes too long.
     """
     try:
         queue.places.acquire_nowait()
     except anyio.WouldBlock as error:
-        raise HTTPException(503, "too many requests wait: ask again in a moment") from error
+        raise HTTPException(503, "too many requests are waiting: try again in a moment") from error
     deadline = time.monotonic() + seconds
     late = HTTPException(504, "the query took too long: ask for a shorter range or fewer rows")
 
@@ -233,14 +233,14 @@ async def _in_time(
 def _view(
     explorer: Explorer, view: str, items: Sequence[tuple[str, str]], check: Callable[[], None]
 ) -> Response:
-    """Return a view of the explorer."""
+    """Return one of the explorer's views."""
     try:
         query = read_query(view, items)
     except ValueError as error:
         raise HTTPException(400, str(error)) from error
     try:
         check()
-        with in_one_thread():  # the other processors are for pages
+        with in_one_thread():  # leave the other processors to pages
             content = explorer.encode(view, query, check=check)
     except SnapshotGoneError as error:
         raise HTTPException(409, _GONE) from error
@@ -250,16 +250,16 @@ def _view(
 
 
 def _static(content: bytes, media_type: str, _request: Request) -> Response:
-    """Return a file of the page, which a browser asks for each time: a release has others."""
+    """Return a static file; browsers revalidate it, since releases change it."""
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
     return Response(content, media_type=media_type, headers=headers)
 
 
 def _limits(archive: Archive) -> Response:
-    """Return the limits: dates as nanoseconds since 1970 in a string, `"0"` where not set.
+    """Return the limits, with dates as strings of nanoseconds since 1970, or `"0"` if not set.
 
-    Fields that the interface document doesn't list stand under their own names. When and where the
-    limits were fetched is not part of the interface and is left out.
+    Fields that the interface document doesn't list keep their own names. The time and source of the
+    limits aren't part of the interface and are left out.
     """
     evidence, rows = read_manifest(archive.store).evidence, read_limits(archive.store)
     if not rows.num_rows:
@@ -297,8 +297,8 @@ def _health(archive: Archive) -> dict[str, object]:
 
 
 def _refuse(_request: Request, error: Any) -> Response:  # noqa: ANN401 - an HTTPException
-    """Return the error body of a node, with the useful text in `details[0].inner`."""
-    code, name = _KINDS.get(error.status_code, _INTERNAL)
+    """Return an error as a node does, with the useful text in `details[0].inner`."""
+    code, name = _GRPC_ERRORS.get(error.status_code, _INTERNAL)
     message = f"{name} error"
     detail = {"@type": _DETAIL, "code": code, "message": message, "inner": error.detail}
     body = {"code": code, "message": message, "details": [detail]}
@@ -308,12 +308,12 @@ def _refuse(_request: Request, error: Any) -> Response:  # noqa: ANN401 - an HTT
 def _unreadable(request: Request, error: Exception) -> Response:
     """Refuse a request while the archive can't be read; the log has the cause."""
     logger.warning("%s can't be answered: %s", request.url.path, error)
-    text = "the archive can't be read now: ask again later; the log of the service says more"
+    text = "the archive can't be read now: try again later; the service's log has the cause"
     return _refuse(request, HTTPException(503, text))
 
 
 def _refusing(status: int, text: str = "") -> Callable[[Request, Exception], Response]:
-    """Return what refuses a request after an error, by default with the error's own words."""
+    """Return a handler that refuses a request after an error, by default with the error's text."""
     return lambda request, error: _refuse(request, HTTPException(status, text or str(error)))
 
 
@@ -322,7 +322,7 @@ _DOCUMENT: Final = Path(__file__).with_name("openapi.json")
 
 
 def describe() -> dict[str, Any]:
-    """Return the document, for the caller to keep."""
+    """Return a new copy of the OpenAPI document."""
     document: dict[str, Any] = json.loads(_DOCUMENT.read_text(encoding="utf-8"))
     document["info"]["version"] = __version__
     document["components"]["schemas"]["AccountType"]["enum"] = list(ACCOUNT_TYPES)
@@ -331,13 +331,13 @@ def describe() -> dict[str, Any]:
 
 
 def _operation(name: str) -> dict[str, Any]:
-    about, asked = VIEWS[name]
+    about, parameters = VIEWS[name]
     answer = {"application/json": {"schema": {"$ref": "#/components/schemas/View"}}}
     return {
         "operationId": f"explore{name.capitalize()}",
         "summary": f"Explore: {name}",
         "description": about,
-        "parameters": [{"name": each, "in": "query", "schema": _schema(each)} for each in asked],
+        "parameters": [{"name": x, "in": "query", "schema": _schema(x)} for x in parameters],
         "responses": {
             "200": {"description": "The view.", "content": answer},
             "default": {"$ref": "#/components/responses/Error"},
@@ -347,8 +347,8 @@ def _operation(name: str) -> dict[str, Any]:
 
 def _schema(parameter: str) -> dict[str, Any]:
     if parameter in NUMBERS:
-        least, most = NUMBERS[parameter]
-        return {"type": "integer", "minimum": least, "maximum": most}
+        minimum, maximum = NUMBERS[parameter]
+        return {"type": "integer", "minimum": minimum, "maximum": maximum}
     if parameter == "account":
         key = {"type": "string", "pattern": r"^[^|]*\|[^|]*\|[^|]*\|[^|]*$"}
         return {"type": "array", "items": key, "maxItems": MOST_ACCOUNTS}

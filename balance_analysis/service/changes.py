@@ -1,9 +1,9 @@
-"""The list of balance changes: one page of an archive, and where rows of it may be missing.
+"""Answer requests for balance changes: a page of an archive, and where it may lack rows.
 
-The rows of a page are looked for file by file until it is full. Rows stand by party in a file, so a
-party's rows are in one row group or two. Rows of all accounts are all over the file: it is read
-whole, and the few files read last are kept, since whoever asks for one page will ask for the next.
-`parameters` reads what is asked, `listing` writes the rows.
+Files are searched one by one until the page is full. Files are sorted by party, so a party's rows
+are in one row group or two. For all accounts, a file is read whole, and the files read last are
+cached, since a client that requests one page will request the next. `parameters` reads the request,
+`listing` writes the rows.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.spans import EVER, Span, clipped
 
 _FEW: Final = 2
-"""Row groups that are read whole at once: looking first would take longer."""
+"""Number of row groups to read without searching them first, which would take longer."""
 
 KEPT_ROWS: Final = 1_000_000
-"""Rows of a file that is read whole, and kept; a larger one is read for each page, in parts."""
+"""Maximum rows of a file to read whole and cache; a larger one is read in parts for each page."""
 
 _reading: Final = threading.Lock()
-"""One file is read whole at a time, and once: it takes three times its rows' memory."""
+"""Held to read a file whole: one at a time, since it takes three times its rows' memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The rows that a page may need: those nearest to its side, whole blocks.
+    """A selection of the rows that a page may need: the nearest to its start, in whole blocks.
 
     Attributes
     ----------
     count
-        How many at least.
+        Minimum number of rows.
     descending
-        Whether the page's side is the newest.
+        Whether the page starts with its newest rows.
     block
-        The time of the block at that side whose rows don't count: the cursor's; without one a
+        Time (in microseconds) of the cursor's block, whose rows don't count; without a cursor, a
         moment beyond all rows.
     """
 
@@ -58,7 +58,7 @@ class Nearest:
     block: int
 
     def among(self, rows: pa.Table, spans: Sequence[Span] = (EVER,)) -> pa.Table:
-        """Return these of some rows within spans, in the order of the rows."""
+        """Return the rows within spans that this selects, in their order."""
         times = times_of(rows)
         within = [(times >= start) & (times < end) for start, end in spans]
         is_near = np.logical_or.reduce(within)
@@ -72,38 +72,38 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds the rows of pages in one state of an archive.
+    """Find pages' rows in one state of an archive.
 
     Attributes
     ----------
     snapshot
         The state.
-    kept
-        Where to keep the rows of the files read last, in bytes.
+    cache
+        Cache of the rows of the files read last.
     check
-        Called now and then; raises once nobody waits for the page.
+        Function called now and then, which raises once the client no longer waits.
     """
 
     snapshot: Snapshot
-    kept: LruCache
+    cache: LruCache
     check: Callable[[], None]
 
     def page(self, query: ChangesQuery) -> bytes:
-        """Return one page of the rows that are asked for, as the body of an answer.
+        """Return the requested page, as the body of an answer.
 
         Raises
         ------
         HTTPException
             If the cursor marks no row of the archive.
         SnapshotGoneError
-            If a file was replaced meanwhile.
+            If a file was replaced in the meantime.
         """
         cursor, filters = query.cursor, query.filters
         start = EVER[0] if query.start is None else query.start
         span = start, EVER[1] if query.end is None else query.end
         descending = query.newest_first != query.backward
         near, beyond = self._walk(filters, span, cursor, query.size + 1, descending=descending)
-        if cursor is not None and not near:  # it may be of a row that is not asked for
+        if cursor is not None and not near:  # it may mark a row that the filters exclude
             block = cursor[0], cursor[0] + 1
             if not self._walk(Filters(), block, cursor, 1, descending=True)[0]:
                 raise foreign(BEFORE if query.backward else AFTER)
@@ -115,7 +115,7 @@ class Finder:
         return render(rows, has_next=more, has_previous=near)
 
     def has_account_type(self, name: str) -> bool:
-        """Return whether any row is of this account type."""
+        """Return whether any row has this account type."""
         filters = Filters(account_types=(name,))
         return bool(self._walk(filters, EVER, None, 1, descending=True)[1])
 
@@ -128,9 +128,9 @@ class Finder:
         *,
         descending: bool,
     ) -> tuple[bool, list[ListedRow]]:
-        """Return whether the cursor's row is there, and at least `count` rows beyond it.
+        """Return whether the cursor's row exists, and the next `count` rows or more beyond it.
 
-        Without a cursor they are those from an end of the span on. They are whole blocks.
+        Without a cursor, the rows begin at the newest or oldest end of the span. Blocks are whole.
         """
         if filters is None:
             return False, []
@@ -150,26 +150,26 @@ class Finder:
         if cursor is None:
             return False, listed[::-1] if descending else listed
         place = bisect.bisect_left(listed, cursor, key=lambda row: row[:2])
-        is_there = place < len(listed) and listed[place][:2] == cursor
-        return is_there, listed[:place][::-1] if descending else listed[place + is_there :]
+        exists = place < len(listed) and listed[place][:2] == cursor
+        return exists, listed[:place][::-1] if descending else listed[place + exists :]
 
     def _files(self, start: int, end: int) -> list[tuple[File, tuple[Span, ...]]]:
-        """Return the files that may have rows in [start, end), each with what is covered of it."""
+        """Return the files that may have rows in [start, end), each with the spans it covers."""
         files = _files_of(self.snapshot)
         low = bisect.bisect_right(files, start, key=lambda file: file.stop)
         high = bisect.bisect_left(files, end, key=lambda file: file.begin)
-        asked = ((file, tuple(clipped(file.spans, start, end))) for file in files[low:high])
-        return [(file, spans) for file, spans in asked if spans]
+        pairs = ((file, tuple(clipped(file.spans, start, end))) for file in files[low:high])
+        return [(file, spans) for file, spans in pairs if spans]
 
     def _rows(self, file: File, predicate: Predicate, nearest: Nearest) -> pa.Table:
-        """Return the rows of a file that a page may need, in any order.
+        """Return a file's rows that a page may need, in any order.
 
         Raises
         ------
         SnapshotGoneError
-            If the file was replaced since.
+            If the file was replaced in the meantime.
         ArchiveError
-            If it is damaged.
+            If the file is damaged.
         """
         is_small = max(note.rows for note in file.notes) <= KEPT_ROWS
         if is_small and predicate.spans and not predicate.allowed:
@@ -186,7 +186,7 @@ class Finder:
         return rows
 
     def _whole(self, file: File) -> pa.Table:
-        """Return all rows of a file."""
+        """Return all rows of a file, from the cache if it has them."""
 
         def read() -> tuple[pa.Table, int]:
             with opened(self.snapshot.store, file) as data:
@@ -194,10 +194,10 @@ class Finder:
             return rows, rows.nbytes
 
         key = file.name, file.notes
-        rows: pa.Table | None = self.kept.peek(key)
+        rows: pa.Table | None = self.cache.peek(key)
         if rows is None:
             with _reading:
-                rows = self.kept.get(key, read)
+                rows = self.cache.get(key, read)
         return rows
 
 

@@ -1,9 +1,9 @@
-"""The list of rows: by time, and inside a block by account id, as nodes have it; and its JSON.
+"""Order rows as nodes do, by time and inside a block by account id, and write them as JSON.
 
-A cursor marks a row's place in it as short opaque text. It carries the whole place, time and
-account, so that the page after it starts at the very next row, also inside a block. It depends on
-the row alone: it outlives a restart and later exports, and another service over the same rows takes
-it. Whoever reads the rows sees whether there is such a row.
+A cursor marks a row's place in the list as short opaque text. It contains the whole place, time and
+account, so that the page after it starts at the very next row, even inside a block. It depends only
+on the row: it stays valid after a restart and after later exports, and for other services over the
+same rows. Whether its row exists shows when the rows are read.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _CURSOR: Final = re.compile(r"([\w-]{43})(0|-?[1-9][0-9]{0,15})", re.ASCII)
 _IDS: Final = ("party_id", "asset_id", "market_id", "account_type")
 
 Place = tuple[int, bytes]
-"""The place of a row in the list: microseconds since 1970-01-01 UTC, and its account's id."""
+"""A row's place in the list: its time (in microseconds since 1970-01-01 UTC) and account id."""
 
 
 class ListedChange(msgspec.Struct, rename="camel", gc=False):
-    """A row as the interface has it, its fields in the order of nodes."""
+    """A row of the interface, with its fields in the order of nodes."""
 
     timestamp: str
     balance: str
@@ -40,7 +40,7 @@ class ListedChange(msgspec.Struct, rename="camel", gc=False):
 
 
 class ListedEdge(msgspec.Struct, gc=False):
-    """A row and its cursor as the interface has them."""
+    """A row of the interface and its cursor."""
 
     node: ListedChange
     cursor: str
@@ -52,11 +52,11 @@ class Account(msgspec.Struct, frozen=True, gc=False):
     Attributes
     ----------
     digest
-        Its id: the SHA-256 of its asset, party, market and type, one after the other.
+        The account's id: the SHA-256 of its asset, party, market and type, concatenated.
     cursor
-        How the cursors of its rows begin.
+        The beginning of its rows' cursors.
     ids
-        Party, asset, market and type.
+        Its party, asset, market and type.
     """
 
     digest: bytes
@@ -65,11 +65,11 @@ class Account(msgspec.Struct, frozen=True, gc=False):
 
 
 ListedRow = tuple[int, bytes, str, Account]
-"""A row of the list: its place, which sorts it, its balance and its account."""
+"""A row of the list: its time and account id, which sort it, its balance and its account."""
 
 
 def in_order(rows: pa.Table) -> list[ListedRow]:
-    """Return rows of `ARROW_SCHEMA`, in any order, as the list has them, oldest first."""
+    """Return rows of `ARROW_SCHEMA`, given in any order, in the list's order, oldest first."""
     balances, *ids = (rows[name].cast(pa.string()).to_pylist() for name in ("balance", *_IDS))
     accounts = [*map(_account, *ids)]
     digests = (account.digest for account in accounts)
@@ -84,19 +84,19 @@ def _account(party: str, asset: str, market: str, account_type: str) -> Account:
 
 
 def render(rows: Iterable[ListedRow], *, has_next: bool, has_previous: bool) -> bytes:
-    """Return a part of the list of rows as the body of an answer.
+    """Return a part of the list as the body of an answer.
 
     Parameters
     ----------
     rows
         In the order of the page.
     has_next, has_previous
-        Whether the list is known to go on after, or before, these rows. An empty page knows
-        neither; the side that the page was not counted towards is known only with a cursor.
+        Whether further rows are known to follow, or to precede. Both are `False` for an empty page;
+        the side from which the page was counted is known only with a cursor.
     """
     edges = [
-        ListedEdge(ListedChange(f"{time}000", balance, *own.ids), f"{own.cursor}{time}")
-        for time, _, balance, own in rows
+        ListedEdge(ListedChange(f"{time}000", balance, *account.ids), f"{account.cursor}{time}")
+        for time, _, balance, account in rows
     ]
     info = {
         "hasNextPage": has_next,
@@ -115,12 +115,12 @@ def decode_cursor(name: str, cursor: str) -> Place:
     name
         The parameter that carries the cursor, for the message.
     cursor
-        What the client sent.
+        The cursor that the client sent.
 
     Raises
     ------
     HTTPException
-        If no such service made the cursor.
+        If the text isn't a cursor of this service.
     """
     if match := _CURSOR.fullmatch(cursor):
         return int(match[2]), base64.urlsafe_b64decode(f"{match[1]}=")
@@ -128,6 +128,6 @@ def decode_cursor(name: str, cursor: str) -> Place:
 
 
 def foreign(name: str) -> HTTPException:
-    """Return the refusal of a cursor that marks no row of the archive."""
+    """Return the error for a cursor that marks no row of the archive."""
     text = f"{name} is not a cursor of this service: send one that came with an edge or a pageInfo"
     return HTTPException(400, text)

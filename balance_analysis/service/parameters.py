@@ -1,7 +1,7 @@
-"""Read the parameters of a request for balance changes, and refuse those that mean nothing.
+"""Read the parameters of a request for balance changes, and refuse invalid ones.
 
-A name under a known group that is no parameter is refused rather than ignored: a misspelt filter
-would be answered with rows that nobody asked for.
+An unknown name in a known group is refused rather than ignored: with a misspelt filter ignored, the
+answer would have unwanted rows.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
-"""The forms of a boolean that Go's `strconv.ParseBool` reads, since nodes are written in Go."""
+"""The booleans that Go's `strconv.ParseBool` accepts, since nodes are written in Go."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesQuery:
-    """What a request asks for.
+    """A request's query.
 
     Attributes
     ----------
     filters
-        The accounts; `None` where no row can be meant.
+        The accounts; `None` if no row can match.
     start, end
-        Half-open bounds in microseconds since 1970-01-01 UTC; `None` for no bound. Nanoseconds are
-        cut towards the past, also before 1970, as nodes' databases do.
+        Half-open interval (in microseconds since 1970-01-01 UTC); `None` for no bound. Nanoseconds
+        are rounded down, also before 1970, as in nodes' databases.
     size
-        The most rows to return.
+        Maximum number of rows.
     backward
-        Whether the page is counted from the end of the list, or from the cursor towards its start.
+        Whether the page is counted backward: from the end of the list, or from the cursor.
     cursor
-        The row next to which the page stands; `None` for the list's start, or end.
+        The row next to the page; `None` for the list's start, or its end if `backward`.
     newest_first
         The order of the list, and of the page.
     """
@@ -70,19 +70,20 @@ class ChangesQuery:
 def read_parameters(
     items: Iterable[tuple[str, str]], *, is_known_type: Callable[[str], bool]
 ) -> ChangesQuery:
-    """Return what a request asks for.
+    """Return the query of a request's parameters.
 
     Parameters
     ----------
     items
-        Names and values in the order of the query string; a list is its name repeated.
+        Names and values in the order of the query string; lists repeat the name.
     is_known_type
-        Whether an account type that `schema.ACCOUNT_TYPES` doesn't list is known nevertheless.
+        Function that returns whether the archive has an account type that `schema.ACCOUNT_TYPES`
+        doesn't list.
 
     Raises
     ------
     HTTPException
-        If a name or a value is wrong; the message names it.
+        If a name or a value is invalid; the message names it.
     """
     values = _collect(items)
     filters = _filters(values, is_known_type)
@@ -106,13 +107,13 @@ def read_parameters(
 def _filters(
     values: Mapping[str, list[str]], is_known_type: Callable[[str], bool]
 ) -> Filters | None:
-    # Nodes take the numbers too.
+    # Nodes accept the types' numbers too.
     numbers = {str(number): name for number, name in TYPES_BY_NUMBER.items()}
     types = [numbers.get(value, value) for value in values[TYPES]]
     for name in types:
         if not name:
             raise HTTPException(
-                400, f"{TYPES}={name!r} is no value: leave it out for all account types"
+                400, f"{TYPES}={name!r} is empty: leave it out for all account types"
             )
         if name not in ACCOUNT_TYPES and not is_known_type(name):
             raise HTTPException(
@@ -123,7 +124,7 @@ def _filters(
         _single(values, ASSET) or None,
         tuple(_party(value) for value in values[PARTIES]),
         tuple(_hex_id(MARKETS, value) for value in values[MARKETS]),
-        # Nodes match no row with the default value, whatever they hold.
+        # On nodes, the default value matches no row.
         tuple(name for name in types if name != ACCOUNT_TYPES[0]),
     )
     return None if types and not filters.account_types else filters
@@ -135,15 +136,15 @@ def _collect(items: Iterable[tuple[str, str]]) -> Mapping[str, list[str]]:
         if name in _NAMES:
             values[name].append(value)
         elif _GROUP.match(name):
-            raise HTTPException(400, f"{name!r} is not a parameter: there are {', '.join(_NAMES)}")
+            raise HTTPException(400, f"{name!r} is not a parameter: known are {', '.join(_NAMES)}")
     return values
 
 
 def _single(values: Mapping[str, list[str]], name: str) -> str | None:
-    given = values[name]
-    if len(given) > 1:
-        raise HTTPException(400, f"{name} takes one value, but was given {len(given)}")
-    return given[0] if given else None
+    texts = values[name]
+    if len(texts) > 1:
+        raise HTTPException(400, f"{name} takes one value, but was given {len(texts)}")
+    return texts[0] if texts else None
 
 
 def _party(value: str) -> str:

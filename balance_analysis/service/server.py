@@ -1,6 +1,6 @@
-"""Run an application on a port: in a thread beside its caller, or until a signal ends it.
+"""Run an application on a port, in a thread beside the caller or until a signal.
 
-Hypercorn closes a connection whose request doesn't come, which uvicorn has no setting for.
+Unlike uvicorn, Hypercorn can close a connection that sends no request.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from balance_analysis import defaults
 from balance_analysis.errors import logger
 
 UNSENT: Final = 5
-"""Seconds within which a connection must send the next request whole."""
+"""Seconds within which a connection must send its next request completely."""
 
 UNREAD: Final = 60
-"""Seconds for which a connection may send nothing while it is answered."""
+"""Maximum seconds without data from a client while its request is answered."""
 
 PATIENCE: Final = 3
-"""Seconds that answers under way are given in the end."""
+"""Seconds to finish running answers at shutdown."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -38,17 +38,17 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterator[str]:
     """Serve an application from a thread of this process.
 
-    The server is up when the block begins, and gone with its thread and its port when the block
-    ends, however it ends. Signals stay with the caller.
+    The server is up when the block begins. When the block ends, for whatever reason, the server
+    stops and its thread and port are released. Signals stay with the caller.
 
     Parameters
     ----------
     app
-        What `create_app` returns.
+        The result of `create_app`.
     host
         Address to listen on.
     port
-        Port to listen on; 0 takes a free one.
+        Port to listen on; 0 chooses a free one.
 
     Yields
     ------
@@ -75,16 +75,16 @@ def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterat
 def serve_until_signal(
     app: Starlette, *, host: str = defaults.HOST, port: int = 0, on_up: Callable[[str], object]
 ) -> None:
-    """Serve an application until SIGTERM or SIGINT comes, and finish what is under way then.
+    """Serve an application until SIGTERM or SIGINT, and then finish running requests.
 
-    A second one ends it at once, as KeyboardInterrupt. For the main thread only.
+    A second signal raises KeyboardInterrupt at once. Call this from the main thread only.
 
     Parameters
     ----------
     app, host, port
         As for `serve`.
     on_up
-        Called with the base address once requests are taken.
+        Function called with the base address once the server accepts requests.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def serve_until_signal(
 
 
 class _Listener(socket.socket):
-    """A listening socket that can cut off the connections that it accepted."""
+    """A listening socket that can cut off the connections it accepted."""
 
     def __init__(self, listening: socket.socket) -> None:
         super().__init__(fileno=listening.detach())
@@ -131,14 +131,14 @@ class _Listener(socket.socket):
 
     async def cut_off(self) -> None:
         for connection in self._accepted:
-            with contextlib.suppress(OSError):  # it is closed
+            with contextlib.suppress(OSError):  # already closed
                 connection.shutdown(socket.SHUT_RDWR)
-        for _ in range(9):  # the event loop sees it and closes its side
+        for _ in range(9):  # let the event loop notice, and close its side
             await asyncio.sleep(0)
 
 
 async def _serve(app: Starlette, listener: _Listener, ending: asyncio.Event) -> None:
-    """Serve an application until an event, and for a while what is under way then."""
+    """Serve an application until an event, then give running requests some time to finish."""
     config = Config()
     config.create_sockets = lambda: Sockets([], [listener], [])  # type: ignore[method-assign]
     config.keep_alive_timeout, config.read_timeout = UNSENT, UNREAD
@@ -148,14 +148,14 @@ async def _serve(app: Starlette, listener: _Listener, ending: asyncio.Event) -> 
     if logger.isEnabledFor(logging.INFO):
         config.accesslog = logger
         config.access_log_format = "%(h)s %(s)s %(L)s s: %(R)s"
-    served: Any = hypercorn.asyncio.serve(app, config, shutdown_trigger=ending.wait)  # type: ignore[arg-type]
-    task = asyncio.ensure_future(served)
+    server: Any = hypercorn.asyncio.serve(app, config, shutdown_trigger=ending.wait)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(server)
     waits = asyncio.ensure_future(ending.wait())
     try:
         await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
-        # Connections that are cut off now are no errors.
+        # From now on, connections that are cut off aren't errors.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        # From Python 3.12 on the server would wait for readers that take nothing.
+        # From Python 3.12 on, the server would wait for clients that don't read their answer.
         await asyncio.wait((task,), timeout=2 * PATIENCE)
     finally:
         waits.cancel()
@@ -170,8 +170,8 @@ def _listen(host: str, port: int) -> _Listener:
     try:
         return _Listener(socket.create_server((host, port), family=family))
     except OSError as error:
-        why = str(error.strerror).partition(" (")[0]
-        text = f"{host}, port {port} can't be listened on: {why}; choose another"
+        reason = str(error.strerror).partition(" (")[0]
+        text = f"{host}, port {port} can't be listened on: {reason}; choose another"
         raise OSError(error.errno, text) from error
 
 
