@@ -24,7 +24,7 @@ from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.node.reach import started
+from balance_analysis.node.reach import call_in_thread
 from balance_analysis.node.walk import Step
 from balance_analysis.table.evidence import Evidence, SetAside
 from balance_analysis.table.filters import make_filters
@@ -215,7 +215,7 @@ class _Filler:
         try:
             self._commit_periods(with_rest=True)
             self._join(self.source.answered())
-            self._join(started(self.source.evidence).result(PATIENCE))
+            self._join(call_in_thread(self.source.evidence).result(PATIENCE))
         except (BalanceAnalysisError, OSError) as error:
             why = str(error) or "the node doesn't answer"
             logger.warning("what came last isn't kept, or stays unproven: %s", why)

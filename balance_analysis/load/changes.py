@@ -251,7 +251,7 @@ def iter_balance_changes(
     Yields
     ------
     pyarrow.RecordBatch
-        Rows in time order, none empty: asset_id, account_type, party_id, market_id (dictionary of
+        Rows in time order, never empty: asset_id, account_type, party_id, market_id (dictionary of
         string), timestamp (timestamp[us, UTC]), balance (decimal128(38, 0), in the asset's smallest
         unit). All rows before the first of the next batch have been yielded.
 

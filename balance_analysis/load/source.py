@@ -29,7 +29,7 @@ from balance_analysis import defaults
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
-from balance_analysis.node.reach import Asker, ask_reach, origin_of, quiet_since, started
+from balance_analysis.node.reach import Asker, ask_reach, call_in_thread, origin_of, quiet_since
 from balance_analysis.node.walk import (
     LONGEST_WINDOW,
     Step,
@@ -115,7 +115,7 @@ class NodeSource:
         self.taken: list[Step] = []
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
         self._addresses = {url: _Address(url, client.session) for url in client.base_urls}
-        self._asked_of: Span | None = None
+        self._queried: Span | None = None
         self._proven: list[list[Span]] = [[] for _ in self._parts]
         """The stretches that answers prove, for each part of the filters."""
         self._quiet: list[Answer] = []
@@ -163,7 +163,7 @@ class NodeSource:
 
         Cached: intervals inside one already queried reuse its result.
         """
-        if self._asked_of is None or not self._asked_of[0] <= start <= end <= self._asked_of[1]:
+        if self._queried is None or not self._queried[0] <= start <= end <= self._queried[1]:
             self._ask_all(start, end)
         return [x.reach for x in self._addresses.values() if x.reach is not None]
 
@@ -302,7 +302,7 @@ class NodeSource:
             for gap in between(proven, *span)
         }
         with ThreadPoolExecutor(self._workers) as pool:
-            list(pool.map(self._prove_quiet, sorted(unproven)))
+            list(pool.map(self._prove_empty, sorted(unproven)))
         reached = reduce(overlap, self._proven, answered)
         evidence = self._evidence(reached)
         for answer in self._quiet:
@@ -320,7 +320,7 @@ class NodeSource:
         bad = dict.fromkeys(row for step in self.taken for row in step.set_aside)
         return Evidence(self.filters).updated(Evidence(self.filters, tuple(answers), tuple(bad)))
 
-    def _prove_quiet(self, gap: tuple[int, Span]) -> None:
+    def _prove_empty(self, gap: tuple[int, Span]) -> None:
         """Prove by further requests that a part of the filters has no row in a stretch."""
         part, (start, end) = gap
         for address in self._candidates(start):
@@ -369,12 +369,12 @@ class NodeSource:
             self._note_head(address, reach.end)
             return reach
 
-        asked = {started(ask, address): address for address in self._alive()}
-        self._asked_of = start, end
+        futures = {call_in_thread(ask, address): address for address in self._alive()}
+        self._queried = start, end
         for address in self._addresses.values():
             address.reach, address.rank = None, _UNRANKED
-        for turn, future in enumerate(as_completed(asked)):
-            address = asked[future]
+        for turn, future in enumerate(as_completed(futures)):
+            address = futures[future]
             try:
                 address.reach = reach = future.result()
             except (RequestError, IncompleteError) as error:
@@ -385,7 +385,7 @@ class NodeSource:
                 logger.warning("%s; so what the node may have forgotten is unknown", error)
             else:
                 address.rank = reach.start, -min(reach.end, end), turn
-        ends = {x.url: x.reach.end for x in asked.values() if x.reach is not None}
+        ends = {x.url: x.reach.end for x in futures.values() if x.reach is not None}
         for url, known in ends.items():
             if known + _LAG < min(max(ends.values()), end) and not self._addresses[url].is_lagging:
                 self._addresses[url].is_lagging = True

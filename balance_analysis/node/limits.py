@@ -39,7 +39,7 @@ def load_network_limits(client: Client) -> NetworkLimits:
     RequestError
         If the node can't be reached or refuses; before a network's first block a node answers 404.
     DecodeError
-        If the answer is not what the interface describes.
+        If the answer isn't what the interface describes.
     """
     check_client(client)
     fetched_at = pd.Timestamp.now("UTC")

@@ -214,7 +214,7 @@ def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
             return listing
 
 
-def started(function: Callable[..., T], *args: object) -> Future[T]:
+def call_in_thread(function: Callable[..., T], *args: object) -> Future[T]:
     """Call a function in a daemon thread, and return its future."""
     future: Future[T] = Future()
 

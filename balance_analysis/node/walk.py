@@ -158,7 +158,7 @@ class Listing:
         return Listing(within(self.rows, start, end), times, bad, more, self.sent)
 
     def proof(self, start: int, reached: int, end: int) -> Proof:
-        """Return what the answer, which lists all rows up to `reached`, proves of a step."""
+        """Return what the answer, which has all rows up to `reached`, proves about a step."""
         if not len(self.sent):
             return end, end, start
         beyond = int(np.searchsorted(self.sent, end))

@@ -175,7 +175,7 @@ def test_an_empty_node_gets_an_honest_report(release):
     assert report["reachable"].value == {"changes": True, "limits": False}
     for name in ("reach", "cursors", "timestamps"):
         assert report[name].verdict == "unknown"
-        assert "no row since 2020" in report[name].explanation
+        assert "no row with a readable time since 2020" in report[name].explanation
 
 
 def test_a_refusal_as_too_many_slows_down():
