@@ -22,7 +22,7 @@ from starlette.responses import Response
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
 from balance_analysis.archive.snapshot import File, LruCache, Snapshot, opened, with_snapshot
 from balance_analysis.archive.store import Store
-from balance_analysis.service.listing import ListedRow, Place, foreign, in_order, render
+from balance_analysis.service.listing import ListedRow, Place, cursor_error, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
@@ -106,7 +106,7 @@ class Finder:
         if cursor is not None and not near:  # it may mark a row that the filters exclude
             block = cursor[0], cursor[0] + 1
             if not self._walk(Filters(), block, cursor, 1, descending=True)[0]:
-                raise foreign(BEFORE if query.backward else AFTER)
+                raise cursor_error(BEFORE if query.backward else AFTER)
             near = bool(self._walk(filters, span, cursor, 1, descending=not descending)[1])
         rows, more = beyond[: query.size], len(beyond) > query.size
         near = near and len(rows) > 0

@@ -124,10 +124,10 @@ def decode_cursor(name: str, cursor: str) -> Place:
     """
     if match := _CURSOR.fullmatch(cursor):
         return int(match[2]), base64.urlsafe_b64decode(f"{match[1]}=")
-    raise foreign(name)
+    raise cursor_error(name)
 
 
-def foreign(name: str) -> HTTPException:
+def cursor_error(name: str) -> HTTPException:
     """Return the error for a cursor that marks no row of the archive."""
     text = f"{name} is not a cursor of this service: send one that came with an edge or a pageInfo"
     return HTTPException(400, text)

@@ -150,15 +150,15 @@ async def _serve(app: Starlette, listener: _Listener, ending: asyncio.Event) -> 
         config.access_log_format = "%(h)s %(s)s %(L)s s: %(R)s"
     server: Any = hypercorn.asyncio.serve(app, config, shutdown_trigger=ending.wait)  # type: ignore[arg-type]
     task = asyncio.ensure_future(server)
-    waits = asyncio.ensure_future(ending.wait())
+    end_wait = asyncio.ensure_future(ending.wait())
     try:
-        await asyncio.wait((task, waits), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, end_wait), return_when=asyncio.FIRST_COMPLETED)
         # From now on, connections that are cut off aren't errors.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         # From Python 3.12 on, the server would wait for clients that don't read their answer.
         await asyncio.wait((task,), timeout=2 * PATIENCE)
     finally:
-        waits.cancel()
+        end_wait.cancel()
         await listener.cut_off()
     if task.done():
         task.result()
