@@ -1,4 +1,4 @@
-"""What every figure has: its data and Axes, amounts and their names, and a legend."""
+"""The parts that all figures share: data and Axes, units of amounts, titles and legends."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ from balance_analysis.table.spans import Span
 from balance_analysis.table.text import clipped
 
 COLUMNS: Final = 6_000
-"""Columns of a figure that differ: 600 an inch of a new figure, as fine as print."""
+"""Number of distinct columns in a figure: 600 per inch of a new figure, as fine as print."""
 
 PLAIN: Final[dict[str, Any]] = {"parse_math": False, "usetex": False}
-"""How words are written that may have any letter: not as formulas."""
+"""Text arguments that keep matplotlib from reading names as formulas."""
 
 _READABLE: Final = (1e3, 1e15)
-"""From 1 k to 1000 T: prefixes beyond, such as Z or m, are not what people expect of amounts."""
+"""Amounts in this range get a prefix from k to T; prefixes such as Z or m are unusual for them."""
 
 _LETTERS: Final = 30
-"""Letters of a line of a legend and of the name of an asset; a title's line has twice as many."""
+"""Characters per line of a legend, and of an asset's name; a title's line has twice as many."""
 
 _SMALLEST: Final = 5.0
-"""Points: the letters of a legend that finds little room."""
+"""Smallest font size of a legend (in points)."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure of a table: what a caller asks of it, and what follows from that.
+    """The arguments of a plotting function, and the data and texts derived from them.
 
     Attributes
     ----------
     source
         The table or the archive.
     given
-        The Axes to draw into; `None` for that of a new figure, which is made when it is needed.
+        The Axes to draw into; if `None`, a new figure is made when it is needed.
     start, end, assets, labels, title, limits
         As for `plot_balances`.
     by
-        The columns that make a holder.
+        The columns that identify a holder.
     """
 
     source: Source
@@ -75,19 +75,20 @@ class Chart:
 
     @cached_property
     def history(self) -> History:
-        """The accounts, or the holders that they make."""
+        """The history of the accounts, or of the holders if `by` merges accounts."""
         return merged(open_history(self.source, start=self.start, end=self.end), self.by)
 
     @cached_property
     def over(self) -> tuple[Steps, Grid]:
-        """The accounts, as far as they are known, and the interval that was asked for."""
+        """The known steps of the accounts, and the requested interval as a grid."""
         return self.history.over(start=self.start, end=self.end)
 
     @cached_property
     def interval(self) -> Extent:
-        """What to show: by default from the first row to the end of what is known, or the last row.
+        """The interval to show; empty if there is nothing to show.
 
-        It is empty where that is nothing.
+        By default it goes from the first row to the end of the known stretches, else to the last
+        row.
         """
         (steps, grid), known = self.over, self.history.known
         times = self.history.extent
@@ -108,7 +109,13 @@ class Chart:
 
     @cached_property
     def unit(self) -> Unit:
-        """The unit of the amounts, which are all of one asset."""
+        """The unit of the amounts.
+
+        Raises
+        ------
+        ValueError
+            If there is more than one asset.
+        """
         ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
         assets, shown = self.names.assets, self.names.shown("asset_id", ids)
         if len(ids) > 1:
@@ -128,26 +135,26 @@ class Chart:
         return new_axes(self.given)
 
     def levels(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the steps of one account: their times, words, and whether they are known."""
+        """Return one account's steps: their times, 128-bit words, and whether they are known."""
         account, shown = self.over[0].part(number, number + 1), self.interval
         return levels_in(account, shown.start, shown.before, since=shown.start)[:3]
 
     def label(self, measure: str) -> Axes:
-        """Return the Axes, whose y axis shows amounts of something.
+        """Label the y axis with a measure and its unit, and return the Axes.
 
-        What can't be drawn is refused before a figure is made.
+        Data that can't be drawn is refused before a figure is made.
         """
         words, _ = self.unit.axis_label(measure), self.interval
         self.ax.set_ylabel(words, wrap=True, **PLAIN)
         return self.ax
 
     def show(self, interval: Extent, *, unknown: Iterable[Span] = ()) -> list[Artist]:
-        """Let the x axis show an interval; return what a legend shows for hatches and limits."""
+        """Let the x axis show an interval; return legend handles for hatches and limits."""
         hatches = show_interval(self.ax, interval, unknown=unknown)
         return [*hatches, *shade_limits(self.ax, self.limits)]
 
     def explain(self, words: str) -> Axes:
-        """Say why there is nothing to see in the interval."""
+        """Write on the Axes why the interval shows nothing."""
         asked = " ".join(
             f"{word} {date_text(to_microseconds(bound))}"
             for word, bound in (("from", self.start), ("to", self.end))
@@ -155,30 +162,30 @@ class Chart:
         )
         return explain(self.ax, f"{words}\n{asked}".rstrip(), self.title)
 
-    def finish(self, words: str, handles: Sequence[Artist], *, says: Sequence[str] = ()) -> Axes:
-        """Give the figure its legend, and its title: by default words behind the asset's name."""
+    def finish(self, words: str, handles: Sequence[Artist], *, notes: Sequence[str] = ()) -> Axes:
+        """Add the legend, and the title: by default the asset's name followed by `words`."""
         unit = self.unit
         default = f"{unit.label} {words}" if unit.asset else words.capitalize()
-        return finish(self.ax, default if self.title is None else self.title, handles, says=says)
+        return finish(self.ax, default if self.title is None else self.title, handles, notes=notes)
 
 
 def thinned(
     times: NDArray[np.int64], is_known: NDArray[np.bool_], *words: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return which steps to draw: those that can be distinguished."""
+    """Return the places of the steps to draw: those that can be told apart."""
     keys, starts_known = map(sort_keys, words), starts_of_known(is_known)
     return downsample(times, *keys, columns=COLUMNS, starts_known=starts_known)
 
 
 def new_axes(ax: Axes | None, *, height: float = 4.5) -> Axes:
-    """Return the given Axes, or that of a new figure of `matplotlib.pyplot`.
+    """Return the given Axes, or those of a new `matplotlib.pyplot` figure.
 
-    A figure without a layout engine gets the constrained one, which makes room for all words.
+    A figure without a layout engine gets the constrained one, which makes room for all texts.
 
     Raises
     ------
     ValueError
-        If pandas drew periods there: its axis counts days or months, and has no moments.
+        If pandas drew periods on the Axes: the axis then counts days or months, not moments.
     """
     if ax is None:
         import matplotlib.pyplot as plt  # noqa: PLC0415 - it chooses a backend when it is imported
@@ -186,8 +193,8 @@ def new_axes(ax: Axes | None, *, height: float = 4.5) -> Axes:
         ax = plt.subplots(figsize=(10, height), layout="constrained")[1]
     if (freq := getattr(ax, "freq", None)) is not None:
         raise ValueError(
-            f"pandas drew periods ({freq}) on this Axes, where no moment has a place; draw there "
-            "with .plot(x_compat=True), or take another Axes"
+            f"pandas drew periods ({freq}) on this Axes, whose x axis can't show moments; draw "
+            "there with .plot(x_compat=True), or take another Axes"
         )
     figure = ax.get_figure(root=True)
     if figure is not None and figure.get_layout_engine() is None:
@@ -196,24 +203,24 @@ def new_axes(ax: Axes | None, *, height: float = 4.5) -> Axes:
 
 
 def explain(ax: Axes, words: str, title: str | None) -> Axes:
-    """Say why there is nothing to see."""
+    """Write on the Axes why it shows nothing."""
     ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes, **PLAIN)
     ax.set(xticks=[], yticks=[])
     return finish(ax, title or "")
 
 
 def finish(
-    ax: Axes, title: str, handles: Sequence[Artist] = (), *, says: Sequence[str] = ()
+    ax: Axes, title: str, handles: Sequence[Artist] = (), *, notes: Sequence[str] = ()
 ) -> Axes:
-    """Give an Axes its title, and a legend beside it with some words above.
+    """Add a title, and a legend beside the Axes with the lines of `notes` above its entries.
 
-    The legend of an Axes that is in no grid, such as an inset, stands inside.
+    If the Axes is outside a grid, as an inset is, the legend stands inside it.
     """
     words = textwrap.fill(title, 2 * _LETTERS)
     ax.set_title(words, loc="left", fontsize="medium", wrap=True, **PLAIN)
-    if handles or says:
+    if handles or notes:
         entries = [textwrap.fill(str(each.get_label()), _LETTERS) for each in handles]
-        above = "\n".join(textwrap.fill(each, _LETTERS) for each in says)
+        above = "\n".join(textwrap.fill(each, _LETTERS) for each in notes)
         size = _letter_size(ax, "\n".join([above, *entries]).count("\n") + 1)
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1, 1), "frameon": False}
         look = beside if ax.get_subplotspec() else {"loc": "best"}
@@ -226,27 +233,27 @@ def finish(
 
 
 def _letter_size(ax: Axes, lines: int) -> float:
-    """Return the size of a legend's letters, in points, that leaves room for data beside it.
+    """Return a font size for a legend (in points) that leaves room for data beside it.
 
-    It is that of "small", or less where the Axes is narrow or low.
+    It is matplotlib's "small", or less if the Axes is narrow or low.
     """
-    # In the size of its letters, a legend and as much for data are 43 wide, and a line 1.6 high.
+    # In units of the font size, a legend and as much room for data are 43 wide, a line 1.6 high.
     fitting = min(ax.bbox.width / 43, ax.bbox.height / (1.6 * lines)) * 72 / ax.figure.dpi
     return float(np.clip(fitting, _SMALLEST, font_scalings["small"] * mpl.rcParams["font.size"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit in which amounts of an asset are drawn, and its name.
+    """The unit in which an asset's amounts are drawn, and the unit's name.
 
     Attributes
     ----------
     asset
-        The asset; "" where there is no account.
+        The asset; "" if there is no account.
     decimals
-        For whole units; `None`, where it isn't known, for the smallest unit.
+        The asset's decimals, to draw whole units; `None` if unknown, to draw the smallest unit.
     label
-        The asset's symbol, or its id, shortened.
+        The asset's symbol or its id, shortened.
     """
 
     asset: str = ""
@@ -256,12 +263,12 @@ class Unit:
     def scale(
         self, amounts: pd.api.extensions.ExtensionArray | pd.Series[Any]
     ) -> NDArray[np.float64]:
-        """Return amounts for drawing: the one place where they are floats; NA becomes NaN."""
+        """Convert amounts to floats for drawing; NA becomes NaN. Only here are amounts floats."""
         column = pd.DataFrame({"amount": amounts}).assign(asset_id=self.asset)
         return to_units(column, {self.asset: self.decimals or 0})["amount"].to_numpy(np.float64)
 
     def axis_label(self, measure: str) -> str:
-        """Return what an axis of amounts shows: a measure, and in which unit.
+        """Return the label of an axis of amounts: a measure and its unit.
 
         Examples
         --------
@@ -283,7 +290,7 @@ def format_amounts(ax: Axes, unit: Unit) -> None:
     ax.yaxis.set_major_locator(
         ticker.MaxNLocator("auto", steps=[1, 2, 5, 10], integer=not unit.decimals)
     )
-    # k, M, G and T where people read them and ticks differ by them, else powers of ten.
+    # k, M, G and T if they are readable and tell ticks apart, else powers of ten.
     if _READABLE[0] <= top < _READABLE[1] and (low == high or high - low > top / 1e3):
         ax.yaxis.set_major_formatter(ticker.EngFormatter())
     else:
@@ -307,7 +314,7 @@ def draw_boxes(
     *edges: ArrayLike,
     **style: Any,  # noqa: ANN401 - of patches
 ) -> PolyCollection:
-    """Draw boxes, by their left, right, lower and upper edges, and return them."""
+    """Draw boxes with the given left, right, lower and upper edges, and return them."""
     left, right, low, high = np.broadcast_arrays(*edges)
     corners = np.array([(left, low), (left, high), (right, high), (right, low)])
     boxes = PolyCollection(list(np.moveaxis(corners, -1, 0)), **style)
@@ -316,7 +323,7 @@ def draw_boxes(
 
 
 def short_amount(amount: float) -> str:
-    """Return an amount in few digits, as `1.23 M`."""
+    """Return an amount with few digits, such as `1.23 M`."""
     if amount == 0 or _READABLE[0] <= abs(amount) < _READABLE[1]:
         # No line of a legend ends between a number and its prefix.
         return ticker.EngFormatter(places=2 if amount else 0, sep="\u00a0", usetex=False)(amount)
@@ -324,7 +331,7 @@ def short_amount(amount: float) -> str:
 
 
 def percent(part: float) -> str:
-    """Return a part of a whole in words that don't round it to nothing or to all.
+    """Return a part of a whole as a percentage that isn't rounded to 0% or 100%.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What accounts held: steps, and how far one account's balance lies below its peak."""
+"""Balances over time as steps, and the drawdown of one account."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from balance_analysis.table.schema import ACCOUNT_KEY, Instant
 from balance_analysis.table.text import count_text, moment_text
 
 MOST_LINES: Final = 8
+"""Maximum number of lines in a figure of balances."""
 
 
 def plot_balances(
@@ -37,46 +38,46 @@ def plot_balances(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
-    r"""Draw the balances of accounts of one asset over time, as steps.
+    r"""Draw the balances of one asset's accounts over time, as steps.
 
-    A balance holds from its row until the account's next row, the last one until `end`, as far as
-    every change is known. Before an account's first row, opening or not, its balance is
-    unknown, and no line is drawn; where no account's balance is known, it is hatched. Where one
-    account holds so much that others lie flat on zero, `ax.set_yscale("asinh")` shows them.
+    A balance holds from its row until the account's next row, the last one until `end`, as long as
+    every change is known. Before an account's first row, opening or not, its balance is unknown and
+    no line is drawn; where no account's balance is known, the figure is hatched. If one account
+    holds so much that the others lie flat on zero, `ax.set_yscale("asinh")` shows them.
 
-    Of more than eight accounts, the eight with the largest maximum have a line each, and the legend
-    says how many have none.
+    If there are more than eight accounts, the eight with the largest maxima are drawn, and the
+    legend says how many are not.
 
     Parameters
     ----------
     source
-        A table of balance changes of one asset, its rows in any order, or an
-        `Archive`.
+        A table of one asset's balance changes, with rows in any order, or an `Archive`.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
-        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
-        decimals are not known.
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
+        decimals are unknown.
     labels
         Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
-        The half-open interval; moments without a time zone are UTC. By default from the first
-        row's to the end of what is known, else to that of the last row, which is still drawn.
+        The half-open interval; moments without a time zone are UTC. By default from the first row
+        to the end of the known stretches, else to the last row, which is still drawn.
     by
-        The columns that make a holder, such as "party_id" for a line a party: see `holders`.
+        The columns that identify a holder, such as "party_id" for one line per party: see
+        `holders`.
     limits
-        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
-        could, dotted.
+        The frame of `Archive.limits()`. Times when markets could be proposed are shaded, times when
+        assets could be are dotted.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the lines, such as `linewidth=2`; `color` may be a list.
+        Matplotlib arguments for the lines, such as `linewidth=2`; `color` may be a list.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Where no balance is known, it says so.
+        The Axes drawn into. If no balance is known, a text on it says so.
 
     Raises
     ------
@@ -105,37 +106,37 @@ def plot_balances(
     if interval.start == interval.before:
         return chart.explain("no balance changes")
     pieces = cut(steps, np.array([interval.start, interval.before]))
-    numbers, says = _choose(pieces)
+    numbers, notes = _choose(pieces)
     if not len(numbers):
         return chart.explain("no balance is known")
     who, texts = styles.split_labels(steps.accounts.iloc[numbers], chart.names.labels)
-    own = styles.group_styles(steps.accounts.iloc[numbers])
-    wanted = zip(numbers.tolist(), texts, own, styles.looks(style, len(numbers)), strict=True)
+    groups = styles.group_styles(steps.accounts.iloc[numbers])
+    wanted = zip(numbers.tolist(), texts, groups, styles.looks(style, len(numbers)), strict=True)
     lines: list[Artist] = []
-    for number, label, look, given in wanted:
+    for number, label, look, arguments in wanted:
         times, words, is_known = chart.levels(number)
         places = axes.thinned(times, is_known, words)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
-        how = {"color": look.colour, "linestyle": look.dashes, "label": label, **given}
+        merged = {"color": look.colour, "linestyle": look.dashes, "label": label, **arguments}
         edges = np.append(times[places], interval.end)
-        lines.append(draw_line(ax, edges, amounts, interval, **how))
+        lines.append(draw_line(ax, edges, amounts, interval, **merged))
     axes.format_amounts(ax, chart.unit)
     known_from = np.where(pieces.is_known, interval.start, pieces.ends[pieces.starts])
     hatches = chart.show(interval, unknown=[(interval.start, int(known_from.min()))])
     shown = lines if len(lines) > 1 or title is not None else []
     what = "balances" if len(lines) > 1 else "balance"
-    return chart.finish(f"{what} of {who}", [*shown, *hatches], says=says)
+    return chart.finish(f"{what} of {who}", [*shown, *hatches], notes=notes)
 
 
 def _choose(pieces: Pieces) -> tuple[NDArray[np.int64], list[str]]:
-    """Return which accounts have a line, by their maxima, and what to say of the others."""
+    """Return the numbers of the accounts to draw, and sentences on the others for the legend."""
     maxima = np.maximum.reduceat(sort_keys(pieces.words), pieces.starts)
     ranked, is_known = np.argsort(-maxima, kind="stable"), pieces.known_lengths > 0
     ranked = ranked[is_known[ranked]]
     others, unknown = max(len(ranked) - MOST_LINES, 0), int((~is_known).sum())
-    says = [f"not drawn: {count_text(others, 'other')} with smaller maxima"] * (others > 0)
-    says += [f"{unknown:,} unknown throughout"] * (unknown > 0)
-    return ranked[:MOST_LINES], says
+    notes = [f"not drawn: {count_text(others, 'other')} with smaller maxima"] * (others > 0)
+    notes += [f"not drawn: {unknown:,} unknown throughout"] * (unknown > 0)
+    return ranked[:MOST_LINES], notes
 
 
 def plot_drawdown(
@@ -150,39 +151,38 @@ def plot_drawdown(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Axes:
-    """Draw one account's balance, and below zero how far it lies under its peak so far.
+    """Draw one account's balance, and below zero its distance from its peak so far.
 
-    Behind a stretch that is not known neither is drawn but the balance: there may have been a
-    higher one in it.
+    After an unknown stretch only the balance is drawn, since that stretch may have had a higher
+    peak.
 
     Parameters
     ----------
     source
-        A table of balance changes of one account, its rows in any order, or an
-        `Archive`.
+        A table of one account's balance changes, with rows in any order, or an `Archive`.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
-        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
-        decimals are not known.
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
+        decimals are unknown.
     labels
         Own names, as `read_labels` takes them; by default those in the table's attrs.
     start, end
-        The half-open interval; moments without a time zone are UTC. By default from the first
-        row's to the end of what is known, else to that of the last row, which is still drawn.
-        What the account held when it began may be its peak; earlier peaks are none.
+        The half-open interval; moments without a time zone are UTC. By default from the first row
+        to the end of the known stretches, else to the last row, which is still drawn.
+        The balance at its start may be the peak; earlier balances are ignored.
     by
-        The columns that make a holder, such as "party_id", instead of an account: see `holders`.
+        The columns that identify a holder instead of an account, such as "party_id": see `holders`.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the line of the balance, such as `color="k"`.
+        Matplotlib arguments for the line of the balance, such as `color="k"`.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Where no balance is known, it says so.
+        The Axes drawn into. If no balance is known, a text on it says so.
 
     Raises
     ------
@@ -230,17 +230,17 @@ def plot_drawdown(
     ]
     colour = styles.group_styles(steps.accounts)[0].colour
     look = {"label": "balance", "color": colour, **styles.looks(style, 1)[0]}
-    drawn, said = _draw_falls(chart, times[places], levels, look)
+    drawn, sentence = _draw_falls(chart, times[places], levels, look)
     axes.format_amounts(ax, chart.unit)
     hatches = chart.show(interval, unknown=[(interval.start, int(times[first]))])
     who, _ = styles.split_labels(steps.accounts, chart.names.labels)
-    return chart.finish(f"balance and drawdown of {who}", [*drawn, *hatches], says=[said])
+    return chart.finish(f"balance and drawdown of {who}", [*drawn, *hatches], notes=[sentence])
 
 
 def _falls(
     times: NDArray[np.int64], words: NDArray[np.int64], is_known: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return of each known balance the highest one so far, and how far it lies below that."""
+    """Return each known balance's peak so far, and its depth below that peak."""
     peaks, known = words.copy(), words[is_known]
     peaks[is_known] = int128.take(known, int128.running_maxima(known, np.array([0])))
     depths, too_large = int128.subtract(peaks, words)
@@ -254,7 +254,7 @@ def _draw_falls(
     levels: Sequence[NDArray[np.float64]],
     style: dict[str, Any],
 ) -> tuple[list[Artist], str]:
-    """Draw balances, their peaks and depths; return the artists, and what was deepest."""
+    """Draw balances, their peaks and depths; return the artists, and a sentence on the deepest."""
     balance, peak, depth = levels
     ax, interval, ink = chart.ax, chart.interval, styles.ink(chart.ax)
     edges = np.append(times, interval.end)
@@ -262,12 +262,12 @@ def _draw_falls(
     dashed = {"color": ink, "linestyle": (0, (4, 3)), "linewidth": 0.8, "marker": None}
     label = "its peak so far"
     top = draw_line(ax, edges, peak, interval, **dashed, zorder=1.9, label=label)
-    said, deepest = "never below its peak", int(np.nanargmax(depth))
+    sentence, deepest = "never below its peak", int(np.nanargmax(depth))
     if depth[deepest] > 0:
         share = f" ({axes.percent(depth[deepest] / peak[deepest])})" if peak[deepest] else ""
         moment = date_text(int(times[deepest]))
-        said = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
+        sentence = f"deepest: {axes.short_amount(depth[deepest])}{share}, {moment}"
     look = {"color": styles.VERMILION, "alpha": 0.45, "label": "below its peak"}
     area = draw_area(ax, times, -depth, interval, **look)
     ax.axhline(0, color=ink, linewidth=0.8)
-    return [line, top, area], said
+    return [line, top, area], sentence

@@ -1,4 +1,4 @@
-"""What changed, period by period: flows as bars around zero, and counts of changes as cells."""
+"""Changes per period: flows as bars around zero, and numbers of changes as cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from balance_analysis.analysis.flows import sum_flows
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import AccountSlices, History, Source, are_known, over_slices
 from balance_analysis.figures import axes, times
-from balance_analysis.figures.styles import BLUE, SKY, VERMILION, ink, looks
+from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, looks
 from balance_analysis.figures.times import DAY
 from balance_analysis.table.names import AssetsLike
 from balance_analysis.table.schema import Instant
@@ -27,14 +27,14 @@ from balance_analysis.table.spans import joined
 from balance_analysis.table.text import count_text
 
 _GAP: Final = 0.12
-"""Between two bars, of the length of a period."""
+"""Gap between two bars, as a part of a period's length."""
 
 _NARROWEST: Final = 0.5
-"""Points: the edge of a bar, without which a narrow one could not be seen."""
+"""Width of a bar's edge (in points), so that a narrow bar stays visible."""
 
 _WEEK_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _EPOCH_DAY: Final = 3
-"""1970-01-01 was a Thursday."""
+"""Day of the week of 1970-01-01, a Thursday, counted from Monday as 0."""
 
 
 def plot_flows(
@@ -49,44 +49,42 @@ def plot_flows(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
-    """Draw what flowed into and out of the accounts of one asset in each period, and the net.
+    """Draw inflow, outflow and net of one asset's accounts in each period.
 
-    Bars above zero are inflows, bars below it outflows; the line across each period is the net.
-    What one of the accounts gives another counts as in and as out. What came with an account's
-    first row, or its first one behind a stretch that is not known, is unknown and in no bar: the
-    legend says how many such rows there are. A period that is not known throughout has no bar, but
-    is hatched.
+    Bars above zero are inflows, bars below it outflows; the line across each period is the net. A
+    transfer between two of the accounts counts as both. The change that an account's first row
+    brings, or its first row after an unknown stretch, is unknown and in no bar: the legend says how
+    many such rows there are. A period that is not known throughout is hatched and has no bar.
 
     Parameters
     ----------
     source
-        A table of balance changes of one asset, its rows in any order, or an
-        `Archive`.
+        A table of one asset's balance changes, with rows in any order, or an `Archive`.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     freq
-        How long a period is, see `flows`; `None` for a single one.
+        The length of a period, see `flows`; `None` for a single period.
     start, end
-        The half-open interval; moments without a time zone are UTC. By default from the period of
-        the first row to the end of what is known, else of the rows. Rows before it say what came
-        with the first row in it.
+        The half-open interval; moments without a time zone are UTC. By default from the first row's
+        period to the end of the known stretches, else of the rows. Rows before the interval make
+        the change of the first row in it known.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
-        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
-        decimals are not known.
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
+        decimals are unknown.
     limits
-        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
-        could, dotted.
+        The frame of `Archive.limits()`. Times when markets could be proposed are shaded, times when
+        assets could be are dotted.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list of that of
-        inflows and that of outflows.
+        Matplotlib arguments for the bars, such as `alpha=0.8`; `color` may be a list of two
+        colours, for inflows and outflows.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Without any row, it says so.
+        The Axes drawn into. If there is no row, a text on it says so.
 
     Raises
     ------
@@ -125,8 +123,8 @@ def plot_flows(
     drawn = _draw_bars(chart, sums, style)
     axes.format_amounts(ax, chart.unit)
     rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
-    says = [f"not included: {rows} (previous balance unknown)"] * (unknown > 0)
-    return chart.finish(measure, [*drawn, *hatches], says=says)
+    notes = [f"left out: {rows} (previous balance unknown)"] * (unknown > 0)
+    return chart.finish(measure, [*drawn, *hatches], notes=notes)
 
 
 def _draw_bars(chart: axes.Chart, sums: pd.DataFrame, style: dict[str, Any]) -> list[Artist]:
@@ -140,13 +138,13 @@ def _draw_bars(chart: axes.Chart, sums: pd.DataFrame, style: dict[str, Any]) -> 
     inflow, outflow, net = (values[places] for values in amounts)
     drawn: list[Artist] = []
     sides = ((inflow, BLUE, "inflow"), (-outflow, VERMILION, "outflow"))
-    for (height, colour, label), given in zip(sides, looks(style, 2, PolyCollection), strict=True):
+    for (height, colour, label), wanted in zip(sides, looks(style, 2, PolyCollection), strict=True):
         bar = {"facecolor": colour, "edgecolor": "face", "linewidth": _NARROWEST, "label": label}
-        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **given}))
+        drawn.append(axes.draw_boxes(ax, *within, 0, height, **{**bar, **wanted}))
     look: Any = {"color": ink(ax), "capstyle": "projecting", "linewidth": 1.2, "label": "net"}
     drawn.append(ax.hlines(net, left, right, **look))
     ax.axhline(0, color=ink(ax), linewidth=0.8)
-    # Those that matplotlib finds are a little off, even where all is zero.
+    # Matplotlib's own data limits are slightly off, even if all flows are zero.
     ax.dataLim.intervaly = -np.nanmax(outflow, initial=0), np.nanmax(inflow, initial=0)
     ax.autoscale_view(scalex=False)
     return drawn
@@ -161,27 +159,27 @@ def plot_activity(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the cells
 ) -> Axes:
-    """Draw how many balance changes there were on each day, in UTC: a column for each week.
+    """Draw the number of balance changes on each UTC day, one column per week.
 
     Parameters
     ----------
     source
-        A table of balance changes, its rows in any order. Rows are counted, not amounts, so it may
-        be of several assets.
+        A table of balance changes, with rows in any order. It may have several assets, since rows
+        are counted, not amounts.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     start, end
         The half-open interval; moments without a time zone are UTC. By default from the first row
-        to the end of what is known, else to the last row.
+        to the end of the known stretches, else to the last row.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the cells: `color` is that of the most changes.
+        Matplotlib arguments for the cells; `color` is the colour of the most changes.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Without any row, it says so.
+        The Axes drawn into. If there is no row, a text on it says so.
 
     Raises
     ------
@@ -225,7 +223,7 @@ def plot_activity(
     _draw_cells(ax, weeks, np.ma.masked_where(~is_shown, counts).reshape(-1, 7).T, style)
     missing = np.flatnonzero(is_shown & ~are_known(interval.known, begins, ends))
     left, row = weeks[missing // 7], missing % 7
-    hatches = axes.draw_boxes(ax, left, left + 7, row, row + 1, **times.incomplete_style(ax))
+    hatches = axes.draw_boxes(ax, left, left + 7, row, row + 1, **incomplete_style(ax))
     times.format_times(ax, int(days[0]) * DAY, int(days[-1] + 1) * DAY)
     ax.set_yticks(np.arange(7) + 0.5, _WEEK_DAYS)
     ax.invert_yaxis()
@@ -238,7 +236,7 @@ def plot_activity(
 def _draw_cells(
     ax: Axes, columns: NDArray[np.float64], counts: NDArray[np.int64], style: dict[str, Any]
 ) -> None:
-    """Draw a cell for each count, the more the farther from the paper, and a scale of colours."""
+    """Draw a cell per count and a colour bar; higher counts differ more from the background."""
     paper, text = to_rgb(ax.get_facecolor()), to_rgb(ink(ax))
     empty = np.average([paper, text], axis=0, weights=(0.93, 0.07))
     colour = style.pop("color", SKY if sum(paper) < sum(text) else BLUE)

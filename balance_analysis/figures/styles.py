@@ -1,7 +1,7 @@
-"""How accounts are drawn: one palette, a style for each account type, and what they are called.
+"""Colours, hatches and labels: of account types, groups of accounts, and unknown stretches.
 
-A family of account types that serve the same end shares a hue. In it, types differ by lightness
-first, then by hatch and line style, so that neighbours differ also without hues.
+Account types with a common purpose form a family with one hue. Within it, types differ by lightness
+first, then by hatch and line style, so that neighbours can be told apart without colour.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib import cbook
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import is_color_like, to_hex, to_rgb
+from matplotlib.colors import is_color_like, to_hex, to_rgb, to_rgba
 from matplotlib.lines import Line2D
 
 from balance_analysis.table.labels import account_labels
@@ -30,7 +30,15 @@ PINK: Final = "#CC79A7"
 ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"
 GREY: Final = "#999999"
-"""Okabe and Ito's, which colour-blind people distinguish, with grey for their faint yellow."""
+"""The palette of Okabe and Ito, safe for colour-blind people; grey replaces their faint yellow."""
+
+COVERAGE_COLOURS: Final = {
+    "confirmed": GREEN,
+    "complete": BLUE,
+    "unproven": ORANGE,
+    "missing": VERMILION,
+}
+"""The colour of each state of an archive's coverage, in the order of the lanes."""
 
 _DARK: Final = {
     "#15181d": "figure.facecolor savefig.facecolor axes.facecolor legend.facecolor",
@@ -38,12 +46,12 @@ _DARK: Final = {
     "#9aa3ad": "xtick.color ytick.color axes.edgecolor",
     "#4a525c": "grid.color",
 }
-"""The settings of paper, of text, of lines and of the grid."""
+"""Matplotlib's settings by colour: background, text, lines and grid."""
 
 DARK_STYLE: Final[Mapping[str, Any]] = MappingProxyType(
     {name: colour for colour, names in _DARK.items() for name in names.split()}
 )
-"""Settings of matplotlib for light figures on dark: `with matplotlib.rc_context(DARK_STYLE)`."""
+"""Matplotlib settings for dark figures: `with matplotlib.rc_context(DARK_STYLE)`."""
 
 _FAMILIES: Final = {
     BLUE: "GENERAL",
@@ -59,13 +67,13 @@ _FAMILIES: Final = {
     "REWARD_AVERAGE_NOTIONAL, REWARD_ELIGIBLE_ENTITIES",
     GREY: "SETTLEMENT, PENDING_TRANSFERS, EXTERNAL, UNSPECIFIED",
 }
-"""The account types of each hue, in the order of its variants."""
+"""The account types of each hue, in the order of the hue's variants."""
 
 _SHADES: Final = (0.0, 0.45, -0.2)
-"""How far each variant lies from the family's colour, towards white or black: visible on both."""
+"""Each variant's shift from the hue towards white (positive) or black; visible on either."""
 
 _SHADES_OF_BLUE: Final = (0.0, 0.56, 0.28)
-"""The darkest hue: darker yet, it would not stand out on dark paper."""
+"""The same for blue: the darkest hue, which if darker would not stand out on a dark background."""
 
 _HATCHES: Final = ("", "////", "xxxx", "....", "\\\\\\\\", "++++")
 _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 1)))
@@ -73,16 +81,16 @@ _DASHES: Final = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)), (0, (3, 1)))
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How an account type, or an account, is drawn.
+    """The look of an account type or an account.
 
     Attributes
     ----------
     colour
-        Of its line or area, as "#rrggbb".
+        Colour of the line or area, as "#rrggbb".
     hatch
-        Of an area; "" for none.
+        Hatch of the area; "" for none.
     dashes
-        Of a line, as matplotlib's `linestyle`.
+        Dashes of the line, as matplotlib's `linestyle`.
     """
 
     colour: str
@@ -91,11 +99,11 @@ class Style:
 
 
 OTHERS: Final = Style(GREY, "", "-")
-"""How what isn't drawn by itself is drawn together."""
+"""The style of all accounts that have no line or area of their own."""
 
 
 def _variant(hue: str, place: int) -> Style:
-    """Return one of the styles of a hue: shades first, then hatches and line styles."""
+    """Return a hue's style number `place`: shades vary first, then hatches and line styles."""
     turn, shade = divmod(place, len(_SHADES))
     amount = (_SHADES_OF_BLUE if hue == BLUE else _SHADES)[shade]
     target = 1.0 if amount > 0 else 0.0
@@ -111,19 +119,19 @@ _PLACES: Final = {
 
 
 def type_style(account_type: str) -> Style:
-    """Return how an account type is drawn: the same in every figure.
+    """Return an account type's style, the same in every figure.
 
-    Those that aren't among `ACCOUNT_TYPES` share a grey.
+    Types outside `ACCOUNT_TYPES` share a grey.
     """
     return _variant(*_PLACES.get(account_type, (GREY, _FAMILIES[GREY].count(", ") + 1)))
 
 
 def group_styles(groups: pd.DataFrame) -> list[Style]:
-    """Return how groups of accounts that share an Axes are drawn, each differently.
+    """Return a different style for each group of accounts on one Axes.
 
-    The first group of an account type is drawn as the type is in every figure; each further one,
-    and groups without a type, in a hue that nothing else in the Axes has, and when these are used
-    up with other dashes or hatches.
+    The first group of an account type gets the type's style. Further ones, and groups without a
+    type, get hues that are still free on the Axes; once these are used up, hues repeat with other
+    dashes or hatches.
     """
     types = [*groups["account_type"]] if "account_type" in groups else [None] * len(groups)
     used = {type_style(each) for each in types if each is not None}
@@ -137,17 +145,17 @@ def group_styles(groups: pd.DataFrame) -> list[Style]:
 
 
 _HUES: Final = tuple(hue.lower() for hue in (BLUE, ORANGE, GREEN, VERMILION, SKY, PINK))
-"""In an order in which neighbours differ most; grey is the others'."""
+"""Hues, ordered so that neighbours differ most; grey is reserved for `OTHERS`."""
 
 
 def _hues(count: int) -> list[Style]:
-    """Return different styles: all hues, then these with other hatches and dashes."""
+    """Return `count` styles that differ: each hue once, then with other hatches and dashes."""
     turns = [n // len(_HUES) % len(_HATCHES) for n in range(count)]
     return [Style(_HUES[n % len(_HUES)], _HATCHES[t], _DASHES[t]) for n, t in enumerate(turns)]
 
 
 def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list[str]:
-    """Return what to call groups of accounts, by ids and by other columns."""
+    """Return a label for each group of accounts, from its ids and its other columns."""
     own = groups.drop(columns=ACCOUNT_KEY, errors="ignore").astype("str")
     own = own.fillna({name: f"no {name}" for name in own})
     if own.shape[1] + 1 < groups.shape[1] or own.empty:
@@ -156,7 +164,7 @@ def group_labels(groups: pd.DataFrame, labels: LabelsLike | None = None) -> list
 
 
 def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tuple[str, list[str]]:
-    """Return what some accounts are called together, and each of them beside the others.
+    """Return a common label for accounts, and for each account what sets it apart.
 
     Examples
     --------
@@ -168,9 +176,9 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
     ('2 margin accounts of a1', ['market m1', 'market m2'])
     """
     if len(accounts) == 1 or {*accounts} != {*ACCOUNT_KEY}:
-        each = group_labels(accounts, labels)
+        texts = group_labels(accounts, labels)
         what = "parties" if [*accounts] == ["asset_id", "party_id"] else "holders"
-        return each[0] if len(each) == 1 else f"{len(each):,} {what}", each
+        return texts[0] if len(texts) == 1 else f"{len(texts):,} {what}", texts
     differ = [name for name in ACCOUNT_KEY[1:] if accounts[name].nunique() > 1]
     kind, party, market = (
         words.format(account_labels(accounts[[name]], labels=labels).iloc[0])
@@ -178,12 +186,12 @@ def split_labels(accounts: pd.DataFrame, labels: LabelsLike | None = None) -> tu
         else ""
         for name, words in zip(ACCOUNT_KEY[1:], ("{} ", " of {}", " in {}"), strict=True)
     )
-    each = [*map(drawable, account_labels(accounts[differ], labels=labels))]
-    return f"{len(accounts):,} {kind}accounts{party}{market}", each
+    texts = [*map(drawable, account_labels(accounts[differ], labels=labels))]
+    return f"{len(accounts):,} {kind}accounts{party}{market}", texts
 
 
 def drawable(label: str) -> str:
-    """Return a label as matplotlib draws it: it leaves out what begins with an underscore."""
+    """Return a label that matplotlib draws: it would omit one that begins with an underscore."""
     label = printable(label)
     return f" {label}" if label.startswith("_") else label
 
@@ -191,15 +199,14 @@ def drawable(label: str) -> str:
 def looks(
     style: Mapping[str, Any], count: int, kind: type[Artist] = Line2D
 ) -> list[dict[str, Any]]:
-    """Return the arguments of each artist that a caller gave: a `color` may be one for each.
+    """Return the matplotlib arguments for each of `count` artists; `color` may be a list.
 
     Parameters
     ----------
     style
-        Arguments of matplotlib, by any of their names there.
+        The caller's arguments, under any name that matplotlib accepts.
     kind
-        The artists; those that have a face as well are filled with their `color`.
-
+        The class of the artists; if it isn't a line, `color` fills its face.
     """
     wanted = cbook.normalize_kwargs(dict(style), kind)
     colour = wanted.pop("color", None)
@@ -211,5 +218,21 @@ def looks(
 
 
 def ink(ax: Axes) -> Any:  # noqa: ANN401 - a colour as matplotlib has them
-    """Return the colour of an Axes' own words, which stands out on its background."""
+    """Return the colour of an Axes' labels, which stands out on its background."""
     return ax.xaxis.label.get_color()
+
+
+def unknown_style(ax: Axes) -> dict[str, Any]:
+    """Return the look and the label of a stretch in which nothing is known."""
+    hatched = {"facecolor": "none", "edgecolor": to_rgba(ink(ax), 0.35), "hatch": "////"}
+    return {**hatched, "linewidth": 0.8, "zorder": 0.5, "label": "unknown"}
+
+
+def incomplete_style(ax: Axes) -> dict[str, Any]:
+    """Return the look and the label of a stretch in which rows may be missing.
+
+    It covers what is drawn there.
+    """
+    paper, edge = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
+    hatched = {"facecolor": paper, "edgecolor": edge, "hatch": "\\\\\\\\"}
+    return {**hatched, "linewidth": 0.8, "zorder": 2.5, "label": "rows may be missing"}

@@ -1,11 +1,11 @@
-"""An archive over time: the network's limits, and which stretches are complete."""
+"""Timelines of an archive: the network's limits, and the stretches that it covers."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,13 +21,6 @@ from balance_analysis.table.schema import LIMIT_FLAGS, Instant, to_microseconds
 from balance_analysis.table.spans import Span, between
 from balance_analysis.table.text import duration_text
 
-_COVERAGE: Final = {
-    "confirmed": styles.GREEN,
-    "complete": styles.BLUE,
-    "unproven": styles.ORANGE,
-    "missing": styles.VERMILION,
-}
-
 
 def plot_limits(
     limits: pd.DataFrame | Archive | PathLike,
@@ -38,36 +31,37 @@ def plot_limits(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
-    """Draw what the network's limits were, as a timeline of each.
+    """Draw a timeline of each of the network's limits.
 
     A limit is known from when a snapshot was first seen until it was last seen. Between two
-    snapshots, and from the last one to `end`, it is unknown, and hatched. Where a snapshot says
-    itself since when proposals have been enabled, that time is drawn too, paler; a bar that runs to
-    the left edge began before it, at the moment that is written there.
+    snapshots, and from the last one to `end`, it is unknown and hatched. If a snapshot states since
+    when proposals have been enabled, the time before the snapshot is drawn too, in a paler colour.
+    A bar that begins before the left edge carries the moment when it began.
 
     Parameters
     ----------
     limits
         The frame of `Archive.limits()`, or an archive, or the path of one.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     start, end
-        The timeline; without a time zone UTC. By default from when proposals were enabled, as far
-        as that takes no more than half of it, to when the newest snapshot was last seen.
+        The interval to show; moments without a time zone are UTC. By default it ends when the
+        newest snapshot was last seen, and begins when proposals were enabled, but at most half of
+        it lies before the first snapshot.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the bars, such as `alpha=0.8`.
+        Matplotlib arguments for the bars, such as `alpha=0.8`.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Where there is no snapshot, it says so.
+        The Axes drawn into. If there is no snapshot, a text on it says so.
 
     Raises
     ------
     ValueError
-        If the frame is another one, or `start` is after the end.
+        If the frame lacks columns of `Archive.limits()`, or `start` is after the end.
 
     Examples
     --------
@@ -120,21 +114,21 @@ def plot_limits(
 
 
 def _looks(ax: Axes, style: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return how each state of a limit is drawn, and called."""
+    """Return the look and the label of each state of a limit."""
     paper, blue = to_rgb(ax.get_facecolor()), styles.BLUE
     pale = tuple(np.average([to_rgb(blue), paper], axis=0, weights=(0.4, 0.6)))
     return {
         "yes": {"facecolor": blue, "edgecolor": blue, "zorder": 2, "label": "yes", **style},
         "stated": {"facecolor": pale, "edgecolor": pale, "label": "yes, by a later snapshot"},
         "no": {"facecolor": paper, "edgecolor": styles.VERMILION, "zorder": 2, "label": "no"},
-        "unknown": times.unknown_style(ax),
+        "unknown": styles.unknown_style(ax),
     }
 
 
 def _draw(
     ax: Axes, lane: int, spans: Sequence[Span], look: dict[str, Any], *, least: int = 0
 ) -> Artist:
-    """Draw some stretches, microseconds, as bars in a lane, none shorter than the least."""
+    """Draw stretches (in microseconds) as bars in a lane, none shorter than `least`."""
     starts, ends = np.array(spans).T
     lacks = np.maximum(least - (ends - starts), 0) // 2
     edges = times.to_dates(starts - lacks), times.to_dates(ends + lacks), lane - 0.3, lane + 0.3
@@ -144,7 +138,13 @@ def _draw(
 def _frame_of(
     source: pd.DataFrame | Archive | PathLike, what: str, names: Sequence[str]
 ) -> pd.DataFrame:
-    """Return what an archive has, or the frame of it that was given; ValueError for another one."""
+    """Return an archive's frame, or the given one.
+
+    Raises
+    ------
+    ValueError
+        If the given frame lacks a column.
+    """
     frame = source if isinstance(source, pd.DataFrame) else getattr(to_archive(source), what)()
     if missing := [name for name in names if name not in frame]:
         raise ValueError(
@@ -160,32 +160,32 @@ def plot_coverage(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of the bars
 ) -> Axes:
-    r"""Draw which stretches of time an archive holds, as bars in a row for each state.
+    r"""Draw the stretches of time that an archive covers, as bars in one lane per state.
 
-    Each bar has an edge, so that a gap of an hour is seen among years.
+    Each bar has an edge, so that a gap of an hour is visible among years.
 
     Parameters
     ----------
     coverage
         The frame of `Archive.coverage()`, or an archive, or the path of one.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the bars, such as `alpha=0.8`; `color` may be a list.
+        Matplotlib arguments for the bars, such as `alpha=0.8`; `color` may be a list.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Where nothing is covered, it says so.
+        The Axes drawn into. If nothing is covered, a text on it says so.
 
     Raises
     ------
     TypeError
-        If it is none of these.
+        If `coverage` is neither a frame, an archive nor a path.
     ValueError
-        If the frame is another one.
+        If the frame lacks columns of `Archive.coverage()`.
     ArchiveError
         If there is no archive, or it is damaged.
 
@@ -206,11 +206,11 @@ def plot_coverage(
     if coverage.empty:
         return axes.explain(ax, "nothing is covered yet", title)
     labels: list[str] = []
-    wanted = styles.looks(style, len(_COVERAGE), Patch)
-    for (state, colour), given in zip(_COVERAGE.items(), wanted, strict=True):
+    wanted = styles.looks(style, len(styles.COVERAGE_COLOURS), Patch)
+    for (state, colour), arguments in zip(styles.COVERAGE_COLOURS.items(), wanted, strict=True):
         spans = coverage[coverage["state"] == state]
         if not spans.empty:
-            look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **given}
+            look = {"facecolor": colour, "edgecolor": "face", "linewidth": 1, **arguments}
             _draw(ax, len(labels), times.to_spans(spans, "start", "end"), look)
             length = pd.Timedelta((spans["end"] - spans["start"]).sum())
             labels.append(f"{state}\n{duration_text(length)}")
@@ -221,7 +221,7 @@ def plot_coverage(
 
 
 def _format_lanes(ax: Axes, names: Sequence[str]) -> None:
-    """Let the y axis show a lane for each name, from top to bottom."""
+    """Let the y axis show one lane per name, from top to bottom."""
     ax.set_yticks(range(len(names)), names, fontsize="small")
     ax.set_ylim(len(names) - 0.5, -0.5)
     ax.tick_params(axis="y", length=0)

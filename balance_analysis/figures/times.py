@@ -1,4 +1,4 @@
-"""What a figure shows of time: ticks in UTC, hatches over what is unknown, and when limits held."""
+"""The time axis of a figure: ticks in UTC, hatches over unknown stretches, limits as shades."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import Frequency, to_period
-from balance_analysis.figures.styles import ink
+from balance_analysis.figures.styles import incomplete_style, ink, unknown_style
 from balance_analysis.table.known import Known
 from balance_analysis.table.spans import Span, between, joined
 from balance_analysis.table.text import moment_text
 
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
-"""How dark it is when proposals of a kind are enabled, and its hatch: when both are, one sees both,
-in print and on dark paper too."""
+"""The opacity and the hatch that show when proposals of a kind are enabled. Both kinds can be seen
+on top of each other, also in print and on a dark background."""
 
 _CLOCK: Final = {"s": "second", "min": "minute", "h": "hour"}
 _CALENDAR: Final = {"D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
 
 DAY: Final = 86_400_000_000
-"""Microseconds."""
+"""A day, in microseconds."""
 
 _SHORTEST: Final = 10_000
-"""Microseconds: of a shorter axis, matplotlib's floats of days give distinct ticks no more."""
+"""Shortest axis, in microseconds: on a shorter one, matplotlib's float days make ticks coincide."""
 
 _LONGEST: Final = {dates.MONTHLY: 12, dates.HOURLY: 24, dates.MINUTELY: 60, dates.SECONDLY: 60}
-"""Distances that matplotlib lacks, and without which three ticks are too few for some spans."""
+"""Longest tick intervals to add to matplotlib's, so that three ticks are enough for every span."""
 
 _SLIVERS: Final = 300
-"""Parts of an axis, about two points each."""
+"""Number of slivers across an axis: each is about two points wide, enough to see."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a figure shows of time, in microseconds since 1970-01-01 UTC.
+    """The time that a figure shows, in microseconds since 1970-01-01 UTC.
 
     Attributes
     ----------
     start, end
-        The last value is drawn to the end.
+        The interval of the x axis; the last value is drawn up to `end`.
     before
-        Before when rows are drawn: the end, or right after it where nobody asked for one.
+        Rows before this moment are drawn: `end`, or right after it if the caller gave no end.
     known
-        The stretches in which every change is known; `None` where nothing says.
+        The stretches in which every change is known; `None` if not stated.
     """
 
     start: int
@@ -70,23 +70,24 @@ class Extent:
 
     @property
     def sliver(self) -> int:
-        """What of an axis that shows it is just wide enough to see, microseconds."""
+        """The shortest stretch that is wide enough to see (in microseconds)."""
         return int(_shown(self.start, self.end) / _SLIVERS)
 
 
 def to_dates(microseconds: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
-    """Return microseconds since 1970-01-01 UTC as matplotlib's days."""
+    """Convert microseconds since 1970-01-01 UTC to matplotlib's days."""
     days = dates.date2num(np.asarray(microseconds, np.int64).view("M8[us]"))  # type: ignore[no-untyped-call]
     return np.asarray(days)
 
 
 def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -> list[Artist]:
-    """Let the x axis show an interval, and hatch what is not known of it.
+    """Let the x axis show an interval, and hatch its unknown and incomplete stretches.
 
     Parameters
     ----------
     unknown
-        Where no balance is known; what is not known to be complete is hatched as that instead.
+        Stretches in which no balance is known. Parts of them that are not known to be complete are
+        hatched as incomplete instead.
 
     Returns
     -------
@@ -94,25 +95,25 @@ def show_interval(ax: Axes, interval: Extent, *, unknown: Iterable[Span] = ()) -
         Handles for a legend.
     """
     format_times(ax, interval.start, interval.end)
-    rest = [span for stretch in unknown for span in between(interval.gaps, *stretch)]
-    rest = [span for span in rest if span[1] - span[0] >= interval.sliver]
-    lacks = _shade(ax, map(to_dates, rest), unknown_style(ax))
-    return lacks + _shade(ax, map(to_dates, interval.gaps), incomplete_style(ax))
+    spans = [span for stretch in unknown for span in between(interval.gaps, *stretch)]
+    spans = [span for span in spans if span[1] - span[0] >= interval.sliver]
+    handles = _shade(ax, map(to_dates, spans), unknown_style(ax))
+    return handles + _shade(ax, map(to_dates, interval.gaps), incomplete_style(ax))
 
 
 def _shade(ax: Axes, spans: Iterable[Any], style: dict[str, Any]) -> list[Artist]:
-    """Draw stretches of dates from top to bottom; return what a legend shows for them."""
+    """Draw stretches of dates over the whole height; return the handle for a legend, if any."""
     drawn: list[Artist] = [ax.axvspan(*span, **style) for span in spans]
     return drawn[:1]
 
 
 def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
-    """Shade or dot when proposals were enabled, within what the x axis shows.
+    """Shade or dot the times when proposals were enabled, within the limits of the x axis.
 
     Returns
     -------
     list
-        Handles for a legend; none where nothing is shaded.
+        Handles for a legend; empty if nothing is shaded.
     """
     handles: list[Artist] = []
     if limits is None:
@@ -127,16 +128,15 @@ def shade_limits(ax: Axes, limits: pd.DataFrame | None) -> list[Artist]:
 
 
 def proposal_spans(limits: pd.DataFrame, kind: str) -> list[Span]:
-    """Return when proposals of a kind are known to have been enabled, ascending, microseconds.
+    """Return the spans in which proposals of a kind are known to have been enabled.
 
-    A snapshot that says since when they are counts for the time before it was first seen as well,
-    but not for that before an earlier snapshot was last seen.
+    They are ascending, in microseconds. If a snapshot states since when proposals are enabled, the
+    span begins then, but not before an earlier snapshot was last seen.
 
     Parameters
     ----------
     limits
-        The frame of `Archive.limits()`, or one that lacks the dates since when proposals are
-        enabled.
+        The frame of `Archive.limits()`; the columns `propose_..._enabled_from` may be missing.
     kind
         "market" or "asset".
     """
@@ -154,22 +154,8 @@ def to_spans(frame: pd.DataFrame, start: str, end: str) -> list[Span]:
     return list(zip(*(each.tolist() for each in edges), strict=True))
 
 
-def unknown_style(ax: Axes) -> dict[str, Any]:
-    """Return how a stretch is drawn, and called, where nothing is known."""
-    hatched = {"facecolor": "none", "edgecolor": to_rgba(ink(ax), 0.35), "hatch": "////"}
-    return {**hatched, "linewidth": 0.8, "zorder": 0.5, "label": "unknown"}
-
-
-def incomplete_style(ax: Axes) -> dict[str, Any]:
-    """Return how a stretch is drawn, and called, in which changes may be missing."""
-    # It lies over what is drawn there.
-    paper, edge = to_rgba(ax.get_facecolor(), 0.6), to_rgba(ink(ax), 0.4)
-    hatched = {"facecolor": paper, "edgecolor": edge, "hatch": "\\\\\\\\"}
-    return {**hatched, "linewidth": 0.8, "zorder": 2.5, "label": "changes may be missing"}
-
-
 class _FittingLocator(dates.AutoDateLocator):
-    """Ticks of dates, as many as find room side by side."""
+    """Place as many date ticks as fit side by side."""
 
     def get_locator(self, dmin: dt.datetime, dmax: dt.datetime) -> dates.DateLocator:
         most = int(np.clip(self.axis.get_tick_space(), 3, 7))  # type: ignore[union-attr]
@@ -178,16 +164,16 @@ class _FittingLocator(dates.AutoDateLocator):
 
 
 class _UtcFormatter(dates.ConciseDateFormatter):
-    """Short labels of dates, whose common part stands once below them, with the time zone."""
+    """Write short date labels, with their common part and the time zone once below them."""
 
     def get_offset(self) -> str:
         return f"{super().get_offset()} UTC".lstrip()  # type: ignore[no-untyped-call]
 
 
 def format_times(ax: Axes, start: int, end: int) -> None:
-    """Let the x axis show [start, end], microseconds, in UTC; of a single moment its day.
+    """Let the x axis show [start, end] (in microseconds) in UTC; for a single moment, its day.
 
-    What else is drawn there, or on an Axes that shares the axis, stays in sight.
+    Everything else drawn there, or on an Axes that shares the axis, stays visible.
     """
     locator = _FittingLocator(tz=dt.UTC)  # type: ignore[no-untyped-call]
     for freq, longest in _LONGEST.items():
@@ -202,7 +188,7 @@ def format_times(ax: Axes, start: int, end: int) -> None:
 
 
 def _shown(start: int, end: int) -> float:
-    """Return how long an axis of an interval is, microseconds, with margins of 1 % on each side."""
+    """Return the length of an interval's axis (in microseconds), with 1 % margins on each side."""
     return max((end - start) * 1.02, _SHORTEST) if start < end else DAY
 
 
@@ -213,7 +199,7 @@ def draw_line(
     interval: Extent,
     **style: Any,  # noqa: ANN401 - of a line
 ) -> Line2D:
-    """Draw a line of steps between edges, microseconds; a piece too short to see is a dot."""
+    """Draw steps between edges (in microseconds); a piece too short to see becomes a dot."""
     is_held = np.concatenate([[False], ~np.isnan(levels), [False]])
     heads, stops = np.flatnonzero(np.diff(is_held)).reshape(-1, 2).T
     dots = heads[edges[stops] - edges[heads] < interval.sliver].tolist()
@@ -234,14 +220,14 @@ def draw_area(
     interval: Extent,
     **style: Any,  # noqa: ANN401 - of a patch
 ) -> StepPatch:
-    """Draw the area between steps, from `times` on, and zero; return it.
+    """Draw the area between zero and steps that begin at `times`, and return it.
 
-    The last step goes to the end of the interval, and is no narrower than can be seen.
+    The last step ends with the interval, and is always wide enough to see.
     """
     end = max(interval.end, int(times[-1]) + interval.sliver)
     days, drawn = to_dates(np.append(times, end)), np.nan_to_num(levels)
     area = StepPatch(levels, days, baseline=0, fill=True, linewidth=0, **style)
-    # Not `add_patch` or `stairs`: they look for the extremes of each step as if it were a curve.
+    # `add_patch` and `stairs` are slow: they search each step for extremes as if it were a curve.
     ax.add_artist(area)
     ax.update_datalim([*product(days[[0, -1]], (min(drawn.min(), 0), max(drawn.max(), 0)))])
     ax.autoscale_view()
@@ -249,7 +235,7 @@ def draw_area(
 
 
 def period_name(freq: Frequency) -> str:
-    """Return how a frequency is called, such as `day`; of others what was given.
+    """Return a frequency's name, such as `day`, or pandas' own text if it has none.
 
     Examples
     --------
@@ -264,6 +250,6 @@ def period_name(freq: Frequency) -> str:
 
 
 def date_text(microseconds: int) -> str:
-    """Return a moment in words; of midnight the date alone."""
+    """Return a moment as text; for midnight, the date alone."""
     text = moment_text(microseconds, "seconds")
     return text if microseconds % DAY else text.removesuffix("T00:00Z")

@@ -1,4 +1,4 @@
-"""What an asset consists of over time: groups of accounts on top of each other."""
+"""An asset's total over time: groups of accounts stacked on top of each other."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from balance_analysis.table.spans import between, joined
 from balance_analysis.table.text import count_text
 
 MOST_BANDS: Final = 9
+"""Maximum number of groups drawn by themselves in a figure of totals."""
 
 
 def plot_totals(
@@ -46,48 +47,47 @@ def plot_totals(
     title: str | None = None,
     **style: Any,  # noqa: ANN401 - of a patch
 ) -> Axes:
-    """Draw the sums of balances of groups of accounts of one asset, stacked, as steps.
+    """Draw one asset's total as stacked steps, one area per group of accounts.
 
-    A balance that is unknown is in no sum: the legend says of how many accounts that is so. Where
-    nothing is known, nothing is drawn, but the figure is hatched. Groups that never hold anything
-    are left out. Of more than nine, those that hold most on average are drawn, and the others as
-    one. What is below zero is stacked downwards.
+    Unknown balances are in no sum: the legend says how many accounts have some. Where nothing is
+    known, the figure is hatched. Groups that never hold anything are omitted. If there are more
+    than nine groups, the nine that hold most on average are drawn, and the others as one. Sums
+    below zero are stacked downwards.
 
     Parameters
     ----------
     source
-        A table of balance changes of one asset, its rows in any order, or an
-        `Archive`.
+        A table of one asset's balance changes, with rows in any order, or an `Archive`.
     ax
-        The Axes to draw into; by default that of a new figure of `matplotlib.pyplot`.
+        The Axes to draw into; by default those of a new `matplotlib.pyplot` figure.
     by
-        The columns that make a group, "asset_id" among them: see `totals`.
+        The columns that identify a group, "asset_id" among them: see `totals`.
     freq
-        The distance of the points, see `totals`; `None` for every change.
+        The interval between points, see `totals`; `None` for every change.
     start, end
-        The half-open interval; moments without a time zone are UTC. By default from the first
-        row's to the end of what is known, else to that of the last row, which is still drawn.
+        The half-open interval; moments without a time zone are UTC. By default from the first row
+        to the end of the known stretches, else to the last row, which is still drawn.
     share
-        Whether to draw parts of the known total instead of amounts, as in `totals`; where that is
-        not above 0, there are none.
+        Whether to draw shares of the known total instead of amounts, as in `totals`. Shares are
+        unknown where the total isn't above 0.
     assets
         The names and decimals of assets, as `read_assets` takes them; by default those in the
-        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit where its
-        decimals are not known.
+        table's attrs. Amounts are drawn in whole units, or in the asset's smallest unit if its
+        decimals are unknown.
     labels
         Own names, as `read_labels` takes them; by default those in the table's attrs.
     limits
-        The frame of `Archive.limits()`; when markets could be proposed is shaded, and when assets
-        could, dotted.
+        The frame of `Archive.limits()`. Times when markets could be proposed are shaded, times when
+        assets could be are dotted.
     title
-        The title; by default one that says what is drawn, and "" for none.
+        The title; by default it names what is drawn; "" for none.
     **style
-        Arguments of matplotlib for the areas, such as `alpha=0.8`; `color` may be a list.
+        Matplotlib arguments for the areas, such as `alpha=0.8`; `color` may be a list.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes drawn into. Where no balance is known, it says so.
+        The Axes drawn into. If no balance is known, a text on it says so.
 
     Raises
     ------
@@ -135,26 +135,26 @@ def plot_totals(
     interval = chart.interval
     spans = compress(pairwise([*points.tolist(), interval.end]), is_known)
     hatches = chart.show(interval, unknown=between(joined(spans), interval.start, interval.end))
-    says = ["shares at the end" if share else "amounts at the end", *_lacks(chart)]
+    notes = ["shares at the end" if share else "amounts at the end", *_left_out(chart)]
     groups = [name.removesuffix("_id").replace("_", " ") for name in names if name != "asset_id"]
     words = ("shares" if share else "total") + f" by {' and '.join(groups)}" * bool(groups)
-    return chart.finish(words, [*drawn[::-1], *hatches], says=says)
+    return chart.finish(words, [*drawn[::-1], *hatches], notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """Groups of accounts that are drawn on top of each other, from the bottom up.
+    """Groups of accounts as stacked areas, from the bottom up.
 
     Attributes
     ----------
     chart
-        What accounts hold, and what to show of it.
+        The data and the interval.
     share
-        Whether parts of the known total are drawn instead.
+        Whether shares of the known total are drawn instead of amounts.
     labels, styles
-        What each area is called, and how it is drawn.
+        Each area's label and style.
     numbers
-        The area of each account; behind the last one for those that never hold anything.
+        Each account's area; the number after the last area if the account never holds anything.
     """
 
     chart: axes.Chart
@@ -164,7 +164,7 @@ class _Stack:
     numbers: NDArray[np.int64]
 
     def sum_up(self, points: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the exact sum of each area at each point, and where any balance is known."""
+        """Return each area's sum at each point, and the points at which any balance is known."""
         count, steps = len(self.labels), self.chart.over[0]
         ids = steps.accounts[["asset_id"]].iloc[[0] * (count + 1)]
         sums = totals.sum_at(steps, door.Groups(ids, self.numbers), points)
@@ -173,7 +173,7 @@ class _Stack:
         return self.parts(amounts), is_known
 
     def parts(self, amounts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return amounts, or shares of their sum, where that is more than nothing."""
+        """Return amounts, or if `share` their shares of the sum; NaN if the sum isn't above 0."""
         if not self.share:
             return amounts
         whole = np.nansum(amounts, axis=0)
@@ -183,7 +183,7 @@ class _Stack:
 def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _Stack:
     """Return the groups that hold most on average, the largest first, and all others as one.
 
-    Of groups that never hold anything none is drawn, or one where there is no other.
+    Groups that never hold anything are omitted, except for one if no group holds anything.
     """
     (steps, _), interval = chart.over, chart.interval
     groups, changes = door.make_groups(chart.history, by), _changes(steps, interval)
@@ -207,7 +207,7 @@ def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _St
 
 
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
-    """Return when accounts change in an interval, and about by how much: to rank and to thin."""
+    """Return the times and approximate amounts of changes in an interval, to rank and thin them."""
     moves = events(steps)
     numbers, times, levels = moves["numbers"], moves["times"], sort_keys(moves["words"])
     deltas = np.diff(levels, prepend=0.0)
@@ -219,7 +219,7 @@ def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
 
 
 def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:
-    """Return the moments of a grid, microseconds, and where each gap begins."""
+    """Return the points of a grid and the starts of gaps (in microseconds)."""
     chart, interval = stack.chart, stack.chart.interval
     grid = chart.history.grid(freq, start=chart.start, end=chart.end)
     points = [*grid.points.tolist(), *(gap[0] for gap in interval.gaps)]
@@ -227,7 +227,7 @@ def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:
 
 
 def _change_points(stack: _Stack) -> NDArray[np.int64]:
-    """Return when something changes, downsampled."""
+    """Return the times of changes (in microseconds), downsampled."""
     chart = stack.chart
     changes = _changes(chart.over[0], chart.interval)
     times, places = np.unique(changes["time"], return_inverse=True)
@@ -243,11 +243,11 @@ def _change_points(stack: _Stack) -> NDArray[np.int64]:
 
 
 def _piled(levels: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
-    """Return how far each area reaches up from zero, and down if its level is ever negative."""
+    """Return each area's upper edge, and its lower edge if its level is ever negative."""
     levels = np.nan_to_num(levels)
     up, down = np.maximum(levels, 0).cumsum(axis=0), np.minimum(levels, 0)
     reaches = zip(up, down.cumsum(axis=0), down, strict=True)
-    return [[high, low] if own.any() else [high] for high, low, own in reaches]
+    return [[high, low] if level.any() else [high] for high, low, level in reaches]
 
 
 def _draw_areas(
@@ -256,7 +256,7 @@ def _draw_areas(
     levels: NDArray[np.float64],
     style: dict[str, Any],
 ) -> list[Artist]:
-    """Draw areas from zero, nearer ones over farther ones, so that there is no seam."""
+    """Draw areas from zero to their edges, the nearest on top, so that no seam shows."""
     ax, drawn = stack.chart.ax, list[Artist]()
     is_unknown = ~np.isfinite(levels).any(axis=0).reshape(-1)
     write = axes.percent if stack.share else axes.short_amount
@@ -264,9 +264,9 @@ def _draw_areas(
     fresh, wanted = starts_of_known(~is_unknown), looks(style, len(last), StepPatch)
     for number, reaches in enumerate(_piled(levels)):
         amount = "unknown" if np.isnan(last[number]) else write(last[number])
-        own, label = stack.styles[number], f"{stack.labels[number]} {amount}"
+        group, label = stack.styles[number], f"{stack.labels[number]} {amount}"
         seam = {"edgecolor": ax.get_facecolor(), "zorder": 1 - number / 1000, "label": label}
-        look = {"facecolor": own.colour, "hatch": own.hatch, **seam, **wanted[number]}
+        look = {"facecolor": group.colour, "hatch": group.hatch, **seam, **wanted[number]}
         for reach in reaches:
             places = downsample(points, reach, columns=axes.COLUMNS, starts_known=fresh)
             seen = np.where(is_unknown, np.nan, reach)[places]
@@ -276,7 +276,7 @@ def _draw_areas(
 
 
 def _format_shares(ax: Axes) -> None:
-    """Let the y axis show parts of a whole, with a grid."""
+    """Let the y axis show shares of the total, with a grid."""
     ax.set_ylabel("share of the known total", wrap=True)
     ax.yaxis.set_major_locator(ticker.MaxNLocator(5))
     ax.yaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
@@ -284,9 +284,9 @@ def _format_shares(ax: Axes) -> None:
     axes.draw_grid(ax)
 
 
-def _lacks(chart: axes.Chart) -> list[str]:
-    """Return what the legend says of balances that are in no sum."""
+def _left_out(chart: axes.Chart) -> list[str]:
+    """Return the legend's sentences on accounts that are not in the sums."""
     steps, bounds = chart.over[0], np.array([chart.interval.start, chart.interval.before])
     late = int((cut(steps, bounds).known_lengths < bounds[1] - bounds[0]).sum())
-    says = [f"{late:,} of {len(steps):,} accounts left out while unknown"] * (late > 0)
-    return says + ["without accounts of which no row is known"] * bool(chart.history.left_out)
+    notes = [f"left out: {late:,} of {len(steps):,} accounts while unknown"] * (late > 0)
+    return notes + ["left out: accounts without a known row"] * bool(chart.history.left_out)

@@ -157,7 +157,7 @@ def test_pictures_go_by_what_a_file_knows(gapped, drawn, tmp_path):
     said = draw("plot", tmp_path / "x.parquet", "-o", tmp_path / "x.png")
     assert "x.parquet lacks changes in 2" in said
     legend = drawn[-1].axes[0].get_legend()
-    assert any("changes may be missing" in text.get_text() for text in legend.get_texts())
+    assert any("rows may be missing" in text.get_text() for text in legend.get_texts())
 
 
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(gapped, tmp_path):

@@ -60,7 +60,7 @@ def test_a_bar_stands_within_its_period_and_the_net_goes_across_it():
 def test_first_rows_are_in_no_bar_and_counted():
     ax = ba.plot_flows(table_of([(*GENERAL, START, 5), (*MARGIN, START, 7)]))
     assert [bar[2] for bar in bars(ax, "inflow")] == [0]
-    assert said(ax) == "not included: 2 first rows (previous balance unknown)"
+    assert said(ax) == "left out: 2 first rows (previous balance unknown)"
 
 
 @pytest.mark.parametrize(

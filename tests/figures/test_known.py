@@ -16,7 +16,7 @@ from tests.figures.drawn import areas, entries, is_area, lines, micros, said, sh
 
 START = us("2023-04-01")
 HATCH = "\\\\\\\\"
-INCOMPLETE = "changes may be missing"
+INCOMPLETE = "rows may be missing"
 OF_TIME = [
     ba.plot_balances,
     ba.plot_totals,
@@ -176,7 +176,7 @@ def test_an_opening_is_drawn_from_the_start_on(plot):
 
 
 def test_totals_of_a_table_without_openings_say_what_they_lack():
-    lacks = "without accounts of which no row is known"
+    lacks = "left out: accounts without a known row"
     assert lacks in said(ba.plot_totals(knowing((0, 8), since=START)))
     assert lacks not in said(ba.plot_totals(knowing((-2, 8), since=START)))
     assert lacks not in said(ba.plot_totals(knowing((0, 8))))
