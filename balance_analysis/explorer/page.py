@@ -1,4 +1,4 @@
-"""The files of the explorer's page, and the page as one file with its data."""
+"""Load the files of the explorer's page, and pack the page with its data into one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The Content-Security-Policy of a served page: its own files, and no other address."""
+"""Content-Security-Policy of a served page: it may load only from its own service."""
 
 _TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -30,7 +30,7 @@ _LINKED: Final = re.compile(r'<(link rel="stylesheet"|script) .*>\n')
 
 @cache
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """Return the page and its files by their paths, each with its media type."""
+    """Return the page and its files by path, each with its media type."""
     folder = resources.files("balance_analysis.explorer") / "static"
     files = {
         f"/static/{file.name}": (file.read_bytes(), _TYPES[file.name.rpartition(".")[2]])
@@ -45,11 +45,11 @@ def freeze_page(title: str, head: str, data: bytes) -> str:
     Parameters
     ----------
     title
-        Its title, as text.
+        The title, as plain text.
     head
-        What it says at its top, also without scripts, as HTML.
+        HTML for the top of the page, shown even without scripts.
     data
-        What its script shows, JSON.
+        The data that the script shows, as JSON.
     """
     style, script = _read("explorer.css"), "".join(_modules("app", set()))
     policy = (
@@ -73,7 +73,7 @@ def freeze_page(title: str, head: str, data: bytes) -> str:
 
 
 def _modules(name: str, seen: set[str]) -> Iterator[str]:
-    """Yield a module of the page and those that it imports, each once and after its imports."""
+    """Yield a module of the page after the modules that it imports, each once."""
     if name not in seen:
         seen.add(name)
         text = _read(f"{name}.js")
@@ -87,6 +87,6 @@ def _read(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return the hash of a script or a style for a Content-Security-Policy."""
+    """Return a script's or a style's hash for a Content-Security-Policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,4 +1,4 @@
-"""The report: one HTML file that shows what an archive or a table holds, without a service."""
+"""Write a report: an HTML file that shows an archive's or a table's data without a service."""
 
 from __future__ import annotations
 
@@ -59,13 +59,15 @@ from balance_analysis.table.spans import Span, between
 from balance_analysis.table.text import count_text, range_text, spans_text, without_credentials
 
 _MOST_PAGES: Final = 50
-"""Maximum pages of an account's rows: the newest."""
+"""Maximum pages of an account's rows in a report; older pages are omitted."""
 
 _RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
-"""The ranges that the page has buttons for."""
+"""Lengths of the ranges that the page has buttons for (in microseconds)."""
 
 _Subject = tuple[TableState, dict[str, str], list[str]]
-"""The data of a report, facts on where it comes from, and problems."""
+"""A report's data, facts about its origin, and problems."""
+
+_Bounds = tuple[int | None, int | None]
 
 
 def write_report(
@@ -81,34 +83,34 @@ def write_report(
 ) -> None:
     """Write a report on an archive or a table: the explorer, frozen into one HTML file.
 
-    It needs no network. It shows of each asset the totals, flows, holders and movers over the last
-    day, week, month and three months, and over all; the history of the largest accounts, row by
-    row; and the network's limits. Tables have every digit.
+    The file needs no network. It shows each asset's totals, flows, holders and movers over the last
+    day, week, month and three months, and over all time; the history of the largest accounts, row
+    by row; and the network's limits. Tables have every digit.
 
-    What is missing, unproven or unknown stands at the top, and what may have changed there is
-    unknown. Where a sum has more than 38 digits, the page says so in its place. An archive is
-    verified, for which all of its files are read.
+    The top of the page lists missing and unproven stretches and failed checks; balances that may
+    have changed in such a stretch are unknown. If a sum has more than 38 digits, the page says so
+    in its place. An archive is verified, which reads all of its files.
 
     Parameters
     ----------
     source
         An archive, or its address; or a table of balance changes.
     path
-        The file; one that stands there is replaced, whole. The same source and options give the
-        same bytes.
+        The file; an existing one is replaced atomically. The same source and options give the same
+        bytes.
     start, end
-        The interval, half-open; without a time zone UTC. By default all that the archive was asked
-        for, or the table was loaded for; else all that is known of the table, and its rows.
+        The half-open interval; moments without a time zone are UTC. By default the interval that
+        the archive or the table was loaded for, else the table's known stretches and its rows.
     accounts
-        The accounts that the page begins with: a frame with `ACCOUNT_KEY`, or tuples of it. By
+        The accounts that the page shows first: a frame with `ACCOUNT_KEY`, or tuples of it. By
         default the largest.
     largest
-        The number of accounts of each asset whose history the page has: those that hold most at the
-        end. The accounts that it begins with come on top.
+        Number of accounts per asset whose history the page has: those that hold most at the end.
+        The accounts that the page shows first are included in addition.
     assets, labels
-        Names and decimals of assets, as `read_assets` takes them, and own names, as `read_labels`
-        does, over those of the archive or the table. Amounts of other assets are in the smallest
-        unit.
+        Names and decimals of assets, as `read_assets` takes them, and your own names, as
+        `read_labels` takes them; they override those of the archive or the table. Amounts of other
+        assets are in the smallest unit.
 
     Raises
     ------
@@ -117,8 +119,8 @@ def write_report(
     CheckError
         If two rows of one account and timestamp differ in balance.
     ValueError, TypeError
-        If an account is not in the data, an option is malformed, or `start` is not before the end;
-        or if the file would lie in an archive, or replace that of names.
+        If an account is not in the data, an option is malformed, `start` is not before the end, or
+        the file would lie in an archive or replace a file of names.
     OSError
         If a file can't be read or written.
 
@@ -137,33 +139,33 @@ def write_report(
     ...     page.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    read = [each for each in (assets, labels) if isinstance(each, str | os.PathLike)]
-    check_output(path, inputs=read)
+    inputs = [names for names in (assets, labels) if isinstance(names, str | os.PathLike)]
+    check_output(path, inputs=inputs)
     if largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
-    given = read_names(assets, labels)
+    names = read_names(assets, labels)
     first = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
     bounds = to_bounds(start, end)
     if isinstance(source, pd.DataFrame):
-        subject = _of_table(source, bounds, given)
+        subject = _table_subject(source, bounds, names)
     else:
         archive = to_archive(source)
         subject = with_snapshot(
-            archive.store, lambda now: _of_archive(archive.at(now), bounds, given)
+            archive.store, lambda now: _archive_subject(archive.at(now), bounds, names)
         )
     state, facts, problems = subject
     known = {*keys_of(state.history.accounts)} if first else set()
     if missing := [account for account in first if account not in known]:
         raise ValueError(
-            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; take "
-            f"accounts, a frame or tuples of {ACCOUNT_KEY}, from the archive's or table's summary"
+            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; pass "
+            f"accounts as a frame or tuples of {ACCOUNT_KEY}, for instance rows of a summary"
         )
     with in_silence():
         data = _freeze(state, first, largest)
     if gaps := _gaps(state):
         what = "table" if isinstance(source, pd.DataFrame) else "archive"
-        said = "the %s is not known to be complete in %s: rows may be missing"
-        logger.warning(said, what, spans_text(gaps))
+        message = "the %s is not known to be complete in %s: rows may be missing"
+        logger.warning(message, what, spans_text(gaps))
     else:
         state.history.warn_of_quiet()
     page = freeze_page(state.name, _head(state, facts, problems), data)
@@ -172,17 +174,17 @@ def write_report(
 
 
 def _freeze(state: TableState, first: list[Key], largest: int) -> bytes:
-    """Return the views of a page by their keys, as JSON."""
+    """Return a page's views by key, as JSON."""
     views: dict[str, Any] = {}
 
     def add(view: str, *items: tuple[str, object]) -> dict[str, Any]:
-        asked = [(name, str(value)) for name, value in items]
+        parameters = [(name, str(value)) for name, value in items]
         try:
-            shown = answer(view, ViewRequest(state, read_query(view, asked)))
+            content = answer(view, ViewRequest(state, read_query(view, parameters)))
         except ViewTooLargeError as error:
-            shown = {"refused": str(error)}
-        views[write_view(view, *(value for _, value in items))] = shown
-        return shown
+            content = {"refused": str(error)}
+        views[write_view(view, *(value for _, value in items))] = content
+        return content
 
     start, end = state.start, max(state.end, state.start + 1)
     starts = sorted({max(start, end - length) for length in _RANGES} | {start})
@@ -203,10 +205,10 @@ def _freeze(state: TableState, first: list[Key], largest: int) -> bytes:
 
 
 def _histories(request: ViewRequest) -> dict[str, Any]:
-    """Return the views of the accounts of a query by their keys."""
+    """Return the views of a query's accounts, by key."""
     query, views = request.query, {}
     for view, compute in _OF_ACCOUNTS.items():
-        for key, pages in zip(query.accounts, _each(compute, request), strict=True):
+        for key, pages in zip(query.accounts, _compute_each(compute, request), strict=True):
             for page, rows in enumerate(pages[:_MOST_PAGES]):
                 more = {"series": [WIDEST], "rows": [page]}.get(view, [])
                 views[write_view(view, write_key(key), query.start, query.end, *more)] = rows
@@ -218,42 +220,42 @@ _OF_ACCOUNTS: Final[dict[str, Callable[[ViewRequest], list[list[dict[str, Any]]]
     "account": lambda request: [[one] for one in summaries(request)],
     "rows": row_pages,
 }
-"""Views of accounts, and what computes the pages of each account of a query."""
+"""Views of accounts, each with a function that returns every account's pages."""
 
 
-def _each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequest) -> list[Any]:
-    """Return what a function computes of each account; where a sum overflows, that account's."""
+def _compute_each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequest) -> list[Any]:
+    """Return `compute`'s pages of each account; a refusal for an account whose sum overflows."""
     accounts = request.query.accounts
     try:
         return compute(request) if accounts else []
     except OverflowError as error:
         if len(accounts) == 1:
             return [[{"refused": refusal(error)}]]
-    alone = (replace(request.query, accounts=(one,)) for one in accounts)
-    return [_each(compute, replace(request, query=one))[0] for one in alone]
+    queries = (replace(request.query, accounts=(account,)) for account in accounts)
+    return [_compute_each(compute, replace(request, query=query))[0] for query in queries]
 
 
 def _ranked(state: TableState, asset: str) -> list[Key]:
-    """Return the accounts of an asset, those that hold most at the end first."""
+    """Return an asset's accounts; those that hold most at the end come first."""
     request = ViewRequest(state, Query(asset))
     held = held_at(request.at(request.moment), np.array([request.moment]))
     return keys_of(held.iloc[by_size(held["asset_id"], held["balance"])])
 
 
-def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: Names) -> _Subject:
+def _archive_subject(archive: Archive, bounds: _Bounds, given: Names) -> _Subject:
     extent = archive.snapshot().evidence.bounds
-    span = _interval(asked, extent if extent[0] < extent[1] else None)
+    span = _interval(bounds, extent if extent[0] < extent[1] else None)
     start, end = (None, None) if span is None else map(from_microseconds, span)
     table = archive.read(start=start, end=end, opening=True, partial=True)
     history, verified = open_history(table), archive.verify()
     names = history.names.updated(given)
-    how: Any = {"name": title_of(archive), "notes": notes_of(archive)}
+    texts: Any = {"name": title_of(archive), "notes": notes_of(archive)}
     checked = (
         f"the whole archive was read and compared with its own records: {verified.files:,} files "
         f"with {verified.rows:,} rows, and its checkpoints"
     )
     return (
-        TableState(history, *(span or (0, 0)), history.known, names, **how),
+        TableState(history, *(span or (0, 0)), history.known, names, **texts),
         {
             "archive": without_credentials(archive.uri),
             "holds": str(archive.snapshot().manifest.query),
@@ -263,33 +265,33 @@ def _of_archive(archive: Archive, asked: tuple[int | None, int | None], given: N
     )
 
 
-def _of_table(data: pd.DataFrame, asked: tuple[int | None, int | None], given: Names) -> _Subject:
+def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subject:
     history, load = open_history(data), data.attrs.get(ATTRS_KEY)
     if not isinstance(load, dict) or load.get("rows") != len(data):
-        load = {}  # it is no longer the whole of that load
-    span, shown = _interval(asked, _extent(history, load)), data
+        load = {}  # the table no longer has exactly the rows of that load
+    span, shown = _interval(bounds, _extent(history, load)), data
     if span is not None:
         shown = cut_table(data, history, *map(from_microseconds, span))
     part = open_history(shown)
-    # A table that states nothing stays one.
+    # Cutting a table must not make it state what is known.
     known = None if history.known is None else part.known
     state = TableState(part, *(span or (0, 0)), known, history.names.updated(given))
     problems = []
     if bad := load.get("quarantined"):
-        problems = [f"the load put aside {count_text(len(bad), 'bad row')}"]
+        problems = [f"the load set aside {count_text(len(bad), 'bad row')}"]
     try:
         check_table(history.rows)
     except CheckError as error:
         problems.append(str(error))
-    facts = {"source": without_credentials(str(load.get("source", "not known")))}
-    facts["checked"] = "every rule of a table of balance changes was checked"
+    facts = {"source": without_credentials(str(load.get("source", "unknown")))}
+    facts["checked"] = "every rule for tables of balance changes was checked"
     return state, facts, problems
 
 
-def _interval(asked: tuple[int | None, int | None], extent: Span | None) -> Span | None:
-    """Return the interval of a report; `None` where one of its ends is not known."""
-    ends = zip(asked, extent or (None, None), strict=True)
-    start, end = (bound if given is None else given for given, bound in ends)
+def _interval(bounds: _Bounds, extent: Span | None) -> Span | None:
+    """Return the interval of a report, or `None` if one of its ends is unknown."""
+    ends = zip(bounds, extent or (None, None), strict=True)
+    start, end = (default if bound is None else bound for bound, default in ends)
     if start is None or end is None:
         return None
     if start >= end:
@@ -300,7 +302,7 @@ def _interval(asked: tuple[int | None, int | None], extent: Span | None) -> Span
 
 
 def _extent(history: History, load: dict[str, Any]) -> Span | None:
-    """Return the interval of a table's load, else of its knowledge and its rows."""
+    """Return the interval of a table's load, else that of its known stretches and its rows."""
     if load.get("start") and load.get("end"):
         return to_microseconds(load["start"]), to_microseconds(load["end"])
     bounds = [*np.ravel(history.known or ()).tolist()]
@@ -309,12 +311,12 @@ def _extent(history: History, load: dict[str, Any]) -> Span | None:
 
 
 def _gaps(state: TableState) -> list[Span]:
-    """Return the stretches of a report in which rows may be missing."""
+    """Return the stretches of a report's interval in which rows may be missing."""
     return between(state.known, state.start, state.end) if state.known else []
 
 
 def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> str:
-    """Return what a report says at its top, also without scripts, as HTML."""
+    """Return the HTML at the top of a report, shown even without scripts."""
     verdict = completeness(state)
     warnings = [f"A check failed: {problem}" for problem in problems]
     if gaps := _gaps(state):
@@ -322,19 +324,19 @@ def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> str:
     elif verdict == "not known to be complete":
         warnings.append("Completeness unknown: load from a node, or use an archive.")
     facts = {"balance changes": f"{len(state.history.rows):,}", **facts}
-    warned = _joined('<p class="warned">{}</p>', [(each,) for each in warnings])
-    listed = _joined('<div><dt>{0}</dt><dd title="{1}">{1}</dd></div>', facts.items())
+    paragraphs = _joined('<p class="warned">{}</p>', [(warning,) for warning in warnings])
+    terms = _joined('<div><dt>{0}</dt><dd title="{1}">{1}</dd></div>', facts.items())
     is_good = verdict in {"complete", "confirmed"} and not problems
-    said = "checks failed" if problems else verdict
+    result = "checks failed" if problems else verdict
     extent = "No balance changes"
     if state.start < state.end:
         extent = range_text(state.start, state.end)
     return f"""\
-<p class="verdict{"" if is_good else " bad"}">{escape(said)}</p>{warned}\
-<details><summary>What this is made of</summary><dl class="facts">{listed}</dl></details>\
-<noscript><p>{extent}. The charts and tables need scripts: this file has them.</p></noscript>"""
+<p class="verdict{"" if is_good else " bad"}">{escape(result)}</p>{paragraphs}\
+<details><summary>About this data</summary><dl class="facts">{terms}</dl></details>\
+<noscript><p>{extent}. The charts and tables need scripts, which this file has.</p></noscript>"""
 
 
 def _joined(part: str, items: Iterable[tuple[str, ...]]) -> str:
-    """Return a piece of HTML for each item, its texts escaped."""
+    """Return the HTML `part` filled with each item's escaped texts, joined."""
     return "".join(part.format(*map(escape, item)) for item in items)

@@ -1,4 +1,4 @@
-"""The data behind the explorer: a state of an archive, read in small parts, or a table."""
+"""The explorer's data: a state of an archive, read in small parts, or a table in memory."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from balance_analysis.table.spans import Span, between
 from balance_analysis.table.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
-"""Maximum rows in memory for one view: some 200 MB."""
+"""Maximum rows in memory for one view, about 200 MB."""
 
 KEPT_BYTES: Final = 200_000_000
-"""Size of the cache of files and answers."""
+"""Size of the cache of files and answers (in bytes)."""
 
 _ENTRY: Final = 10_000
-"""Bytes that an entry of the cache takes besides its rows, at most."""
+"""Maximum overhead of a cache entry (in bytes)."""
 
 _DAY: Final = 86_400_000_000
 
 _PART_ROWS: Final = 2_000_000
-"""Rows of all assets in the files of a part of a view."""
+"""Approximate number of rows, of all assets, in the files that one part of a view reads."""
 
 Edges = NDArray[np.int64] | None
 
@@ -52,11 +52,11 @@ Check = Callable[[], None]
 
 
 class UnknownAssetError(Exception):
-    """There is no such asset; the message says so."""
+    """No account has the requested asset; the message names it."""
 
 
 class ViewTooLargeError(Exception):
-    """A view needs more rows or digits than fit; the message says which."""
+    """A view needs too many rows or digits; the message says which."""
 
 
 _is_silent: ContextVar[bool] = ContextVar("is_silent", default=False)
@@ -65,7 +65,7 @@ logger.addFilter(lambda _: not _is_silent.get())
 
 @contextmanager
 def in_silence() -> Iterator[None]:
-    """Keep back the warnings of functions: a page has its own words for what is not known."""
+    """Suppress warnings in this context: the page itself says what is unknown."""
     token = _is_silent.set(True)
     try:
         yield
@@ -73,8 +73,8 @@ def in_silence() -> Iterator[None]:
         _is_silent.reset(token)
 
 
-def go_on() -> None:
-    """Check nothing: someone waits for the answer, however long it takes."""
+def never_cancel() -> None:
+    """Never cancel."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class TableState:
         self._selected: dict[Filters, History] = {}
 
     def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
-        """Return every row of some accounts: see `ArchiveState`."""
+        """Return all rows of the selected accounts; see `ArchiveState.rows`."""
         del span, edges
         check()
         if filters not in self._selected:
@@ -108,21 +108,21 @@ class TableState:
         return [edges]
 
     def asset_ids(self) -> list[str]:
-        """Return the assets that have an account, those with most rows first."""
+        """Return the assets of all accounts, those with most rows first."""
         ranked = rank_assets(_count_assets(self.history.rows["asset_id"]))
         return [*ranked, *sorted({*self.history.accounts["asset_id"]} - {*ranked})]
 
     @property
     def left_out(self) -> list[str]:
-        """Sentences on accounts that sums leave out."""
+        """Sentences on accounts that are left out of sums."""
         return self.history.left_out
 
 
 class ArchiveState:
-    """One state of an archive: its balance changes at one moment, which never change.
+    """One immutable state of an archive.
 
-    Balances need only the rows with which each account begins and ends a day. These rows of the
-    files read last are kept, so that further views don't read the files again.
+    Most views need only each account's first and last row of a day. These rows are cached for the
+    files read most recently, so that further views needn't read the files again.
 
     Attributes
     ----------
@@ -131,9 +131,9 @@ class ArchiveState:
     version
         The identity of the state.
     start, end
-        Its interval, half-open, microseconds; equal where it holds nothing.
+        The half-open interval (in microseconds); both are equal if the archive is empty.
     known
-        The stretches in which every change is known; of a table `None` where nothing says.
+        The stretches in which every change is known; `None` for a table that doesn't state them.
     names
         Names of assets, and of parties, markets and accounts.
     """
@@ -150,13 +150,13 @@ class ArchiveState:
         self.names: Names = read_archive_names(snapshot.store).updated(given)
 
     def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
-        """Return the balance changes of some accounts in a span, microseconds.
+        """Return the selected accounts' balance changes in a span (in microseconds).
 
-        The last row of each account before the span is among them; there may be others. Accounts
-        whose first row comes later are there too, so that every view counts the same accounts. With
-        `edges`, ascending, only those rows need be there that make the balances at these and just
-        before the end, and the changes between them. `check` is called between files and parts; an
-        error that it raises ends the reading.
+        Each account's last row before the span is included, and perhaps other rows. Accounts whose
+        first row comes later are included too, so that every view counts the same accounts. With
+        `edges` (ascending), only rows needed for the balances at them and just before the end, and
+        for the changes between, are guaranteed. `check` is called between files and parts; an error
+        that it raises ends the reading.
         """
         scan = self._snapshot.around(self._scan(filters), *span)
         sizes: list[int] = []
@@ -191,8 +191,8 @@ class ArchiveState:
         return Scan(self._snapshot.store, filters, (), evidence)
 
     def _day_ends(self, scan: Scan, file: File, check: Check) -> pa.Table:
-        """Return rows of a file, with those at which an account begins or ends a day."""
-        # Without a party the whole file has to be read, so that all of its accounts are kept.
+        """Return a file's rows that begin or end an account's day."""
+        # Without a party filter the whole file is read, so all of its accounts are cached.
         whole = scan if scan.filters.party_ids else replace(scan, filters=Filters())
 
         def read() -> tuple[pa.Table, int]:
@@ -205,7 +205,7 @@ class ArchiveState:
         return Predicate(scan.filters.allowed()).select(kept)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the edges of periods in parts that each need a limited number of rows."""
+        """Split the edges of periods into parts that each need a limited number of rows."""
         files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
         sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
@@ -213,7 +213,7 @@ class ArchiveState:
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
     def asset_ids(self) -> list[str]:
-        """Return the assets that have an account, those with most rows first."""
+        """Return the assets of all accounts, those with most rows first."""
         scan = self._scan(Filters())
 
         def count(file: File) -> Counter[str]:
@@ -230,12 +230,12 @@ class ArchiveState:
 
     @property
     def left_out(self) -> list[str]:
-        """Sentences on accounts that sums leave out."""
+        """Sentences on accounts that are left out of sums."""
         return open_history(replace(self._snapshot.scan(), files=()).read()).left_out
 
     @property
     def notes(self) -> dict[str, pd.DataFrame]:
-        """Its coverage and its network limits."""
+        """The archive's coverage and network limits."""
         return notes_of(self.archive)
 
 
@@ -244,7 +244,7 @@ State: TypeAlias = ArchiveState | TableState
 
 
 def completeness(state: State) -> str:
-    """Return how complete a state is; "confirmed" where another source has the same rows."""
+    """Return how complete a state is; "confirmed" if another source has the same rows."""
     if state.known is None or state.start >= state.end:
         return "not known to be complete"
     if between(state.known, state.start, state.end):
@@ -264,7 +264,7 @@ def title_of(archive: Archive) -> str:
 
 
 def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
-    """Return the coverage and the network limits of an archive."""
+    """Return an archive's coverage and network limits."""
     return {"coverage": archive.coverage(), "limits": archive.limits()}
 
 
@@ -275,16 +275,16 @@ def _parts(scan: Scan, file: File, check: Check) -> Iterator[pa.Table]:
 
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
-    """Return the rows of several parts in their order, without unused ids."""
+    """Concatenate parts in the given order, and drop unused ids."""
     return canonical(pa.concat_tables([NO_ROWS, *parts]), sort=False)
 
 
 def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
-    """Return the first and the last row of each account between edges, in a file's order."""
+    """Return each account's first and last row between edges, in the file's order."""
     rows = rows.unify_dictionaries()
     return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
 
 
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:
-    """Return the number of rows of each asset."""
+    """Return each asset's number of rows."""
     return Counter({str(asset): n for asset, n in ids.value_counts().items() if n})

@@ -1,4 +1,4 @@
-"""The views of the explorer; every number is one of `analysis`."""
+"""Compute the explorer's views; every number comes from `analysis`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from balance_analysis.explorer.source import (
     UnknownAssetError,
     ViewTooLargeError,
     completeness,
-    go_on,
     in_silence,
+    never_cancel,
 )
 from balance_analysis.explorer.wire import (
     VIEWS,
@@ -66,29 +66,29 @@ from balance_analysis.table.spans import Span, between
 from balance_analysis.table.text import duration_text, printable, type_label
 
 MOST_LISTED: Final = 2000
-"""Maximum rows of a table in an answer; the page says where there are more."""
+"""Maximum rows of a table in an answer; the page says if there are more."""
 
 MOST_FOUND: Final = 30
-"""Maximum accounts that a search finds."""
+"""Maximum accounts in a search result."""
 
 PAGE: Final = 200
-"""Rows of an account on one page."""
+"""Rows per page of an account."""
 
 _POINTS: Final = 300
 """Maximum points of the totals over a range."""
 
 _BARS: Final = 100
-"""Maximum periods of a range."""
+"""Maximum number of periods in a range."""
 
 _STATES: Final = 8
-"""States that can be asked about: the last ones that were."""
+"""Number of recent states kept."""
 
 _SUMMARY: Final = (
     *("first_seen", "last_seen", "rows", "changes", "opening", "closing", "minimum", "maximum"),
     *("minimum_at", "maximum_at", "inflow", "outflow", "net", "average", "drawdown"),
     *("drawdown_at", "zero_share"),
 )
-_PERIODS: Final = (*("start", "end", "average", "inflow", "outflow", "net", "changes", "unknown"),)
+_PERIODS: Final = ("start", "end", "average", "inflow", "outflow", "net", "changes", "unknown")
 _EXPLANATION: Final = (
     *("at", "balance", "why", "carried", "state", "source", "confirmed_by"),
     *("block_height", "first_block_height", "asked_at", "first_asked_at"),
@@ -103,32 +103,29 @@ class ViewRequest:
     Attributes
     ----------
     state, query
-        The data, and the query.
+        The data and the query.
     check
         Called between files and parts; an error that it raises ends the work.
     """
 
     state: State
     query: Query
-    check: Check = go_on
+    check: Check = never_cancel
 
     def rows(
         self, filters: Filters | None = None, span: Span | None = None, edges: Edges = None
     ) -> History:
-        """Return accounts, by default those of the asset, in a span, by default the range.
-
-        See `ArchiveState.rows`.
-        """
+        """Return rows, by default the asset's in the query's range; see `ArchiveState.rows`."""
         filters = filters or Filters(self.query.asset or None)
         span = span or (self.query.start, self.query.end)
         return self.state.rows(filters, span, edges=edges, check=self.check)
 
     def at(self, moment: int) -> History:
-        """Return the rows for the balances of the asset at a moment."""
+        """Return the rows that give the asset's balances at a moment."""
         return self.rows(span=(moment + 1, moment + 1), edges=np.array([], np.int64))
 
     def of_accounts(self) -> History:
-        """Return the accounts of the query."""
+        """Return the rows of the query's accounts."""
         chosen = self.query.accounts
         assets, kinds, parties, markets = ({*ids} for ids in zip(*chosen, strict=True))
         asset = assets.pop() if len(assets) == 1 else None
@@ -138,21 +135,21 @@ class ViewRequest:
 
     @property
     def moment(self) -> int:
-        """The moment of the query, by default the last one."""
+        """The query's moment, by default the last one."""
         return max(self.state.end - 1, 0) if self.query.at is None else self.query.at
 
 
 class Explorer:
-    """The views of an archive, for any number of threads, including what exports add meanwhile.
+    """The views of an archive, up to date with its exports; threads may share one instance.
 
     Parameters
     ----------
     archive
         The archive.
     cache
-        A cache for files and answers, in bytes; by default a new one.
+        A cache for files and answers, sized in bytes; by default a new one.
     names
-        Names of assets, parties, markets and accounts, besides those that the archive keeps.
+        Names of assets, parties, markets and accounts; they override those in the archive.
     """
 
     def __init__(
@@ -162,23 +159,23 @@ class Explorer:
         self._kept = LruCache(KEPT_BYTES) if cache is None else cache
         self._seen = LruCache(_STATES)
 
-    def encode(self, view: str, query: Query, *, check: Check = go_on) -> bytes:
-        """Return a view of one state as JSON; the last answers are kept.
+    def encode(self, view: str, query: Query, *, check: Check = never_cancel) -> bytes:
+        """Return a view of one state as JSON; recent answers are cached.
 
         Parameters
         ----------
         view, query
-            The view, and its parameters.
+            The view and its parameters.
         check
             Called between files and parts; an error that it raises ends the work, and nothing is
-            kept.
+            cached.
 
         Raises
         ------
         UnknownAssetError, ViewTooLargeError
             As `answer`.
         SnapshotGoneError
-            If the state that the query names is gone.
+            If the query's version no longer exists.
         """
 
         def read(state: State) -> bytes:
@@ -207,18 +204,18 @@ class Explorer:
 
 
 def answer(view: str, request: ViewRequest) -> dict[str, Any]:
-    """Return a view.
+    """Compute a view.
 
     Raises
     ------
     UnknownAssetError
-        If there is no account of the asset.
+        If no account has the asset.
     ViewTooLargeError
-        If it needs too many rows, or a sum has more than 38 digits.
+        If the view needs too many rows, or a sum has more than 38 digits.
     """
     state, query = request.state, request.query
     start, end = max(state.start, query.start), min(state.end, query.end)
-    if start >= end:  # all of the range is outside of the data
+    if start >= end:  # the whole range is outside the data
         start, end = query.start, max(query.end, query.start + 1)
     asset = _asset_of(state, query.asset) if "asset" in VIEWS[view][1] else query.asset
     try:
@@ -230,24 +227,22 @@ def answer(view: str, request: ViewRequest) -> dict[str, Any]:
 
 
 def refusal(error: OverflowError) -> str:
-    """Return why a view can't be shown, as a sentence."""
-    said = re.sub(r"\b\w+=(?=')", "", str(error)).partition(", which")[0]
-    return f"This can't be shown: {said}."
+    """Return a sentence on why a view can't be shown."""
+    reason = re.sub(r"\b\w+=(?=')", "", str(error)).partition(", which")[0]
+    return f"This can't be shown: {reason}."
 
 
-def _asset_of(state: State, asked: str) -> str:
-    """Return the id of the asset that is asked for, or of the first one."""
+def _asset_of(state: State, text: str) -> str:
+    """Return the id of the asset that a text names, or of the first asset if it is empty."""
     ids = state.asset_ids()
-    if asked in ids or not (ids and asked):
-        return asked or next(iter(ids), "")
-    named = {one: asset for one, asset in state.names.assets.items() if one in ids}
+    if text in ids or not (ids and text):
+        return text or next(iter(ids), "")
+    named = {key: asset for key, asset in state.names.assets.items() if key in ids}
     asset = ""
     with contextlib.suppress(ValueError):
-        asset = Names(named).find(asked, "asset_id", {"asset_id": ids})[0]
+        asset = Names(named).find(text, "asset_id", {"asset_id": ids})[0]
     if asset not in ids:
-        raise UnknownAssetError(
-            f"there is no account of an asset {asked[:80]!r}: ask /explore/about for the assets"
-        )
+        raise UnknownAssetError(f"no account has the asset {text[:80]!r}: see /explore/about")
     return asset
 
 
@@ -255,7 +250,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
     state, assets = request.state, request.state.names.assets
     ids = state.asset_ids()
     labels, names = state.names.shown("asset_id", ids), state.names
-    named = {one: assets.get(one) or Asset(one, 0) for one in ids}
+    named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
     before = max(state.start - 1, 0)
     held = held_at(replace(request, query=Query()).at(before), np.array([before]))
     return {
@@ -265,21 +260,21 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "end": state.end,
         "gaps": [] if state.known is None else between(state.known, state.start, state.end),
         "completeness": completeness(state),
-        # The rest is advice on a load.
-        "left_out": [said.partition(";")[0] for said in state.left_out],
+        # The rest of each sentence is advice on loading.
+        "left_out": [sentence.partition(";")[0] for sentence in state.left_out],
         "opened": bool(held["balance"].notna().any()),
         "labels": {
             **names.shown("party_id", names.called("party_id")),
-            **{write_key(one): x for one, x in names.labels.items() if not isinstance(one, str)},
+            **{write_key(key): x for key, x in names.labels.items() if not isinstance(key, str)},
         },
         "assets": [
             {
-                "id": one,
-                "label": labels[one],
-                "name": named[one].name,
-                "decimals": named[one].decimals if one in assets else None,
+                "id": asset,
+                "label": labels[asset],
+                "name": named[asset].name,
+                "decimals": named[asset].decimals if asset in assets else None,
             }
-            for one in ids
+            for asset in ids
         ],
     }
 
@@ -294,7 +289,7 @@ def _headline(request: ViewRequest) -> dict[str, Any]:
 
 
 def _level(history: History, at: int, held: pd.DataFrame, *, of_parties: bool) -> pd.DataFrame:
-    """Return the total of the asset at a moment, and the number of its holders."""
+    """Return the asset's total at a moment, and its number of holders."""
     sums = totals(history, by="asset_id", freq=grid_at(np.array([at])))[["total", "unknown"]]
     known = held["balance"].dropna()
     counts = {
@@ -315,18 +310,18 @@ def _accounts(request: ViewRequest) -> dict[str, Any]:
 
 
 def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -> NDArray[np.bool_]:
-    """Return which accounts have each word of a text in an id, its short form, a name or a type."""
+    """Return a mask of accounts that have each word of a text in an id, a name or a type."""
     columns = [[labels.get(key, "") for key in keys_of(accounts)]]
     for name in ACCOUNT_KEY[1:]:
-        shown = [_searched(name, one, labels) for one in accounts[name].cat.categories]
+        shown = [_searchable(name, category, labels) for category in accounts[name].cat.categories]
         columns.append([shown[code] for code in accounts[name].cat.codes])
-    texts = ["\n".join(each).casefold() for each in zip(*columns, strict=True)]
+    texts = ["\n".join(parts).casefold() for parts in zip(*columns, strict=True)]
     words = {*text.casefold().split()} - {"·"}
-    return np.array([all(word in one for word in words) for one in texts], bool)
+    return np.array([all(word in text for word in words) for text in texts], bool)
 
 
-def _searched(column: str, text: str, labels: Mapping[Named, str]) -> str:
-    """Return everything that the page shows of an id."""
+def _searchable(column: str, text: str, labels: Mapping[Named, str]) -> str:
+    """Return all texts that the page shows for an id, joined."""
     shown = [text, printable(text), labels.get(text, "")]
     if column == "account_type":
         shown.append(type_label(text))
@@ -338,10 +333,10 @@ def _searched(column: str, text: str, labels: Mapping[Named, str]) -> str:
 
 
 def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Records:
-    """Return columns of a frame behind the account of each row."""
+    """Return a frame's columns after a column of account keys."""
     keys = [write_key(account) for account in keys_of(frame)]
-    own = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
-    return to_records(own, ["account", *names])
+    keyed = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
+    return to_records(keyed, ["account", *names])
 
 
 def _holders(request: ViewRequest) -> dict[str, Any]:
@@ -361,15 +356,15 @@ def _holders(request: ViewRequest) -> dict[str, Any]:
 
 
 def lines(request: ViewRequest) -> list[dict[str, Any]]:
-    """Return the balances of each account of a query, thinned to its width."""
+    """Return the balances of each of a query's accounts, thinned to the query's width."""
     query, since = request.query, request.state.start
     steps, _ = request.of_accounts().over(**query.bounds)
     numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
 
     def line(account: Key) -> dict[str, Any]:
-        at = numbers.get(account, len(steps))
-        own = steps.part(at, min(at + 1, len(steps)))
-        curve = downsample_steps(own, query.start, query.end, since=since, columns=query.width)
+        number = numbers.get(account, len(steps))
+        part = steps.part(number, min(number + 1, len(steps)))
+        curve = downsample_steps(part, query.start, query.end, since=since, columns=query.width)
         return {
             "key": write_key(account),
             "times": curve.times.tolist(),
@@ -395,9 +390,9 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     for edges in request.state.parts(grid.edges):
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
         part = Grid(edges, edges[:-1], grid.zone)
-        own = flows_of(part, "asset_id", False, history)
-        periods.append(flow_frame(history, part, own, full=True))
-        known = flow_measures(history, part, own[0], full=True)["is_known"]
+        flows = flows_of(part, "asset_id", False, history)
+        periods.append(flow_frame(history, part, flows, full=True))
+        known = flow_measures(history, part, flows[0], full=True)["is_known"]
         is_known &= bool(known.size and known.all())
     sums = pd.concat(periods) if periods[1:] else periods[0]
     return {
@@ -408,7 +403,7 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
 
 
 def _sum(periods: pd.DataFrame, *, is_known: bool) -> dict[str, Any]:
-    """Return the flows of all periods together, unknown where a part of the range is not known."""
+    """Return the flows of all periods together; unknown unless the whole range is known."""
     changes, unknown = (int(periods[name].fillna(0).sum()) for name in ("changes", "unknown"))
     is_known &= changes > 0 or unknown == 0
     sums = {name: str(sum(map(int, periods[name].dropna()))) for name in AMOUNTS}
@@ -431,7 +426,7 @@ def _movers(request: ViewRequest) -> dict[str, Any]:
 
 
 def summaries(request: ViewRequest) -> list[dict[str, Records]]:
-    """Return the summary of each account of a query, and its periods."""
+    """Return the summary and the periods of each of a query's accounts."""
     history, query = request.of_accounts(), request.query
     _, grid = fitting_grid(query.start, query.end, _BARS)
     average = time_weighted_average(history, freq=grid, partial=True)
@@ -441,24 +436,24 @@ def summaries(request: ViewRequest) -> list[dict[str, Records]]:
     summary = summarize_accounts(history, **query.bounds)
     edges = np.array([query.start, query.end])
     whole = sum_flows(history, Grid(edges, edges[:-1], grid.zone), ACCOUNT_KEY, full=True)
-    # No rows are 0 rows only where all of them are known.
+    # Report 0 rows only if the whole interval is known.
     rows = summary["rows"].astype("Int64").where(whole["changes"].notna())
     summary = summary.assign(rows=rows, changes=whole["changes"])
     pairs = (
         by_account(frame, names, query.accounts)
         for frame, names in ((summary, _SUMMARY), (periods, _PERIODS))
     )
-    return [{"summary": one, "periods": each} for one, each in zip(*pairs, strict=True)]
+    return [{"summary": one, "periods": part} for one, part in zip(*pairs, strict=True)]
 
 
 def _party(request: ViewRequest) -> dict[str, Any]:
-    """Return each asset of a party; what moves between its accounts is in `internal`."""
+    """Return a party's assets; transfers between its own accounts are in `internal`."""
     history = request.rows(Filters(party_ids=(request.query.party,)))
     assets: list[dict[str, Any]] = []
     for asset in dict.fromkeys(history.accounts["asset_id"].tolist()):
-        own = history.select((history.accounts["asset_id"] == asset).to_numpy())
+        part = history.select((history.accounts["asset_id"] == asset).to_numpy())
         try:
-            assets.append({"id": asset, **_party_asset(own, request.query)})
+            assets.append({"id": asset, **_party_asset(part, request.query)})
         except OverflowError as error:
             assets.append({"id": asset, "refused": refusal(error)})
     return {"assets": assets}
@@ -477,7 +472,10 @@ def _party_asset(history: History, query: Query) -> dict[str, Records]:
 
 
 def row_pages(request: ViewRequest) -> list[list[dict[str, Any]]]:
-    """Return the rows of each account of a query as pages, newest first; one page of no rows."""
+    """Return pages of rows for each of a query's accounts, newest first.
+
+    An account without rows has one empty page.
+    """
     start, end = request.query.bounds.values()
     changes = row_deltas(request.of_accounts())
     changes = changes[(changes["timestamp"] >= start) & (changes["timestamp"] < end)].iloc[::-1]
@@ -496,13 +494,13 @@ def row_pages(request: ViewRequest) -> list[list[dict[str, Any]]]:
 
 
 def _rows(request: ViewRequest) -> dict[str, Any]:
-    """Return a page of an account's rows; the last one in place of one that isn't there."""
+    """Return a page of an account's rows, or the last page if there are fewer."""
     pages = row_pages(request)[0]
     return pages[min(request.query.page, len(pages) - 1)]
 
 
 def _explain(request: ViewRequest) -> dict[str, Any]:
-    """Return where a balance comes from, and the rows around the moment."""
+    """Return a balance's origin, and the rows around the moment."""
     if not isinstance(request.state, ArchiveState):
         return {}
     at = from_microseconds(request.moment)

@@ -1,4 +1,4 @@
-"""Views of the explorer on the wire: their addresses, queries and answers."""
+"""The explorer's wire format: addresses of views, queries and answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Key = tuple[str, str, str, str]
 """An account: the values of `ACCOUNT_KEY`."""
 
 Records = dict[str, Any]
-"""Columns, each with its kind, and rows."""
+"""A table as JSON: columns, each with its kind, and rows."""
 
 MOST_ACCOUNTS: Final = 8
 """Maximum accounts of one query."""
@@ -28,7 +28,7 @@ WIDEST: Final = 4000
 """Maximum width of a chart, in points."""
 
 EARLIEST, LATEST = 0, 253_402_214_400_000_000
-"""1970 and the last day of the year 9999: moments that a date can be."""
+"""First and last valid moment (in microseconds): 1970 and the last day of 9999."""
 
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "start": (EARLIEST, LATEST - 1),
@@ -37,20 +37,20 @@ NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "width": (1, WIDEST),
     "page": (0, 1_000_000),
 }
-"""Parameters that are whole numbers, with their bounds."""
+"""Integer parameters with their bounds."""
 
 _ASKED: Final = {
     "about": ("The assets, the interval, and the gaps in it.", ""),
-    "version": ("The version of the data: another one after each change.", ""),
+    "version": ("The version of the data, which changes with the data.", ""),
     "headline": ("The total of an asset, its change and its holders.", "asset start end"),
-    "accounts": ("The largest accounts with each word of a text in an id or name.", "asset text"),
+    "accounts": ("The largest accounts whose ids or names have each word.", "asset text"),
     "holders": ("The holders of an asset at a moment, the largest first.", "asset by at"),
     "series": ("The balances of accounts, thinned to a chart.", "account start end width"),
     "totals": ("The totals of an asset by account type, over time.", "asset start end"),
-    "flows": ("What came in and went out, in each period and in all.", "asset start end"),
+    "flows": ("Inflows and outflows of an asset, per period and in all.", "asset start end"),
     "movers": ("The accounts whose balance changed most.", "asset start end"),
     "account": ("The summary of an account, and its periods.", "account start end"),
-    "party": ("What a party holds, and its flows with others.", "party start end"),
+    "party": ("The balances of a party, and its flows with others.", "party start end"),
     "rows": ("The rows of an account, newest first.", "account start end page"),
     "explain": ("Where a balance comes from: its row, file and node.", "account at"),
     "notes": ("The coverage and the network limits of the archive.", ""),
@@ -59,7 +59,7 @@ _ASKED: Final = {
 VIEWS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     name: (about, (*asked.split(), "version")) for name, (about, asked) in _ASKED.items()
 }
-"""The views: what each shows, and its parameters."""
+"""The views, each with a description and its parameters."""
 
 _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType], ...]] = (
     (pa.types.is_decimal, "amount", pa.string()),
@@ -69,7 +69,7 @@ _KINDS: Final[tuple[tuple[Callable[[pa.DataType], bool], str, pa.DataType], ...]
     (pa.types.is_floating, "ratio", pa.float64()),
     (lambda _: True, "text", pa.string()),
 )
-"""The kinds of columns, each with a test of types, and the type of its cells."""
+"""The kinds of columns, each with a test for Arrow types and the type of its cells."""
 
 _KEY: Final = re.compile(r"[^|]*\|[^|]*\|[^|]*\|[^|]*")
 
@@ -81,25 +81,25 @@ class Query:
     Attributes
     ----------
     asset
-        The asset, by its id or symbol; the first one where it is empty.
+        The asset's id or symbol; "" for the first asset.
     accounts
         The accounts.
     start, end
-        The range, microseconds; it is clipped to the data.
+        The range (in microseconds); it is clipped to the data.
     at
-        A moment, microseconds; the last one where it is `None`.
+        A moment (in microseconds); `None` for the last one.
     party
-        The party.
+        The party's id.
     by
-        Whose balances: "party" for parties, empty for accounts.
+        "party" for the holdings of parties, "" for those of accounts.
     text
-        What to search for.
+        The text to search for.
     width
-        Of the chart, in points.
+        The width of the chart (in points).
     page
-        Which page of rows, from 0.
+        The page of rows, from 0.
     version
-        The state to answer from, as `about` and `version` name it; empty for the current one.
+        The state to answer from, as returned by `about` and `version`; "" for the current one.
     """
 
     asset: str = ""
@@ -121,23 +121,23 @@ class Query:
 
 
 def keys_of(frame: pd.DataFrame) -> list[Key]:
-    """Return the account of each row."""
+    """Return each row's account."""
     return list(zip(*(frame[name].tolist() for name in ACCOUNT_KEY), strict=True))
 
 
 @lru_cache(1 << 14)
 def write_key(account: Key) -> str:
-    """Return an account as one text."""
+    """Return an account's key as text."""
     return "|".join(quote(part, safe="") for part in account)
 
 
 def write_view(view: str, *values: object) -> str:
-    """Return a view and the values of its parameters as one text, its key in a frozen page."""
+    """Return a view's key in a frozen page: its name and the values of its parameters."""
     return json.dumps([view, *map(str, values)], ensure_ascii=False, separators=(",", ":"))
 
 
 def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
-    """Return the query that the parameters of an address make.
+    """Parse the parameters of an address.
 
     Raises
     ------
@@ -152,14 +152,14 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
         if name == "account":
             values["accounts"] += (value,)
         elif name in values:
-            raise ValueError(f"{name} is there twice: send it once")
+            raise ValueError(f"{name} was sent twice: send it once")
         else:
             values[name] = value
     for name, key in (("account", "accounts"), ("party", "party")):
         if name in VIEWS[view][1] and not values.get(key):
             raise ValueError(f"{view} needs the parameter {name}")
     if len(values["accounts"]) > MOST_ACCOUNTS:
-        raise ValueError(f"at most {MOST_ACCOUNTS} accounts go together")
+        raise ValueError(f"a query takes at most {MOST_ACCOUNTS} accounts")
     query = Query(**values)
     if query.start >= query.end:
         raise ValueError("start must be before end")
@@ -169,10 +169,10 @@ def read_query(view: str, items: Iterable[tuple[str, str]]) -> Query:
 def _read_value(name: str, text: str) -> Any:  # noqa: ANN401 - of any field of a query
     if name == "account":
         if not _KEY.fullmatch(text):
-            raise ValueError("account must be a key of the list of accounts")
+            raise ValueError("account must be a key, as /explore/accounts lists them")
         return tuple(map(unquote, text.split("|")))
     if name == "by" and text != "party":
-        raise ValueError(f"by must be party, or not be there, not {text[:30]!r}")
+        raise ValueError(f"by must be party or omitted, not {text[:30]!r}")
     if name not in NUMBERS:
         return text
     least, most = NUMBERS[name]
@@ -182,10 +182,10 @@ def _read_value(name: str, text: str) -> Any:  # noqa: ANN401 - of any field of 
 
 
 def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Records:
-    """Return columns of a frame, each with its kind, and the rows.
+    """Return a frame's columns, each with its kind, and its rows.
 
-    Kinds are `amount`, whole numbers of the asset's smallest unit as text; `moment`, microseconds
-    since 1970-01-01 UTC; `count`, `ratio`, `flag` and `text`.
+    Kinds are `amount` (integers in the asset's smallest unit, as text), `moment` (microseconds
+    since 1970-01-01 UTC), `count`, `ratio`, `flag` and `text`.
     """
     cells = {str(name): _to_cells(frame[name]) for name in names or frame.columns}
     columns = [{"name": name, "kind": kind} for name, (kind, _) in cells.items()]
@@ -194,17 +194,17 @@ def to_records(frame: pd.DataFrame, names: Iterable[str] | None = None) -> Recor
 
 
 def by_account(frame: pd.DataFrame, names: Iterable[str], accounts: Iterable[Key]) -> list[Records]:
-    """Return the records of each of some accounts, from a frame with the ids of each row."""
+    """Return each account's records, from a frame that has the ids of each row."""
     records = to_records(frame, names)
     rows: dict[Key, list[list[Any]]] = {account: [] for account in accounts}
     for account, row in zip(keys_of(frame), records["rows"], strict=True):
         if account in rows:
             rows[account].append(row)
-    return [{"columns": records["columns"], "rows": own} for own in rows.values()]
+    return [{"columns": records["columns"], "rows": part} for part in rows.values()]
 
 
 def _to_cells(column: pd.Series[Any]) -> tuple[str, list[Any]]:
-    """Return the kind of a column, and its cells."""
+    """Return a column's kind and cells."""
     values = pa.array(column, from_pandas=True)
     kind, cell = next((kind, cell) for is_of, kind, cell in _KINDS if is_of(values.type))
     if kind == "moment":

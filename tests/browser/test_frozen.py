@@ -41,12 +41,12 @@ def test_the_holders_of_each_range_s_start_are_there_by_account_and_by_party(vis
 
 def test_a_table_sorts_by_size_to_the_last_digit_and_filters_by_whole_ids(visit, frozen):
     page = visit(frozen, "asset=VOTE&digits=all")
-    held = [int(row["held"].replace(",", "")) for row in sheet(page, "Holders")]
+    held = [int(row["balance"].replace(",", "")) for row in sheet(page, "Holders")]
     assert (held, len(held)) == (sorted(held, reverse=True), 12)
-    page.get_by_role("columnheader", name="held").get_by_role("button").focus()
+    page.get_by_role("columnheader", name="balance").get_by_role("button").focus()
     page.keyboard.press("Enter")
     page.keyboard.press("Enter")
-    assert [int(row["held"].replace(",", "")) for row in sheet(page, "Holders")] == sorted(held)
+    assert [int(row["balance"].replace(",", "")) for row in sheet(page, "Holders")] == sorted(held)
     field, count = page.get_by_label("Filter Holders"), page.locator(".sheet output").first
     field.fill(party(1)[:40])
     assert count.inner_text() == "2 of 12 rows"
@@ -84,13 +84,13 @@ def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(
 ):
     page = visit(frozen, f"asset={'f' * 64}")
     assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
-    assert [row["held"] for row in sheet(page, "Holders")] == [f"{LARGEST:,}"]
+    assert [row["balance"] for row in sheet(page, "Holders")] == [f"{LARGEST:,}"]
     rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
     ba.write_report(table_of(rows), tmp_path / "report.html")
     page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
     assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
     tab(page, "account")
-    assert sheet(page, "Rows")[0]["held"] == f"{LARGEST:,}"
+    assert sheet(page, "Rows")[0]["balance"] == f"{LARGEST:,}"
 
 
 def test_a_hostile_id_is_text(visit, frozen):
@@ -128,9 +128,9 @@ def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, froz
     page = visit(frozen, "asset=VOTE&tab=account&range=1D")
     assert "about all of the time" in page.locator("#panel .note").first.inner_text()
     rows = sheet(page, "Flows and average per period")
-    names = ["start", "end", "average over time", "came in", "went out", "change", "changes"]
-    assert [*rows[0]] == [*names, "not known"]
-    moved = [row for row in rows if row["came in"] not in ("0", "unknown")]
+    names = ["start", "end", "average", "inflow", "outflow", "net", "changes"]
+    assert [*rows[0]] == [*names, "unknown"]
+    moved = [row for row in rows if row["inflow"] not in ("0", "unknown")]
     assert len(moved) > 1
     drawn = page.locator("#panel .bar").first.get_attribute("d")
     assert drawn.count("M") == len(moved)

@@ -213,15 +213,18 @@ def test_in_a_gap_nothing_is_held_drawn_or_made_up(visit, gapped):
     inside = (GAP[0] + GAP[1]) // 2
     page = visit(url, f"range=ALL&at={inside}")
     assert "Not known to be complete: 2023-04-" in page.locator("#notice").inner_text()
-    assert {row["held"] for row in sheet(page, "Holders")} == {"unknown"}
+    assert {row["balance"] for row in sheet(page, "Holders")} == {"unknown"}
     facts = facts_of(page)
     assert facts == {
-        "total held": "unknown",
-        "accounts not known": str(len(book)),
-        "accounts that hold it": "unknown",
+        "total": "unknown",
+        "unknown accounts": str(len(book)),
+        "holders": "unknown",
     }
     gap = "2023-04-09 05:00:00 to 2023-04-10 11:00:00"
-    assert f"what may have changed in {gap}" in page.locator("#panel > .note").first.inner_text()
+    assert (
+        f"balances that may have changed in {gap}"
+        in page.locator("#panel > .note").first.inner_text()
+    )
     hatched, drawn = page.evaluate(
         """(part) => {
             const plot = document.querySelector("#chart .plot").getBBox(), points = Array.from(
@@ -244,18 +247,18 @@ def test_over_a_gap_figures_say_what_they_are_of_and_tabs_what_is_not_known(visi
     account = next(iter(book))
     link = f"tab=account&focus={quote(write_key(account))}&digits=all&range="
     inside = facts_of(visit(url, f"{link}{GAP[0] + HOUR}..{GAP[1] - HOUR}"))
-    names = [f"{name}, of what is known" for name in ("rows", "changes", "lowest")]
+    names = [f"{name}, known part only" for name in ("rows", "changes", "minimum")]
     assert [inside[name] for name in names] == ["unknown"] * 3
     start, end = GAP[0] - DAY, GAP[1] + DAY
     over = facts_of(visit(url, f"{link}{start}..{end}"))
     assert over[names[0]] == str(len(book[account].deltas_in(start, end)))
-    assert {"rows", "changes", "lowest"} <= {*facts_of(visit(url, f"{link}{start}..{GAP[0]}"))}
+    assert {"rows", "changes", "minimum"} <= {*facts_of(visit(url, f"{link}{start}..{GAP[0]}"))}
     page = visit(url, f"digits=all&range={start}..{GAP[1] + 1}")
-    assert tiles(page)["came in"] == ("unknown", "rows may be missing")
+    assert tiles(page)["inflow"] == ("unknown", "rows may be missing")
     facts, lacking = facts_of(page), [one.shown(GAP[1]) for one in book.values()].count(None)
-    assert facts["accounts not known"] == str(lacking)
-    then = f"just before 2023-04-10 11:00:00.000001, {lacking} accounts not known"
-    assert tiles(page)["total held"] == (facts["total held"], then)
+    assert facts["unknown accounts"] == str(lacking)
+    then = f"just before 2023-04-10 11:00:00.000001, {lacking} unknown accounts"
+    assert tiles(page)["total"] == (facts["total"], then)
     tab(page, "movers")
     assert "No account is known to hold more or less" in page.locator("#panel").inner_text()
     assert page.locator("#panel table").count() == 0
@@ -367,7 +370,7 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_fields_zoom(visit, gapped
     settle(page)
     assert bounds()[0] == BEGIN + 9 * DAY + 12 * HOUR + HOUR // 2
     page.get_by_label("From (UTC)").fill("2099-04-12T12:30:00")
-    assert page.locator("#wrong").inner_text() == "The range has to end after it starts."
+    assert page.locator("#wrong").inner_text() == "The range must end after it starts."
 
 
 def test_the_pointer_reads_exact_balances_and_a_click_sets_the_moment_of_holders(visit, gapped):
@@ -461,7 +464,10 @@ def test_a_click_on_an_amount_shows_where_it_comes_from(visit, gapped):
         at = from_microseconds(int(state(page)["at"][0]))
         explained = archive.explain(account, at=at)
         facts = facts_of(page)
-        assert (facts["held"], facts["came from"]) == (written(explained.balance), explained.source)
+        assert (facts["balance"], facts["came from"]) == (
+            written(explained.balance),
+            explained.source,
+        )
         assert page.locator("#panel .note").first.inner_text() == f"Amounts are in {LONG}."
         rows = (explained.before, explained.row, explained.after)
         cited = [one.file for one in rows if one]
@@ -475,7 +481,7 @@ def test_a_party_s_page_opens_by_a_click_and_its_other_assets_lead_to_theirs(vis
     (wanted,) = state(page)["party"]
     assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
     words = page.locator("#panel .facts dt").all_inner_texts()
-    assert {"between its own accounts", "came in", "went out"} <= {*words}
+    assert {"between its own accounts", "inflow", "outflow"} <= {*words}
     page.get_by_role("button", name=re.compile("Show its flows of ")).first.click()
     settle(page)
     assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
@@ -619,7 +625,7 @@ def test_it_opens_with_a_range_at_whose_start_balances_are_known(visit, demo):
     page = visit(demo)
     assert page.locator("#ranges [aria-pressed=true]").inner_text() == "1W"
     assert "the page opens with a later range" in page.locator("#headline .note").inner_text()
-    names = ["total held", "change", "came in", "went out", "parties that hold it"]
+    names = ["total", "net", "inflow", "outflow", "parties"]
     assert [*tiles(page)] == names
     assert page.locator("#headline .lacking").count() == 0
     page.locator("#chart").dblclick()

@@ -130,12 +130,12 @@ def test_an_asset_is_asked_for_by_id_or_symbol(page):
 @pytest.mark.parametrize(
     ("view", "query", "status", "says"),
     [
-        ("totals", {"asset": "zzz"}, 404, "there is no account of an asset 'zzz'"),
+        ("totals", {"asset": "zzz"}, 404, "no account has the asset 'zzz'"),
         ("totals", {"start": 7, "end": 5}, 400, "start must be before end"),
         ("totals", {"at": 5}, 400, "totals has no parameter 'at'"),
         ("holders", {"at": -5}, 400, "at must be a whole number from 0"),
         ("holders", {"by": "market"}, 400, "by must be party"),
-        ("series", {"account": "x"}, 400, "key of the list of accounts"),
+        ("series", {"account": "x"}, 400, "a key, as /explore/accounts lists them"),
         ("series", {"accounts": [NOTED] * 9}, 400, "at most 8 accounts"),
         ("series", {"accounts": [NOTED], "width": 0}, 400, "width must be"),
         *(

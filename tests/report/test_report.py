@@ -237,7 +237,7 @@ def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
     page = read_page(write(loaded, tmp_path))
     assert "https://***@node.example.org" in page.text("dd")
     assert "secret" not in page.text()
-    assert "the load put aside 1 bad row" in page.text("p")
+    assert "the load set aside 1 bad row" in page.text("p")
     assert "checks failed" in page.text("p")
     assert from_microseconds(page.bounds()[1]).isoformat() == "2023-05-01T00:00:00+00:00"
     part = read_page(write(loaded.iloc[1:], tmp_path, name="part.html"))

@@ -1,4 +1,4 @@
-// The page shows what its address says, and every change goes there first.
+// The state of the page is in its address: every change goes there first.
 import { at } from "./dom.js";
 import { account, idOf, isKey } from "./names.js";
 import { DAY } from "./text.js";
@@ -8,7 +8,7 @@ export const RANGES = { "1D": DAY, "1W": 7 * DAY, "1M": 30 * DAY, "3M": 91 * DAY
 
 export let about, isFrozen, state;
 let onchange;
-let address = location.hash; // a page in a notebook can't have one of its own
+let address = location.hash; // kept here too: a page in a notebook has no address of its own
 
 const whole = (text) => (/^\d{1,16}$/.test(text) ? Number(text) : NaN);
 const ends = (text) => text.split("..").map(whole);
@@ -18,7 +18,7 @@ const isRange = (text) => {
   return Object.hasOwn(RANGES, text) || (from < to && isNear);
 };
 
-/** Return the tabs that there are: a report has fewer. */
+/** Return the visible tabs: a report has fewer. */
 export const tabs = () => [...at("tabs").children].filter(({ hidden }) => !hidden);
 
 const read = () => {
@@ -57,14 +57,14 @@ const follow = (to) => {
   onchange(old);
 };
 
-/** Begin with the data that there is; `run` shows what the address says, now and after each change. */
+/** Start the page; `run` shows the state in the address, now and after each change. */
 export const enter = (given, frozen, run) => {
   [about, isFrozen, onchange] = [given, frozen, run];
   addEventListener("popstate", () => follow(location.hash));
   follow(address);
 };
 
-/** Change what is shown; the address can be sent and gone back to. */
+/** Change the state; the user can share the new address, and go back to the old one. */
 export const go = (change, replace = false) => {
   const given = new URLSearchParams(address.slice(1));
   const all = "range" in change ? { page: null, ...change } : change;
@@ -76,7 +76,7 @@ export const go = (change, replace = false) => {
   try {
     history[replace ? "replaceState" : "pushState"](null, "", to);
   } catch {
-    // what is shown counts
+    // the page still shows the new state
   }
   follow(to);
 };
@@ -107,7 +107,7 @@ export const span = (range = state.range) => {
   return [Math.max(about.start, about.end - RANGES[range]), about.end];
 };
 
-/** Return the range that the page opens with: the longest one at whose start balances are known. */
+/** Return the range to open the page with: the longest one at whose start balances are known. */
 export const firstRange = () => {
   const later = Object.keys(RANGES).findLast((name) => span(name)[0] > about.start);
   return about.opened ? "ALL" : (later ?? "ALL");

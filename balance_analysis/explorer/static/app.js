@@ -1,4 +1,4 @@
-// The page: it shows what its address says, and hears what somebody does.
+// The page: shows the state in its address, and listens to the user.
 import { about, choose, enter, go, isFrozen, span, state, tabs } from "./address.js";
 import { get, thaw } from "./data.js";
 import { at, hear, make, settled } from "./dom.js";
@@ -9,7 +9,7 @@ import { note, refusal, unbroken } from "./parts.js";
 import { between, gapsIn, zoom, zoomBy } from "./range.js";
 import { printable } from "./text.js";
 
-const STALE = 5000; // milliseconds between two questions for a newer state
+const STALE = 5000; // milliseconds between two checks for a newer state
 let running = 0;
 
 const toField = (time) => new Date(time / 1e3).toISOString().slice(0, 19);
@@ -17,7 +17,7 @@ const toField = (time) => new Date(time / 1e3).toISOString().slice(0, 19);
 const showHead = () => {
   const range = span();
   const hit = gapsIn(range);
-  const empty = "There is nothing in it yet. Once something is, this page offers to reload.";
+  const empty = "The archive is empty. Once it has data, this page offers to reload.";
   const ofAsset = state.asset ? `${state.asset.label} balances` : "Balances";
   at("title").textContent = about.name;
   document.title = state.asset ? `${state.asset.label} – ${about.name}` : about.name;
@@ -27,7 +27,7 @@ const showHead = () => {
   for (const part of document.querySelectorAll(".card, .choices")) part.hidden = !state.asset;
   at("asset").value = state.asset?.id;
   at("digits").value = state.digits;
-  at("notice").hidden = isFrozen || !hit; // a frozen page says it above
+  at("notice").hidden = isFrozen || !hit; // the top of a frozen page says so
   const said = `Not known to be complete: ${hit}. Balances that may have changed there are unknown.`;
   at("notice").replaceChildren(...unbroken(said));
   at("from").value = toField(range[0]);
@@ -75,9 +75,9 @@ const setRange = () => {
     return micros === Date.parse(`${toField(span()[n])}Z`) * 1e3 ? span()[n] : micros; // not rounded
   });
   let text = "";
-  if (Number.isNaN(from + to)) text = "Give two moments.";
-  else if (from >= to) text = "The range has to end after it starts.";
-  else if (from >= about.end || to <= about.start) text = "The data have no such time.";
+  if (Number.isNaN(from + to)) text = "Enter two moments.";
+  else if (from >= to) text = "The range must end after it starts.";
+  else if (from >= about.end || to <= about.start) text = "The range is outside the data.";
   at("wrong").textContent = text;
   at("wrong").hidden = !text;
   if (!text) zoom(from, to);
@@ -109,7 +109,7 @@ const listen = () => {
   });
 };
 
-/** Say how complete the data is, and what sums leave out; a frozen page says the first itself. */
+/** Show how complete the data is (a frozen page has that already), and what sums leave out. */
 const showCompleteness = () => {
   const { completeness, left_out: leftOut } = about;
   const isGood = ["confirmed", "complete"].includes(completeness);

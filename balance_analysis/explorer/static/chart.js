@@ -1,4 +1,4 @@
-// Charts of steps and bars over time, in SVG; the style sheet colours them. What is unknown stays empty and is hatched.
+// Charts of steps and bars over time, in SVG, coloured by the style sheet. Unknown stretches are empty and hatched.
 import { DAY, moment } from "./text.js";
 
 const MONTH = 30 * DAY;
@@ -9,13 +9,13 @@ const STEPS = [
   ...[1, 3, 6, 12, 24, 60, 120, 240, 600, 1200].map((months) => months * MONTH),
 ];
 
-/** Return the least of 1, 2, 5, 10 times a power of 10 that is not less than a number. */
+/** Round a number up to 1, 2, 5 or 10 times a power of 10. */
 const roundUp = (number) => {
   const power = 10 ** Math.floor(Math.log10(number));
   return [1, 2, 5, 10].find((each) => each * power >= number) * power;
 };
 
-/** Return times of ticks at whole units of the calendar, not nearer than `least`, and the time between them. */
+/** Return the times of ticks at whole calendar units, at least `least` apart, and their distance. */
 const calendar = (start, end, least) => {
   const step = least < 1e6 ? Math.max(1, roundUp(least)) : STEPS.find((each) => each >= least);
   const isTick = (time) => {
@@ -29,7 +29,7 @@ const calendar = (start, end, least) => {
   for (let time = Math.ceil(start / grain) * grain; time <= end; time += grain) {
     if (isTick(time)) ticks.push(time);
   }
-  // The last days of a month may be too near to the next one's first.
+  // A month's last tick may be too near to the next month's first.
   return [ticks.filter((time, n) => !(ticks[n + 1] - time < 0.8 * step)), step];
 };
 
@@ -42,7 +42,7 @@ const timeText = (time, step) => {
   return moment(time).slice(11, step < 60e6 ? undefined : 16);
 };
 
-/** Write ticks with as many digits as they differ by. */
+/** Write ticks with enough digits to tell them apart. */
 const numbers = (ticks) => {
   const most = Math.max(...ticks.map(Math.abs));
   const digits = Math.ceil(Math.log10(most / (ticks[1] - ticks[0]))) + 1 || 0;
@@ -54,7 +54,7 @@ const numbers = (ticks) => {
   return ticks.map((tick) => (tick === 0 ? "0" : (isLong(tick) ? long : short).format(tick)));
 };
 
-/** Return the ticks of values, their texts, and where a value stands, from 0 to 1. */
+/** Return ticks for values, their texts, and a function from a value to its place between 0 and 1. */
 const scaleOf = (values, { bars, levels }) => {
   if (levels) {
     const part = (value) => (value + 0.5) / levels.length;
@@ -64,7 +64,7 @@ const scaleOf = (values, { bars, levels }) => {
   for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
   if (low > high || (bars && low === high)) return { ticks: [], texts: [], part: () => 0 };
   const most = Math.max(Math.abs(low), Math.abs(high));
-  const length = high - low > 1e-13 * most ? high - low : 0; // less is what floats lose
+  const length = high - low > 1e-13 * most ? high - low : 0; // a smaller difference is a rounding error
   const room = 0.08 * (length || most || 1);
   let [from, to] = [low - room, high + room];
   if (length && low >= 0 && low < room) from = 0;
@@ -87,7 +87,7 @@ const shape = (tag, attributes, ...content) => {
   return made;
 };
 
-/** Return steps as a path. Of all in half a pixel it has the lowest, the highest and the last: more can't be seen. */
+/** Return steps as a path. Within half a pixel, only the lowest, the highest and the last step are drawn: more can't be seen. */
 const pathOf = ({ times, values, to }, x, y) => {
   let path = "";
   let held = null;
@@ -117,13 +117,13 @@ const barsOf = ({ times, ends, values }, x, y) =>
     })
     .join("");
 
-/** Return stretches of time as a path, from top to bottom, each wide enough to be seen. */
+/** Return stretches of time as a path over the whole height, each wide enough to see. */
 const bandsOf = (stretches, x, height) =>
   stretches
     .map(([from, to]) => `M${x(from)} 0v${height}h${Math.max(3, x(to) - x(from))}v${-height}Z`)
     .join("");
 
-/** Return the part of a series between two moments, with what is held at the first. */
+/** Return the part of a series between two moments, with the value at the first. */
 const cut = (one, { start, end, until = end, bars }) => {
   const to = Math.min(one.to ?? until, until, end);
   const before = bars
@@ -136,7 +136,7 @@ const cut = (one, { start, end, until = end, bars }) => {
 
 const charts = new WeakMap();
 
-/** Listen once to a pointer over all that is drawn into a box: hover, drag, click and wheel. */
+/** Listen to the pointer over a box, once for all its drawings: hover, drag, click and wheel. */
 const listenTo = (box) => {
   let from = null;
   let clicked;
@@ -151,7 +151,7 @@ const listenTo = (box) => {
   const leave = (chart, _, event) => {
     from = null;
     chart.select(0, 0);
-    if (event.pointerType !== "touch") chart.point(null); // a finger leaves before one reads
+    if (event.pointerType !== "touch") chart.point(null); // a finger leaves before the user has read
   };
   const over = (chart, place) => {
     chart.onhover?.(chart.momentAt(place));
@@ -191,9 +191,9 @@ const listenTo = (box) => {
 };
 
 /**
- * Draw into a box, in place of what was drawn there; return what points at a moment, or at none.
- * Series have an ink, which is a class, maybe an end; times in microseconds (bars: and
- * ends) and values, null where unknown. With levels, texts from the lowest up, values are places.
+ * Draw into a box, replacing its drawing; return a function that points at a moment, or at null.
+ * Series have an ink (a CSS class), times in microseconds (bars also ends), values (null if
+ * unknown) and maybe an end. With `levels`, texts from the lowest up, values are places in them.
  */
 export const draw = (box, options) => {
   const { series, start, end, gaps = [], until = end, bars, levels } = options;
@@ -249,7 +249,7 @@ export const draw = (box, options) => {
     shape("svg", { role: "img", "aria-label": label, width: wide, height: tall }, plot),
   );
   if (!charts.has(box)) listenTo(box);
-  let last = charts.get(box)?.pointed() ?? null; // a pointer that rests still points
+  let last = charts.get(box)?.pointed() ?? null; // a resting pointer still points
   const point = (time) => {
     last = time;
     cursor.replaceChildren();

@@ -1,4 +1,4 @@
-// Where views come from: the service, or the data that is frozen into this file.
+// Fetch views from the service, or take them from the data frozen into this file.
 import { printable } from "./text.js";
 
 let frozen = null;
@@ -23,14 +23,14 @@ export const histories = () =>
     .map(([, { series }]) => [series[0].key, series[0].balances.at(-1) ?? null]);
 
 const turns = new Map();
-let version = null; // of the data that the page shows: all of it is of one state
+let version = null; // the version of the data: the whole page shows one state
 
 const failure = (message, isFinal) => Object.assign(new Error(printable(message)), { isFinal });
 
 const kept = (view, parameters) =>
   frozen.views[JSON.stringify([view, ...parameters.map(([, value]) => String(value))])];
 
-/** Return whether there is a view: a report lacks some. */
+/** Return whether a view is available: a report lacks some. */
 export const has = (view, parameters) => !frozen || Boolean(kept(view, parameters));
 
 const thawed = (view, parameters) => {
@@ -40,7 +40,7 @@ const thawed = (view, parameters) => {
   return content;
 };
 
-/** Return a view; parameters are names and values, in the view's order. A newer question under the same `as` ends an older one. */
+/** Return a view; parameters are names and values, in the view's order. A newer request with the same `as` cancels an older one. */
 export const get = async (view, parameters = [], as = view) => {
   if (frozen) return thawed(view, parameters);
   turns.get(as)?.abort();

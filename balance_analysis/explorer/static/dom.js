@@ -1,4 +1,4 @@
-// Work with the document's elements, whatever they show.
+// Helpers for the document's elements.
 
 export const at = (id) => document.getElementById(id);
 
@@ -6,7 +6,7 @@ export const hear = (target, events) => {
   for (const [name, run] of Object.entries(events)) target.addEventListener(name, run);
 };
 
-/** Make an element; its content is text or other elements, never markup. What is false or empty is left out. */
+/** Make an element; its content is text or other elements, never markup. False or empty content is omitted. */
 export const make = (tag, attributes = {}, ...content) => {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -29,14 +29,14 @@ export const select = (options, chosen, onchange) => {
   return all;
 };
 
-/** Give a file to whoever reads the page. */
+/** Let the browser download a file. */
 export const save = (name, content, type) => {
   const url = URL.createObjectURL(new Blob([content], { type }));
   make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 };
 
-/** Return what asks a question and shows its answer or error, unless that one is shown already or a newer one is asked meanwhile. */
+/** Return a function that asks and shows the answer or error, unless that one is shown already or a newer question was asked meanwhile. */
 export const newest = (show) => {
   let last;
   return async (question, ask) => {
@@ -58,7 +58,7 @@ export const settled = (run, wait) => {
   };
 };
 
-/** Put new parts into a box; the focus stays on what it was on, where that is still there. */
+/** Put new parts into a box; the focus stays on its element if that is still there. */
 export const refill = (box, parts) => {
   const name = (one) => one.ariaLabel ?? one.textContent;
   const held = document.activeElement;

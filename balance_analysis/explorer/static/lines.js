@@ -1,4 +1,4 @@
-// The chart of the chosen accounts, what they held under the pointer, and the search for more.
+// The chart of the chosen accounts, their balances under the pointer, and the search for more.
 import { MOST, about, add, choose, explain, go, isFrozen, open, span, state } from "./address.js";
 import { draw } from "./chart.js";
 import { firstOf, get, histories } from "./data.js";
@@ -9,7 +9,7 @@ import { between, panBy, when, zoom, zoomBy } from "./range.js";
 import { printable, unknown } from "./text.js";
 import { unit, value, written } from "./unit.js";
 
-/** Return accounts that have each word of a text, the largest first: keys and balances. */
+/** Return the keys and balances of accounts that have each word of a text, the largest first. */
 const find = async (text, as) => {
   const asset = ["asset", state.asset.id];
   if (!isFrozen) return (await get("accounts", [asset, ["text", text]], as)).accounts.rows;
@@ -25,7 +25,7 @@ const seriesOf = (keys, [start, end], width) => [
 const WIDEST = 4000;
 
 const field = () => at("find");
-let isWanted = false; // an answer that comes after the search is closed opens nothing
+let isWanted = false; // ignore answers that arrive after the search is closed
 
 const optionsOf = async (text) => {
   const has = (one) => hasWords(`${one.label} ${one.name} ${one.id}`, text);
@@ -77,7 +77,7 @@ const press = (event) => {
   const options = [...at("found").children];
   const old = options.findIndex((one) => one.ariaSelected === "true");
   if (event.key === "Escape") {
-    event.preventDefault(); // a browser would empty the field, which opens the list again
+    event.preventDefault(); // a browser would clear the field, which would open the list again
     return close();
   }
   if (event.key === "Enter" && options.length && !at("found").hidden) {
@@ -92,7 +92,7 @@ const press = (event) => {
   field().setAttribute("aria-activedescendant", options[next].id);
 };
 
-/** Begin to listen to the search field; / leads to it. */
+/** Listen to the search field; the key / moves the focus there. */
 export const listenToSearch = () => {
   const type = () => {
     close();
@@ -110,7 +110,7 @@ export const listenToSearch = () => {
 const FIRST = 3; // lines that the page begins with
 let mark = () => {};
 let lines = [];
-let cells = new Map(); // of each account, what it held and how that is known
+let cells = new Map(); // each account's cells: its balance, and how that is known
 let last = 0;
 
 export const showLegend = () => {
@@ -140,7 +140,7 @@ export const showLegend = () => {
   refill(at("readout"), [isEmpty ? none : make("table", {}, caption, make("tbody", {}, ...rows))]);
 };
 
-/** Return what an account held at a moment, and how that is known; `null` where its drawn rows don't say. */
+/** Return an account's balance at a moment, and how it is known; `null` if the drawn rows don't show it. */
 const heldAt = ({ times, balances, rows, opening, missing, from, to }, time) => {
   if (missing) return [unknown, missing];
   if (time >= about.end) return [unknown, "after the end of the data"];
@@ -148,8 +148,7 @@ const heldAt = ({ times, balances, rows, opening, missing, from, to }, time) => 
   const since = times[place];
   const isWhole = rows === times.length || since === time || place === times.length - 1;
   if (time < from || time >= to || !isWhole) return null;
-  if (place < 0)
-    return [unknown, times.length ? "before its first row" : "no row of it up to then"];
+  if (place < 0) return [unknown, times.length ? "before its first row" : "no row up to then"];
   if (balances[place] === null) return [unknown, `since ${when(since)}`];
   if (place === 0 && opening) return [written(balances[place]), "since before the data begins"];
   return [written(balances[place]), since === time ? "changed then" : `since ${when(since)}`];
@@ -165,7 +164,7 @@ const put = (key, texts) => {
 const seek = (time) => {
   last = time;
   const readings = lines.map((line) => [line.key, heldAt(line, time)]);
-  const asking = isFrozen ? "only some of its rows are in this page" : "looking it up";
+  const asking = isFrozen ? "this page has only some of its rows" : "looking it up";
   for (const [key, texts] of readings) put(key, texts ?? ["…", asking]);
   if (readings.some(([, texts]) => !texts) && !isFrozen) ask(time);
   if (lines.length) at("moment").textContent = `${when(time)} UTC, in ${unit()}`;
@@ -180,7 +179,7 @@ const ask = settled(async (time) => {
   }
 }, 60);
 
-/** Return the lines of the chosen accounts; a report has each alone, over all of the time. */
+/** Return the lines of the chosen accounts; in a report, each one's line over all time. */
 const getLines = async ([from, to], width, as) => {
   const keys = state.accounts;
   if (!keys.length) return [];
@@ -202,7 +201,7 @@ export const drawLines = () => {
   lines = lines.filter(({ key }) => state.accounts.includes(key));
   const ends = lines.map(({ key, balances }) => {
     const [first, final] = [0, -1].map((n) => written(balances.at(n) ?? null));
-    return `${account(key).label}: ${first} at first, ${final} at last`;
+    return `${account(key).label}: ${first} at the start, ${final} at the end`;
   });
   const series = lines.map(({ key, times, balances, to }) => ({
     ink: inkOf(state.accounts.indexOf(key)),
@@ -226,7 +225,7 @@ export const drawLines = () => {
   seek(Math.round(Math.min(last || end, end - 1, about.end - 1)));
 };
 
-/** Choose the largest holders: people, beside whom a treasury would hide all else. */
+/** Choose the largest holders, parties first: the network's treasury would dwarf all others. */
 const chooseFirst = async () => {
   const asset = state.asset.id;
   const keys = (await find("", "first")).map(([key]) => key);

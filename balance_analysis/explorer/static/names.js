@@ -1,37 +1,33 @@
-// Names: of columns in plain words, and of accounts, parties and markets.
+// Names of columns, accounts, parties and markets.
 import { printable } from "./text.js";
 
 const WORDS = {
   active: ["active accounts", "Accounts with a row whose balance differs from the one before."],
-  average: ["average over time", "Time-weighted: each balance counts as long as it was held."],
-  balance: ["held"],
+  average: ["average", "Time-weighted: each balance counts as long as it was held."],
   carried: ["held unchanged for"],
   changes: ["changes", "Rows whose balance differs from the one before."],
-  closing: ["held at the end"],
+  closing: ["closing", "Balance at the end of the range."],
   complete: ["complete", "Every change is there."],
   confirmed: ["confirmed", "Every change is there, and another source has the same ones."],
   delta: ["change"],
   first_seen: ["first row in the range"],
   last_seen: ["last row in the range"],
-  drawdown: ["furthest fall", "Furthest that the balance fell below its highest until then."],
-  holders: ["accounts that hold it"],
-  inflow: ["came in", "Inflow: what balances rose by."],
-  internal: ["between its own accounts", "In neither what came in nor what went out."],
-  known: ["accounts known"],
-  maximum: ["highest"],
-  minimum: ["lowest"],
-  net: ["change", "Net: what came in less what went out."],
-  opening: ["held at the start"],
-  outflow: ["went out", "Outflow: what balances fell by."],
-  parties: ["parties that hold it", "A party owns all of its accounts."],
+  drawdown: ["drawdown", "Largest fall of the balance below its peak so far."],
+  holders: ["holders", "Accounts that hold the asset."],
+  inflow: ["inflow", "Sum of all increases of balances."],
+  internal: ["between its own accounts", "In neither inflow nor outflow."],
+  known: ["known accounts"],
+  net: ["net", "Inflow less outflow."],
+  opening: ["opening", "Balance at the start of the range."],
+  outflow: ["outflow", "Sum of all decreases of balances."],
+  parties: ["parties", "Parties that hold the asset. A party owns all of its accounts."],
   party_id: ["party"],
-  relative: ["change in %", "The change as a part of what was held at the start."],
+  relative: ["net in %", "Net as a part of the opening balance."],
   since: ["since", "When it last changed."],
   source: ["came from"],
-  total: ["total held"],
-  unknown: ["not known", "Accounts or first balances that are missing in the sums."],
-  unknown_accounts: ["accounts not known", "They are missing in the total."],
-  unknown_parties: ["parties not known", "Parties with a balance that is not known."],
+  unknown: ["unknown", "Accounts or first rows left out of the sums."],
+  unknown_accounts: ["unknown accounts", "They are left out of the total."],
+  unknown_parties: ["unknown parties", "Parties with an unknown balance."],
   which: ["which row"],
   zero_share: ["share of time at 0"],
 };
@@ -39,16 +35,16 @@ const WORDS = {
 /** Return a column's name in plain words. */
 export const words = (name) => WORDS[name]?.[0] ?? name.replaceAll("_", " ");
 
-/** Return the meaning of a word that needs one. */
+/** Return the explanation of a column's name, if it has one. */
 export const meaning = (name) => WORDS[name]?.[1];
 
-/** Return a type of account without what all types have. */
+/** Return an account type in lower case, without its prefix. */
 export const kindOf = (type) =>
   printable(type.replace("ACCOUNT_TYPE_", "").replaceAll("_", " ").toLowerCase());
 
 let labels = {};
 
-/** Use own names of parties, markets and accounts from here on. */
+/** Set the own names of parties, markets and accounts. */
 export const label = (given) => {
   labels = given;
 };
@@ -61,7 +57,7 @@ export const called = (id) => {
   return printable(letters.length > 11 ? short : id);
 };
 
-/** Return the id or the key with an own name, in any case; or the text itself. */
+/** Return the id or the key that has an own name, ignoring case, or else the text itself. */
 export const idOf = (text) =>
   Object.keys(labels).find((id) => labels[id].toLowerCase() === text?.toLowerCase()) ?? text;
 
@@ -83,13 +79,13 @@ export const account = (key) => {
   return { key, asset, type, party, market, label: printable(label), ids };
 };
 
-/** Return whether a text of a page has each word that is searched for. */
+/** Return whether a text of the page has each wanted word. */
 export const hasWords = (text, wanted) => {
   const words = wanted.toLowerCase().split(/\s+/);
   return words.every((word) => word === "·" || text.toLowerCase().includes(word));
 };
 
-/** Return everything that a page shows of an account. */
+/** Return all texts that the page shows for an account, joined. */
 export const searched = (key) => {
   const { type, party, market, label, ids } = account(key);
   const names = [kindOf(type), called(party), market && called(market)];

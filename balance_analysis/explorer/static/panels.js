@@ -1,4 +1,4 @@
-// What stands above and below the chart: the asset at a glance, and a view for each tab.
+// The parts above and below the chart: the asset at a glance, and a view per tab.
 import { RANGES, about, choose, explain, go, isFrozen, span, state } from "./address.js";
 import { draw } from "./chart.js";
 import { get, has } from "./data.js";
@@ -10,7 +10,7 @@ import { column, firstRow, table } from "./table.js";
 import { amount, count, many, moment, printable, ratio, shown, unknown } from "./text.js";
 import { decimals, unit, unitOf, value, written } from "./unit.js";
 
-/** Return a box for a chart, which is drawn each time that it hears so. */
+/** Return a box for a chart, which is drawn on each "draw" event. */
 const plot = (series, label, options = {}) => {
   const ondraw = ({ target }) => {
     const [start, end] = span();
@@ -21,7 +21,7 @@ const plot = (series, label, options = {}) => {
 
 const asset = () => ["asset", state.asset.id];
 
-/** Return flows as bars: what came in above, what went out below. */
+/** Return flows as bars: inflow above, outflow below. */
 const flowParts = (title, content, [begin, end] = span()) => {
   const [times, ends] = ["start", "end"].map((name) => column(content, name));
   const series = ["inflow", "outflow"].map((name, n) => {
@@ -30,7 +30,7 @@ const flowParts = (title, content, [begin, end] = span()) => {
     return { name: words(name), ink: inkOf(n), times, ends, values };
   });
   const first = times.findLast((time, n) => time <= begin && ends[n] > begin); // drawn whole
-  const label = `${title}: what came in above, what went out below`;
+  const label = `${title}: inflow above, outflow below`;
   const names = series.map(({ name }, n) => make("span", {}, swatch(n), name));
   return [
     make("p", { class: "tools note" }, ...names),
@@ -38,7 +38,7 @@ const flowParts = (title, content, [begin, end] = span()) => {
   ];
 };
 
-/** Return totals as lines, each with a button that hides it. */
+/** Return totals as lines, each with a button to hide it. */
 const totalParts = (content) => {
   const [times, totals] = ["timestamp", "total"].map((name) => column(content, name));
   const types = column(content, "account_type");
@@ -70,7 +70,7 @@ const limitText = (value) => {
 };
 const spaced = (name) => name.replaceAll(/(?<=[a-z\d])(?=[A-Z])/g, " ").toLowerCase();
 
-/** Return network limits, each with its name and its texts over time. */
+/** Return network limits: each one's name and its texts over time. */
 const limitsOf = (seen) => {
   const own = seen.columns.slice(4, -1).map(({ name, kind }) => {
     const text = (held) => (held === null ? "not set" : shown(held, kind));
@@ -88,7 +88,7 @@ const limitPlot = ([label, texts], froms, tos) => {
   const levels = [...new Set(texts)].sort();
   const places = texts.map((text) => levels.indexOf(text));
   const times = froms.flatMap((from, n) => [from, tos[n] + 1]).slice(0, -1);
-  // Where two states differ, nothing says when the change came.
+  // If two states differ, the time of the change is unknown.
   const values = places.flatMap((at, n) => [at, at === places[n + 1] ? at : null]).slice(0, -1);
   const parts = texts.map((text, n) => `${text} from ${moment(froms[n])} to ${moment(tos[n])}`);
   const said = `${label}: ${parts.join("; ")}`;
@@ -113,7 +113,7 @@ const limitParts = (seen) => {
     columns: [...seen.columns.slice(0, 4).map(plain), ...limits.map(([name]) => text(name))],
     rows: seen.rows.map((row, n) => [...row.slice(0, 4), ...limits.map(([, texts]) => texts[n])]),
   };
-  const why = "Where a line breaks, the change came between two looks at the network.";
+  const why = "Where a line breaks, the limit changed between two snapshots.";
   return [
     ...(changed.length ? [make("h3", {}, "Limits that changed"), note(why)] : []),
     make("div", { class: "many" }, ...changed.map((one) => limitPlot(one, froms, tos))),
@@ -122,13 +122,13 @@ const limitParts = (seen) => {
   ];
 };
 
-/** Return a name with what it is of; `own` are the attributes of the two, `data` those of the second. */
+/** Return a name and its content; `own` are the pair's attributes, `data` those of the content. */
 const pair = (name, content, { data = {}, more = "", ...own } = {}) => {
   const term = make("dt", { title: meaning(name) }, words(name) + more);
   return make("div", own, term, make("dd", data, ...content));
 };
 
-/** Return a tile: its name, its text, more in small print, and the whole text where that is longer. */
+/** Return a tile: a name, a text, more in small print; a longer exact text shows on hover. */
 const tile = (name, text, more = [], exact = text, run = undefined) => {
   const small = more.filter(Boolean).join(", ");
   const content = [linked(text, run), small && make("small", {}, ...unbroken(small))];
@@ -138,12 +138,14 @@ const tile = (name, text, more = [], exact = text, run = undefined) => {
 
 const held = (name, text, more, run) =>
   tile(name, written(text), more, amount(text, decimals()), run);
-const lacking = (number, one, more) => number && `${many(number, one, more)} not known`;
+const lacking = (number, ...words) => number && many(number, ...words);
+
+const PARTIES = ["unknown party", "unknown parties"];
 
 const tiles = ({ level, change }, { sum }) => {
   const [is, moved] = [firstRow(level), firstRow(change)];
   const isSum = moved.change === null && sum.net !== null;
-  const firsts = sum.unknown && `without ${many(sum.unknown, "first balance")}`;
+  const firsts = sum.unknown && `left out: ${many(sum.unknown, "first row")}`;
   const why = missingIn() ? "rows may be missing" : firsts || "unknown before the range";
   const because = (text, more) => (text === null ? [why] : more);
   const net = isSum ? sum.net : moved.change;
@@ -155,11 +157,11 @@ const tiles = ({ level, change }, { sum }) => {
   const then = justBefore(lastOf(span(preset())));
   const show = isFrozen ? undefined : () => go({ tab: "holders", at: null });
   const all = [
-    held("total", is.total, [then, lacking(is.unknown_accounts, "account")], show),
+    held("total", is.total, [then, lacking(is.unknown_accounts, "unknown account")], show),
     tile("net", signed, because(net, [isSum ? firsts : percent]), amount(net, decimals())),
     flow("inflow"),
     flow("outflow"),
-    tile("parties", count(is.parties), [then, lacking(is.unknown_parties, "party", "parties")]),
+    tile("parties", count(is.parties), [then, lacking(is.unknown_parties, ...PARTIES)]),
   ];
   const isLong = all.some((one) => one.querySelector("dd").firstChild.textContent.length > 20);
   return make("dl", { class: isLong ? "tiles long" : "tiles" }, ...all);
@@ -178,7 +180,7 @@ export const showHeadline = () => {
   return fillHeadline([range, state.digits], ask);
 };
 
-/** Return what shows where an amount of an account comes from, at its own moment or `at`; a report has nothing that would. */
+/** Return a function that explains an account's amount, at the amount's moment or `at`; in a report, it returns nothing. */
 const origin = (own, at) => (name, row) => {
   const [start, end] = span();
   const time = {
@@ -203,7 +205,7 @@ const idsOf = (ids) => {
 
 const PARTIAL = ["rows", "changes", "minimum", "maximum", "drawdown", "zero_share"];
 
-/** Return one row as names with values; the moment of a value is in small print. */
+/** Return one row as names with values; a value's moment is in small print. */
 const facts = (sheet, { own = decimals(), from, isPart } = {}) => {
   const values = firstRow(sheet);
   const text = (value, kind) => {
@@ -223,13 +225,13 @@ const facts = (sheet, { own = decimals(), from, isPart } = {}) => {
         class: kind === "amount" && short.length > 24 ? "amount long" : kind,
       };
       const held = kind === "text" ? unbroken(short) : [linked(short, from?.(name, values))];
-      const more = isPart && PARTIAL.includes(name) ? ", of what is known" : "";
+      const more = isPart && PARTIAL.includes(name) ? ", known part only" : "";
       return pair(name, [...held, ...small], { data, more });
     });
   return make("dl", { class: "facts" }, ...parts);
 };
 
-/** Return a field for a moment, in UTC; of a report, a choice of those that it has. */
+/** Return a field for a moment in UTC; in a report, a choice of the moments that it has. */
 const momentField = () => {
   const pick = (time) => go({ at: time });
   const type = ({ target: { value } }) => pick(value ? Date.parse(`${value}Z`) * 1e3 : null);
@@ -243,7 +245,7 @@ const momentField = () => {
 };
 
 const NO_HISTORY =
-  "This report doesn't have the history of that account: write it with a larger number of accounts.";
+  "This report doesn't have this account's history: write the report with a larger number of accounts.";
 
 const accountPanel = async () => {
   const key = state.focus ?? state.accounts[0];
@@ -270,7 +272,7 @@ const accountPanel = async () => {
     idsOf({ type, party, market: market || "none", asset: id }),
     note(over(range) + always),
     facts(summary, { from: origin(key), isPart: average === null }),
-    isBegun && note("What it held at first is neither change nor what came in."),
+    isBegun && note("Its first balance counts as neither change nor inflow."),
     ...flowParts("Flows per period", periods, span(range)),
     table("Flows and average per period", periods),
     table("Rows", rows, { origin: origin(key), note: `${absent}Newest first${part}.` }),
@@ -284,7 +286,7 @@ const partyParts = (one) => {
   if (one.refused) return [head, refusal({ message: printable(one.refused), isFinal: true })];
   const [opened, closed] = ["opening", "closing"].map((name) => column(one.accounts, name));
   const firsts = opened.filter((text, n) => text === null && closed[n] !== null).length;
-  const said = `${many(firsts, "account")} had an unknown balance at the start of this range: what they held at first is neither change nor what came in.`;
+  const said = `${many(firsts, "account")} had an unknown balance at the start of this range: first balances count as neither change nor inflow.`;
   const flows = () => [
     ...flowParts("Flows with others per period", one.flows),
     table("Flows with others, and between its own accounts", one.flows),
@@ -305,8 +307,7 @@ const partyPanel = async () => {
   const { assets } = await get("party", [["party", party], ...bounds()]);
   const isOurs = ({ id }) => id === state.asset.id;
   const sorted = assets.toSorted((one, two) => isOurs(two) - isOurs(one));
-  const none =
-    "No account in the data of this range has this party id. The id must be whole here, not short.";
+  const none = "No account in this range has this party id. Give the whole id, not its short form.";
   const parts = sorted.length ? sorted.flatMap(partyParts) : [note(none)];
   return [make("h3", {}, `Party ${called(party)}`), idsOf({ party }), note(over()), ...parts];
 };
@@ -350,7 +351,7 @@ const PANELS = {
       "No account is known to hold more or less at the end of this range than at its start.";
     const cut =
       all > listed ? ` The largest ${count(listed)} of ${many(all, "account")} that moved.` : "";
-    const absent = unknown ? ` Without ${many(unknown, "account")} whose change is not known.` : "";
+    const absent = unknown ? ` Left out: ${many(unknown, "account")} with an unknown change.` : "";
     return [table("Movers", movers, { note: over() + cut + absent, origin: origin(), none })];
   },
   account: accountPanel,
@@ -358,7 +359,7 @@ const PANELS = {
   async explain() {
     const key = state.focus ?? state.accounts[0];
     if (!key)
-      return [note("Add an account above, or click an amount of one, to see where it comes from.")];
+      return [note("Add an account above, or click an amount, to see where it comes from.")];
     const at_ = [["at", state.when ?? lastOf(span())]];
     const { explanation, cited } = await get("explain", [["account", key], ...at_]);
     const { label, type, party, market } = account(key);
@@ -368,7 +369,7 @@ const PANELS = {
       momentField(),
       note(`Amounts are in ${unit()}.`),
       facts(explanation),
-      table("The row that it rests on, and those beside it", cited),
+      table("The balance's row, and the rows before and after", cited),
     ];
   },
   async notes() {
@@ -388,7 +389,7 @@ const fillPanel = newest((answer) => {
   drawPanel();
 });
 
-/** Show the view of the tab, unless it is there already. */
+/** Show the tab's view, unless it is shown already. */
 export const showPanel = () => {
   const { asset: one, tab, when, focus, page, hidden, range, accounts, digits, party, by } = state;
   for (const each of at("tabs").children) {

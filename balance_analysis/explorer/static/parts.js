@@ -1,11 +1,11 @@
-// Parts that stand in several places of the page.
+// Elements that several parts of the page share.
 import { again } from "./address.js";
 import { button, make } from "./dom.js";
 
-/** Return the class that colours one of several; beyond the colours there are, further ones are dashed. */
+/** Return the CSS class with the colour of a place; places beyond the last colour are dashed. */
 export const inkOf = (place) => `s${place % 8}${place < 8 ? "" : " dashed"}`;
 
-/** Return a button that copies what `textOf` returns; hidden where a page may not copy. */
+/** Return a button that copies the text of `textOf`; hidden if the page may not copy. */
 export const copier = (label, textOf) => {
   const copy = async ({ target }) => {
     target.textContent = await navigator.clipboard.writeText(textOf()).then(
@@ -21,7 +21,7 @@ export const copier = (label, textOf) => {
   return button("Copy", copy, { class: "copy", hidden, "aria-label": name, title: name });
 };
 
-/** Return what leads to an account or a party. */
+/** Return a button that leads to an account or a party. */
 export const link = (text, run, title) => button(unbroken(text), run, { class: "link", title });
 
 /** Return an amount; with `run`, a button that shows where it comes from. */
@@ -30,13 +30,13 @@ export const linked = (text, run) =>
 
 const WHOLE = /(\d{4}-\d\d-\d\d(?:[ T][\d:.]+Z?)?|https?:\/\/\S+|\S{1,6}…\S{1,4})/;
 
-/** Return a text as parts; dates, addresses and short ids break nowhere. */
+/** Return a text as parts; lines don't break inside dates, addresses and short ids. */
 export const unbroken = (text) =>
   text.split(WHOLE).map((part, n) => (n % 2 ? make("span", { class: "whole" }, part) : part));
 
 export const note = (text, ...more) => make("p", { class: "note" }, ...unbroken(text), ...more);
 
-/** Return what went wrong; where it may be over, with a button that tries again. */
+/** Return an error's message; if the error may be temporary, with a button to try again. */
 export const refusal = (error, run = again) => {
   const more = !error.isFinal && button("Try again", run);
   return make("p", { class: "note", role: "alert" }, error.message, more && " ", more);

@@ -1,9 +1,9 @@
-// The range that is shown: its bounds, and its times and gaps in words.
+// The visible range: its bounds, and its times and gaps in words.
 import { RANGES, about, firstRange, go, isFrozen, span, state } from "./address.js";
 import { DAY, moment } from "./text.js";
 import { unit } from "./unit.js";
 
-/** Return the range of a table: in a report, the smallest one with a button around the chart's. */
+/** Return the range of tables: in a report, the smallest range with a button that covers the chart's. */
 export const preset = (range = state.range) => {
   if (!isFrozen || !Array.isArray(range)) return range;
   return Object.keys(RANGES).find((name) => span(name)[0] <= range[0]) ?? "ALL";
@@ -14,10 +14,10 @@ export const bounds = (range = preset()) => {
   return Object.entries({ start, end: Math.max(end, start + 1) });
 };
 
-/** Return the last moment of a range that the data have. */
+/** Return a range's last moment within the data. */
 export const lastOf = ([, end]) => Math.min(Math.round(end), about.end) - 1;
 
-/** Write a moment: to the second, unless all digits are asked for or the chart shows less than a minute. */
+/** Write a moment to the second, or in full if the user wants all digits or the chart shows less than a minute. */
 export const when = (time, [start, end] = span()) =>
   moment(Math.round(time)).slice(0, state.digits || end - start < 60e6 ? undefined : 19);
 
@@ -26,22 +26,22 @@ export const between = (ends) =>
 
 export const justBefore = (time) => `just before ${when(time + 1).replace(/ 00:00:00$/, "")}`;
 
-/** Return the parts of a range in which rows may be missing, in words. */
+/** Return a text with the parts of a range in which rows may be missing. */
 export const gapsIn = ([start, end]) => {
   const hit = about.gaps.filter(([from, to]) => from < end && to > start);
   const more = hit.length > 3 ? `; ${hit.length - 3} more` : "";
   return hit.slice(0, 3).map(between).join("; ") + more;
 };
 
-/** Return why balances of a moment are unknown: rows that may be missing up to then, or were never seen. */
+/** Return why balances are unknown at a moment: rows up to then may be missing, or there are none. */
 export const whyUnknown = (time) => {
   const gap = about.gaps.findLast(([from]) => from <= time);
-  const before = "what accounts held before their first row.";
-  if (!gap) return `Not known: ${before}`;
-  return `Not known: what may have changed in ${between(gap)}, until an account's next row; ${before}`;
+  const before = "balances before an account's first row.";
+  if (!gap) return `Unknown: ${before}`;
+  return `Unknown: balances that may have changed in ${between(gap)}, until the next row; ${before}`;
 };
 
-/** Return a sentence on the gaps in a range, or nothing. */
+/** Return a sentence on the gaps in a range, or "". */
 export const missingIn = (range = preset()) => {
   const hit = gapsIn(span(range));
   return hit ? ` Rows may be missing: ${hit}.` : "";
@@ -51,11 +51,11 @@ export const missingIn = (range = preset()) => {
 export const intro = () => {
   const isLater = !about.opened && preset() === firstRange() && preset() !== "ALL";
   const later = ". The data begin without balances, so the page opens with a later range";
-  const times = preset() === "ALL" ? "All of the time" : `${between(span(preset()))} UTC`;
+  const times = preset() === "ALL" ? "All time" : `${between(span(preset()))} UTC`;
   return `${times}, in ${unit()}${isLater ? later : ""}.${missingIn()}`;
 };
 
-/** Return a range, the unit and the gaps, in words. */
+/** Return a text with a range, the unit and the gaps. */
 export const over = (range = preset()) =>
   `${between(span(range))} UTC, in ${unit()}.${missingIn(range)}`;
 

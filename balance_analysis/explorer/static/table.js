@@ -1,4 +1,4 @@
-// Tables that sort, filter and download; the kinds of their columns say how values are written.
+// Tables to sort, filter and download; a column's kind decides how its values are written.
 import { isFrozen, open, openParty, state } from "./address.js";
 import { button, make, save } from "./dom.js";
 import { account, called, hasWords, kindOf, meaning, searched, words } from "./names.js";
@@ -9,7 +9,7 @@ import { unitOf } from "./unit.js";
 const PRINTED = 250; // rows on paper
 const IDS = ["asset_id", "account_type", "party_id", "market_id"];
 
-/** Return the cells of a column by its name. */
+/** Return a column's cells. */
 export const column = ({ columns, rows }, name) => {
   const place = columns.findIndex((one) => one.name === name);
   return rows.map((row) => row[place]);
@@ -18,12 +18,12 @@ export const column = ({ columns, rows }, name) => {
 const asObject = (columns, row) =>
   Object.fromEntries(columns.map(({ name }, n) => [name, row[n] ?? null]));
 
-/** Return the first row as an object; without a row, every value is null. */
+/** Return the first row as an object; if there is no row, every value is null. */
 export const firstRow = ({ columns, rows: [row = []] }) => asObject(columns, row);
 
 const hasAmounts = (columns) => columns.some(({ kind }) => kind === "amount");
 
-/** Sort rows by a column; what is not known comes last either way. */
+/** Sort rows by a column; unknown values come last in both directions. */
 const sorted = (rows, place, kind, down) => {
   const valueOf = (cell) => (kind === "amount" && cell !== null ? BigInt(cell) : cell);
   return rows.toSorted((one, other) => {
@@ -33,7 +33,7 @@ const sorted = (rows, place, kind, down) => {
   });
 };
 
-/** Write text as a cell: with an apostrophe before what a spreadsheet would run, as `write_table` does. */
+/** Write text as a cell; as in `write_table`, an apostrophe precedes text that a spreadsheet would run. */
 const cellText = (text) => {
   const safe = text.replace(/^[=+\-@\t\r\n]/, "'$&");
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
@@ -45,7 +45,7 @@ const FILED = {
   text: cellText,
 };
 
-/** Return a table as text: each value whole, amounts in the unit of the last column. */
+/** Return a table as text, with every digit; the last column is the unit of amounts. */
 const filed = ({ columns }, rows, of, by) => {
   const cells = (value, { name, kind }) => {
     if (name === "account") {
@@ -65,7 +65,7 @@ const filed = ({ columns }, rows, of, by) => {
   return all.map((line) => `${line.join(by)}\n`).join("");
 };
 
-/** Return what writes the cells of a column: short, unless every digit is asked for. */
+/** Return the function that writes a column's cells: short, unless the user wants all digits. */
 const writer = ({ name, kind }, cells, decimals) => {
   if (name === "account_type") return kindOf;
   if (kind === "moment" && !state.digits) return briefly(cells, name === "timestamp");
@@ -74,7 +74,7 @@ const writer = ({ name, kind }, cells, decimals) => {
   return (value) => rounded(value, decimals, to);
 };
 
-/** Return what a cell of an account has: its label, and what leads to its party, unless that is shown. */
+/** Return an account's cell: its label, and with `hasParties` a button to its party. */
 const accountParts = (key, hasParties) => {
   const { label, ids, party } = account(key);
   const name = `party ${called(party)}`;
@@ -83,16 +83,16 @@ const accountParts = (key, hasParties) => {
   return [link(label, () => open(key), ids), ...more];
 };
 
-/** Let rows stand in several lines each where the table is too wide. */
+/** Show each row on several lines if the table is too wide. */
 const fit = ({ target: box }) => {
   box.classList.remove("stacked");
   box.classList.toggle("stacked", box.scrollWidth > box.clientWidth);
 };
 
 /**
- * Return a table under its caption. Its amounts are of the asset `of`, by default the chosen one;
- * `note` stands above it, or `none` in place of it, and `origin` returns what shows where an amount
- * comes from.
+ * Return a table under its caption. Amounts are in the asset `of`, by default the chosen one. `note`
+ * stands above the table; `none` replaces it if it is empty. `origin` returns a function that shows
+ * where an amount comes from.
  */
 export const table = (caption, content, options = {}) => {
   const { of = state.asset, note: said, origin, none = "No known rows." } = options;

@@ -1,11 +1,11 @@
-// Values as people read them: amounts, moments in UTC, and words. Nothing is written as 0 unless it is 0.
+// Write values for people: amounts, moments in UTC, words. Only 0 is written as 0.
 
 export const unknown = "unknown";
 export const DAY = 86400e6; // microseconds
 
 const HIDDEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
 
-/** Write each character that a screen obeys or hides as its code. */
+/** Replace control and invisible characters with their codes. */
 export const printable = (text) =>
   text.replace(HIDDEN, (letter) => {
     const code = letter.codePointAt(0).toString(16);
@@ -14,7 +14,7 @@ export const printable = (text) =>
 
 const grouped = (digits) => digits.replace(/\B(?=(\d{3})+$)/g, ",");
 
-/** Write a whole number of smallest units in whole units, by moving the point alone. */
+/** Write an integer of smallest units in whole units, by moving the decimal point only. */
 export const amount = (text, decimals = 0, plain = false) => {
   if (text === null) return unknown;
   const sign = text.startsWith("-") ? "-" : "";
@@ -26,7 +26,7 @@ export const amount = (text, decimals = 0, plain = false) => {
 
 const decimalsOf = (text, decimals) => amount(text, decimals, true).split(".")[1]?.length ?? 0;
 
-/** Return how many decimals to show of amounts in one column: those of the largest to its fourth digit, or two. */
+/** Return the number of decimals to show in a column: enough for four digits of the largest amount, or two. */
 export const places = (texts, decimals) => {
   const held = texts.filter((text) => text !== null);
   const digits = Math.max(0, ...held.map((text) => text.replace("-", "").length));
@@ -34,7 +34,7 @@ export const places = (texts, decimals) => {
   return Math.min(most, Math.max(0, ...held.map((text) => decimalsOf(text, decimals))));
 };
 
-/** Write an amount with some decimals; what is less than the last of them is "<0.01", not 0. */
+/** Write an amount rounded to `to` decimals; a smaller amount becomes "<0.01", not 0. */
 export const rounded = (text, decimals, to) => {
   if (text === null) return unknown;
   const held = BigInt(text);
@@ -47,14 +47,14 @@ export const rounded = (text, decimals, to) => {
   return `${sign}${grouped(digits.slice(0, point))}${to ? `.${digits.slice(point)}` : ""}`;
 };
 
-/** Write microseconds since 1970 as ISO 8601, for a file. */
+/** Write microseconds since 1970 in ISO 8601, for files. */
 export const instant = (micros) => {
   const seconds = Math.floor(micros / 1e6);
   const rest = String(micros - seconds * 1e6).padStart(6, "0");
   return new Date(seconds * 1e3).toISOString().replace(/\d+Z$/, `${rest}Z`);
 };
 
-/** Write microseconds since 1970 as a moment, with every digit that it has. */
+/** Write microseconds since 1970 as a moment with all of its digits. */
 export const moment = (micros) => {
   if (micros === null) return "–";
   return instant(micros)
@@ -62,7 +62,7 @@ export const moment = (micros) => {
     .replace(/\.?0*Z$/, "");
 };
 
-/** Return what writes the moments of a column: as days or to the second; `areDistinct` keeps them distinct. */
+/** Return a function that writes a column's moments as days or to the second; with `areDistinct`, they stay distinct. */
 export const briefly = (times, areDistinct) => {
   const known = [...new Set(times.filter((time) => time !== null))];
   const length = known.every((time) => time % DAY === 0) ? 10 : 19;
@@ -81,7 +81,7 @@ export const ratio = (part) => {
 
 export const count = (number) => (number === null ? unknown : grouped(String(number)));
 
-/** Write a number of things. */
+/** Write a number and its noun. */
 export const many = (number, one, more = `${one}s`) =>
   `${count(number)} ${number === 1 ? one : more}`;
 
@@ -93,6 +93,6 @@ const SHOWN = {
   text: (value) => printable(value ?? ""),
 };
 
-/** Write a value as its kind is written. */
+/** Write a value according to its kind. */
 export const shown = (value, kind, decimals) =>
   kind === "amount" ? amount(value, decimals) : SHOWN[kind](value);

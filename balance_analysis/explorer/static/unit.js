@@ -4,7 +4,7 @@ import { amount, places, rounded } from "./text.js";
 
 export const decimals = () => state.asset.decimals ?? 0;
 
-/** Write an amount of the asset: as many decimals as matter, or all if they are asked for. */
+/** Write an amount of the asset, rounded unless the user wants all digits. */
 export const written = (text, own = decimals()) =>
   state.digits ? amount(text, own) : rounded(text, own, places([text], own));
 
