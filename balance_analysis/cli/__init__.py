@@ -1,6 +1,6 @@
-"""The command line: a thin shell over the library, which alone prints and exits.
+"""The command line: a thin shell over the library. Only it prints and exits.
 
-Everything heavy is imported where it is used, so that `--help` answers at once.
+Heavy modules are imported where they are used, so that `--help` answers at once.
 """
 
 from __future__ import annotations

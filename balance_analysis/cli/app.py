@@ -1,4 +1,4 @@
-"""The command line as a whole: its name, its help, how commands are made, and how it ends."""
+"""The application: its help, the registration of commands, and its exit."""
 
 import contextlib
 import functools
@@ -16,25 +16,25 @@ from balance_analysis import __version__
 from balance_analysis.cli import options
 from balance_analysis.cli.output import READER_LEFT, report_errors
 
-ROWS: Final = "Look at what a file or an archive holds"
-NODE: Final = "Ask a node"
+ROWS: Final = "Show the contents of a file or an archive"
+NODE: Final = "Query a node"
 ARCHIVE: Final = "Fill, check and serve an archive"
 PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
 
 
 class _Grouped(TyperGroup):
-    """A group whose help lists its commands by what they are about.
+    """A group whose help lists its commands in panels.
 
-    typer does that with rich alone, which takes as long to import as all the rest.
+    typer can do that only with rich, which takes as long to import as everything else.
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
-        """Write a section for each panel."""
+        """Write one section per panel."""
         for panel in PANELS:
             rows = [
-                (name, each.get_short_help_str(limit=200))
-                for name, each in self.commands.items()
-                if isinstance(each, TyperCommand) and each.rich_help_panel == panel
+                (name, item.get_short_help_str(limit=200))
+                for name, item in self.commands.items()
+                if isinstance(item, TyperCommand) and item.rich_help_panel == panel
             ]
             with formatter.section(panel):
                 formatter.write_dl(rows)
@@ -46,9 +46,9 @@ app: typer.Typer = typer.Typer(
     help="Load, keep, reconstruct and plot the history of account balances of a trading network.",
     epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "
     "unavailable, 5 bad data, 74 disk full or failing, 75 locked, 76 another network, "
-    "130 interrupted, 141 the reader of the output left. Moments: 2023-04-01, "
-    "2023-04-01T12:00Z, 7d, now-1h; UTC. Durations: 90s, 10m, 2h, 7d. An option may be set by "
-    "the environment: BALANCE_ANALYSIS_EXPORT_LAG=5m for `export --lag 5m`.",
+    "130 interrupted, 141 broken pipe. Moments, in UTC: 2023-04-01, 2023-04-01T12:00Z, 7d, "
+    "now-1h. Durations: 90s, 10m, 2h, 7d. Environment variables set options too: "
+    "BALANCE_ANALYSIS_EXPORT_LAG=5m means `export --lag 5m`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -69,10 +69,10 @@ _VERBOSITY: Final = (
 
 
 def command(*, panel: str = ROWS) -> Callable[[Command], Command]:
-    """Make a function a command, which reports errors in one line and ends as documented.
+    """Register a function as a command that reports errors in one line and sets the exit code.
 
-    Help lists it in one of `PANELS`. What the function returns is the exit code. A parameter whose
-    type is a dataclass stands for the options that are its fields; those of verbosity follow.
+    Help lists the command in one of `PANELS`. The function returns the exit code. A parameter whose
+    type is a dataclass becomes one option per field; the options of verbosity follow.
     """
 
     def register(function: Command) -> Command:
@@ -80,17 +80,17 @@ def command(*, panel: str = ROWS) -> Callable[[Command], Command]:
         records: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
 
         @functools.wraps(function)
-        def run(*, verbose: int, quiet: bool, **given: Any) -> None:  # noqa: ANN401 - of any kind
+        def run(*, verbose: int, quiet: bool, **values: Any) -> None:  # noqa: ANN401 - of any kind
             with report_errors(verbose=verbose, quiet=quiet):
                 for name, record in records.items():
-                    given[name] = record(**{x.name: given.pop(x.name) for x in fields(record)})
-                if code := function(**given):
+                    values[name] = record(**{x.name: values.pop(x.name) for x in fields(record)})
+                if code := function(**values):
                     raise typer.Exit(code)
 
         parameters = [*(option for p in own for option in _options_of(p)), *_VERBOSITY]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in parameters}
-        run.__name__ = function.__name__.rstrip("_")  # `import` is a word of Python's
+        run.__annotations__ = {option.name: option.annotation for option in parameters}
+        run.__name__ = function.__name__.rstrip("_")  # `import` is a Python keyword
         app.command(rich_help_panel=panel)(run)
         return run
 
@@ -122,16 +122,16 @@ def _root(*, version: Annotated[bool, _Version] = False) -> None:
 
 def main() -> None:
     """Run the command line."""
-    # Nothing here multiplies matrices: numpy needs no threads for that.
+    # No command multiplies matrices, so numpy needs no threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     out = sys.stdout
     try:
         app()
     except SystemExit as end:
-        # typer has put another stream there if whoever read it has gone, as `| head` does.
+        # typer replaces the stream if its reader has closed it, as `| head` does.
         code = end.code if sys.stdout is out else READER_LEFT
-        # At an ordinary exit a request under way would be waited for until its timeout, and Arrow's
-        # threads, if they still run then, now and then abort the process.
+        # An ordinary exit would wait for pending requests until their timeout, and Arrow threads
+        # that still run then sometimes abort the process.
         if not isinstance(code, int) or not (
             code == READER_LEFT or {"pyarrow", "requests", "distributed"} & sys.modules.keys()
         ):

@@ -1,4 +1,4 @@
-"""Commands that fill an archive, look after it, and serve it."""
+"""Commands that fill, check and serve an archive."""
 
 import contextlib
 from collections.abc import Iterator
@@ -37,57 +37,56 @@ def export(
     requests: options.RequestOptions,
     filling: options.FillOptions,
     since: Annotated[
-        options.Text, Option(help="Start, if the archive begins later; by default the oldest row.")
+        options.Text, Option(help="Start of the archive's history; by default the oldest row.")
     ] = None,
     until: Annotated[
         options.Text, Option(help="End, exclusive; by default now, less --lag.")
     ] = None,
-    lag: Annotated[
-        str, options.duration_option("How far behind the present to stop.")
-    ] = defaults.LAG,
+    lag: Annotated[str, options.duration_option("Distance of the end from now.")] = defaults.LAG,
     overlap: Annotated[
-        str, options.duration_option("How much of the end to request again.")
+        str, options.duration_option("Length of the archive's end to request again.")
     ] = defaults.OVERLAP,
-    fill_gaps: Annotated[bool, Option(help="Request what is missing or unproven.")] = False,
+    fill_gaps: Annotated[bool, Option(help="Request missing and unproven stretches too.")] = False,
     metrics_file: Annotated[
         Path | None, Option(metavar="FILE", help="Write metrics for Prometheus to this file.")
     ] = None,
     dry_run: Annotated[
         bool, Option("--dry-run", help="Print the intervals to request; write nothing.")
     ] = False,
-    repair: Annotated[bool, Option("--repair", help="Mend what `verify` finds.")] = False,
+    repair: Annotated[bool, Option("--repair", help="Repair what `verify` finds.")] = False,
 ) -> int:
     """Bring an archive up to date with a node; the first run creates it.
 
-    It exits with 3 if the node no longer remembers all of the interval: the rest is unproven.
+    Exits with 3 if the node no longer has all of the interval: the rest is then unproven.
     """
-    held = options.archive_at(archive)
+    opened = options.archive_at(archive)
     if dry_run and repair:
         line = options.command_line("verify", archive)
-        raise ValueError(f"--repair has no --dry-run; `{line}` shows what it would mend")
+        raise ValueError(f"--repair has no --dry-run; `{line}` shows what it would repair")
     if metrics_file is not None and not dry_run:
         check_output(metrics_file, inputs=[archive.removeprefix("file://")])
     if repair:
-        # A schedule's interval isn't to be asked for again whenever a file is mended.
+        # A scheduled interval, set by the environment, shouldn't be requested for every repair.
         since, until = (_typed(context, name) for name in ("since", "until"))
-    how = {**options.interval(since, until), **requests.sizes()}
+    common = {**options.interval(since, until), **requests.sizes()}
     fills = {"lag": lag, "overlap": overlap, "fill_gaps": fill_gaps, **asdict(filling)}
     fills |= {**accounts.given(), "progress": out.shows_progress()}
     with requests.client(url) as client:
         if dry_run:
-            planned = ba.export(client, held, dry_run=True, **how, **fills)
-            out.print_spans(planned.spans, none="Nothing to ask for")
+            planned = ba.export(client, opened, dry_run=True, **common, **fills)
+            out.print_spans(planned.spans, none="Nothing to request")
             return 0
-        report = _Report(held, url[0], metrics_file)
-        how["on_report"] = report.runs.append
+        report = _Report(opened, url[0], metrics_file)
+        common["on_report"] = report.runs.append
         with report.measuring_failures():
             if repair:
-                return report.end_repair(ba.repair(client, held, **how))
-            return report.end_load(ba.export(client, held, **how, **fills), fill_gaps=fill_gaps)
+                return report.end_repair(ba.repair(client, opened, **common))
+            run = ba.export(client, opened, **common, **fills)
+            return report.end_load(run, fill_gaps=fill_gaps)
 
 
 def _typed(context: typer.Context, name: str) -> str | None:
-    """Return the value of an option if it was typed, not set by the environment."""
+    """Return an option's value if the user typed it, or `None` if the environment set it."""
     is_typed = "COMMANDLINE" in str(context.get_parameter_source(name))
     value: str | None = context.params[name] if is_typed else None
     return value
@@ -95,7 +94,7 @@ def _typed(context: typer.Context, name: str) -> str | None:
 
 @dataclass
 class _Report:
-    """What a run of `export` says in the end, and the metrics that it leaves."""
+    """The messages at the end of an `export`, and its metrics."""
 
     archive: "ba.Archive"
     url: str
@@ -103,50 +102,50 @@ class _Report:
     runs: "list[ba.Run]" = field(default_factory=list)
 
     def end_load(self, run: "ba.Run", *, fill_gaps: bool) -> int:
-        """Say what came, and what is still not complete; return the exit code."""
+        """Say how many rows are new and what is incomplete; return the exit code."""
         from balance_analysis.table.schema import to_microseconds
 
         manifest, uri = self.archive.snapshot().manifest, self.archive.uri
         evidence = manifest.evidence
         spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]
         spans += [evidence.bounds] * fill_gaps
-        lacking = joined(gap for span in spans for gap in evidence.incomplete(*span))
+        gaps = joined(gap for span in spans for gap in evidence.incomplete(*span))
         nothing = "Nothing new" if manifest.files else "No row matches"
         is_bad = self._say(count_text(run.rows, "new row") if run.rows else nothing)
         wrong = ""
-        if lacking:
-            wrong = f"{uri} is not complete for {spans_text(lacking)}"
+        if gaps:
+            wrong = f"{uri} is not complete for {spans_text(gaps)}"
         elif run.lagging:
             wrong = f"no node reaches the end of {uri}"
         elif not evidence.answers:
-            wrong = f"{uri} knows nothing yet; `--since` says where to begin"
+            wrong = f"{uri} covers nothing yet; set its start with `--since`"
         return self._end(BAD if is_bad else INCOMPLETE if wrong else 0, wrong)
 
     def end_repair(self, done: Any) -> int:  # noqa: ANN401 - of `repair`
-        """Say what was mended, and what is still wrong; return the exit code."""
+        """Say what was repaired and what is still wrong; return the exit code."""
         from balance_analysis.archive.manifest import export_command
 
         if done.is_rebuilt:
             logger.warning(
-                "the manifest was damaged: it was made again from the files, and nothing is "
-                "proven; `%s` asks the node again and proves what it remembers",
+                "the manifest was damaged and has been rebuilt from the files, so nothing is "
+                "proven; `%s` asks the node again and proves what it still has",
                 export_command(self.archive.store, "--fill-gaps", url=self.url),
             )
         count = count_text(len(done.periods), "period")
-        said = f"{count} asked for again, {len(done.changed)} with other rows"
-        self._say(said if done.periods else "Nothing to repair")
+        result = f"{count} requested again, {len(done.changed)} with different rows"
+        self._say(result if done.periods else "Nothing to repair")
         if not done.left.is_whole:
             echo(str(done.left))
         return self._end(BAD if done.bad_rows or not done.left.is_whole else 0)
 
     @contextlib.contextmanager
     def measuring_failures(self) -> Iterator[None]:
-        """Measure a run that fails in the block, and say what it keeps.
+        """Write the metrics of a run that fails in the block, and say what it committed.
 
         Raises
         ------
         IncompleteError
-            In place of a RequestError that comes when a part is committed already.
+            Instead of a RequestError that follows a committed part.
         """
         try:
             yield
@@ -156,7 +155,7 @@ class _Report:
             is_partial = bool(self.runs) and self.runs[-1].outcome == "partial"
             is_cut_off = is_partial and isinstance(error, RequestError)
             code = INCOMPLETE if is_cut_off else out.exit_code(error)
-            # The figures are those of the run that holds the lock.
+            # The metrics belong to the run that holds the lock.
             if code != out.LOCKED:
                 try:
                     self._measure(code)
@@ -164,9 +163,9 @@ class _Report:
                     logger.warning("the metrics can't be written: %s", other)
             if is_partial:
                 new = count_text(self.runs[-1].rows, "new row")
-                self._say(f"What was complete is committed: {new}")
+                self._say(f"Complete parts are committed: {new}")
             elif isinstance(error, KeyboardInterrupt):
-                say(f"Nothing new is kept in {self.archive.uri}")
+                say(f"Nothing new is committed to {self.archive.uri}")
             if is_cut_off:
                 raise IncompleteError(out.message_of(error)) from error
             raise
@@ -184,15 +183,15 @@ class _Report:
             run = self.runs[-1] if self.runs else None
             write_metrics(self.metrics_file, self.archive.store, report=run, exit_code=code)
 
-    def _say(self, what: str) -> bool:
-        """Say what is wrong, and how the run ended in one line; return whether anything is."""
+    def _say(self, result: str) -> bool:
+        """Warn of problems, and print the result in one line; return whether there are problems."""
         if not self.runs:
             return False
         run = self.runs[-1]
         is_bad, known = warn_of(run, self.archive, url=self.url), run.committed
-        asked = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
+        times = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
         cost = f"{count_text(run.requests, 'request')}, {run.seconds:.1f} s"
-        say(f"{what}{asked} in {cost}: {self.archive.uri}")
+        say(f"{result}{times} in {cost}: {self.archive.uri}")
         return is_bad
 
 
@@ -205,7 +204,7 @@ def import_(
     accounts: options.AccountOptions,
     filling: options.FillOptions,
     dry_run: Annotated[
-        bool, Option("--dry-run", help="Show what they hold and what is new; write nothing.")
+        bool, Option("--dry-run", help="Print their blocks and what is new; write nothing.")
     ] = False,
 ) -> int:
     """Import network history segments into an archive; the first run creates it."""
@@ -214,9 +213,9 @@ def import_(
     if options.kind_of(archive) != "archive" and are_segments(archive):
         line = options.command_line("import", segments[-1], archive, *segments[:-1])
         raise ValueError(f"the archive comes first: `{line}`")
-    stretches, held = find_stretches(segments), ba.Archive(archive)
+    stretches, opened = find_stretches(segments), ba.Archive(archive)
     run = ba.import_segments(
-        held,
+        opened,
         segments,
         progress=out.shows_progress(),
         dry_run=dry_run,
@@ -227,7 +226,7 @@ def import_(
         _print_segments(stretches)
         out.print_spans(run.spans, none="Nothing to import: the archive has all of it")
         return 0
-    is_bad = warn_of(run, held)
+    is_bad = warn_of(run, opened)
     what = count_text(run.rows, "new row") if run.rows else "Nothing new"
     where = f" of {spans_text(run.committed)}" if run.committed else ""
     say(f"{what}{where} from segments of {stretches[0].segments[0].chain}: {archive}")
@@ -235,7 +234,7 @@ def import_(
 
 
 def _print_segments(stretches: "list[Stretch]") -> None:
-    """Print which blocks segments hold, and which are missing between them."""
+    """Print the blocks of segments, and those missing between them."""
     from balance_analysis.segments.rows import span_of
     from balance_analysis.segments.segment import heights_text, missing_blocks
 
@@ -250,27 +249,27 @@ def _print_segments(stretches: "list[Stretch]") -> None:
 
 
 def warn_of(report: "ba.Run", archive: "ba.Archive", *, url: str | None = None) -> bool:
-    """Say what is wrong with a run's rows, or with the archive; return whether anything is."""
+    """Warn of problems with a run's rows or the archive; return whether there are any."""
     from balance_analysis.archive import layout
     from balance_analysis.archive.manifest import export_command
 
     if report.conflicts:
         logger.warning(
-            "%s: the node sent other balances than the archive held, or no longer sent them; the "
-            "archive has the new ones now, and _runs/%s.json the old ones",
+            "%s: the node sent balances that differ from the archive's, or no longer sent them; "
+            "the archive now has the new ones, and _runs/%s.json the old ones",
             count_text(report.conflicts, "conflict"),
             report.id,
         )
     if report.damaged:
         damaged, line = report.damaged, options.command_line("verify", archive.uri)
         files = count_text(len(damaged), "file")
-        said = f"{files} damaged or gone, such as {damaged[0]}: `{line}` shows what is wrong"
+        message = f"{files} damaged or gone, such as {damaged[0]}: `{line}` shows what is wrong"
         if {*damaged} != {layout.LIMITS}:
-            said += f", `{export_command(archive.store, '--repair', url=url)}` mends it"
-        logger.warning("%s", said)
+            message += f", `{export_command(archive.store, '--repair', url=url)}` repairs it"
+        logger.warning("%s", message)
     if report.bad_rows:
-        said = count_text(report.bad_rows, "bad row")
-        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", said, report.id)
+        count = count_text(report.bad_rows, "bad row")
+        logger.warning("%s set aside, with reasons, in _quarantine/%s.jsonl", count, report.id)
     return bool(report.conflicts or report.damaged or report.bad_rows)
 
 
@@ -285,12 +284,12 @@ def status(
     ] = False,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Show what an archive holds and what is missing; exit with 5 if files are gone or cut short.
+    """Show an archive's contents and gaps; exit with 5 if files are gone or cut short.
 
     With -q, only problems are printed.
     """
-    held = options.archive_at(archive)
-    report = held.status()
+    opened = options.archive_at(archive)
+    report = opened.status()
     if not out.is_quiet():
         print_record(report, form)
     if report.lost:
@@ -303,9 +302,9 @@ def status(
     if fail_on_gaps and (report.missing or report.unproven):
         from balance_analysis.archive.manifest import export_command
 
-        mend = export_command(held.store, "--fill-gaps")
-        lacks = spans_text(sorted(report.missing + report.unproven))
-        wrong.append(f"missing or unproven: {lacks}; `{mend}` asks a node that still remembers it")
+        line = export_command(opened.store, "--fill-gaps")
+        gaps = spans_text(sorted(report.missing + report.unproven))
+        wrong.append(f"missing or unproven: {gaps}; `{line}` asks a node that still has it")
     elif fail_on_gaps and not report.complete:
         wrong.append("no part of it is known to be complete")
     if wrong:
@@ -318,46 +317,47 @@ def verify(
     against: Annotated[
         options.Text,
         Option(
-            metavar="SOURCE", help=f"Compare all rows, of segments also the ledger. {_COMPARABLE}"
+            metavar="SOURCE",
+            help=f"Compare all rows; with segments, also the ledger. {_COMPARABLE}",
         ),
     ] = None,
     confirm: Annotated[
-        bool, Option("--confirm", help="Keep in the archive in which stretches SOURCE agrees.")
+        bool, Option("--confirm", help="Record in the archive the stretches that SOURCE confirms.")
     ] = False,
     form: options.PrintFormat = "table",
 ) -> int:
-    """Check that an archive is what it says; print what is wrong and which command mends it.
+    """Check an archive; print each problem and the command that repairs it.
 
-    It exits with 5 if anything is wrong, and with 3 if there was nothing to compare.
+    Exits with 5 if anything is wrong, and with 3 if there was nothing to compare.
     """
     from balance_analysis.segments.segment import are_segments
 
-    held = options.archive_at(archive)
+    opened = options.archive_at(archive)
     if confirm and against is None:
-        raise ValueError("--confirm keeps what another source agrees with: give --against SOURCE")
+        raise ValueError("--confirm needs a source to compare with: give --against SOURCE")
     other: dict[str, Any] = {}
     if against is not None and not confirm:
         other["segments" if are_segments(against) else "against"] = against
-    report = held.verify(**other, progress=out.shows_progress())
+    report = opened.verify(**other, progress=out.shows_progress())
     print_record(report, form)
     if not report.is_whole:
         return BAD
     if report.compared_nothing:
-        fail(f"{held.uri}: there was nothing to compare", INCOMPLETE)
-    return 0 if not confirm or against is None else _confirm(held, against, form)
+        fail(f"{opened.uri}: there was nothing to compare", INCOMPLETE)
+    return 0 if not confirm or against is None else _confirm(opened, against, form)
 
 
 def _confirm(archive: "ba.Archive", other: str, form: str) -> int:
-    """Confirm an archive by another source, and say what is confirmed; return the exit code."""
+    """Confirm an archive by another source; say which stretches are; return the exit code."""
     confirmation = ba.confirm(archive, other)
     print_record(confirmation, form)
     if len(confirmation.rows):
-        say(f"What differs is in {archive.uri}/_disputes/; the archive stays as it is")
-    held = archive.status(count_accounts=False)
-    spans = [part for span in confirmation.shared for part in clipped(held.confirmed, *span)]
-    why = "nothing: both must hold all accounts, and their rows must be of two origins"
+        say(f"The differences are in {archive.uri}/_disputes/; the archive is unchanged")
+    status = archive.status(count_accounts=False)
+    spans = [part for span in confirmation.shared for part in clipped(status.confirmed, *span)]
+    why = "nothing: both must have all accounts, and their rows must have different origins"
     if not confirmation.shared:
-        why = "nothing: no time is complete in both"
+        why = "nothing: no stretch is complete in both"
     say(f"Confirmed: {spans_text(spans) if spans else why}")
     return BAD if len(confirmation.rows) else 0 if spans else INCOMPLETE
 
@@ -369,7 +369,7 @@ def digest(
     until: options.UntilAll = None,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Print SHA-256 digests of an archive's history, the same for each archive of that history."""
+    """Print SHA-256 digests of an archive's history; equal histories have equal digests."""
     print_record(options.archive_at(archive).digest(**options.interval(since, until)), form)
 
 
@@ -379,22 +379,20 @@ def diff(
     other: Annotated[str, Argument(metavar="B", help="The same.")],
     since: options.SinceAll = None,
     until: options.UntilAll = None,
-    output: Annotated[
-        Path | None, options.output_option("Where to write each row that differs.")
-    ] = None,
+    output: Annotated[Path | None, options.output_option("File for the rows that differ.")] = None,
     form: options.PrintFormat = "table",
 ) -> int:
     """Compare two histories.
 
-    It exits with 0 if they are the same, 1 if a row differs, 2 on trouble, and 3 if no row differs
-    but they aren't the same: one has accounts or time that the other hasn't, or nothing is shared.
+    Exits with 0 if they are the same, 1 if a row differs, 2 on an error, and 3 if no row differs
+    but only one of them has some account or time, or they share nothing.
     """
     if output is not None:
         check_output(output, inputs=[one, other])
     try:
         difference = ba.diff(one, other, **options.interval(since, until))
     except (BalanceAnalysisError, OverflowError) as error:
-        raise ValueError(out.message_of(error)) from error  # 2, as of any trouble
+        raise ValueError(out.message_of(error)) from error  # exit code 2, as for any error
     if output is not None:
         ba.write_table(difference.rows, output)
     print_record(difference, form)
@@ -407,12 +405,12 @@ def serve(
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
     open_: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = defaults.HOST,
-    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 3008,
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 3008,
     allow_origin: Annotated[
         options.Texts,
         Option(
             metavar="ORIGIN",
-            help="Origin whose pages may read it, or *; repeatable. [all; none on loopback]",
+            help="Origin whose pages may use it, or *; repeatable. [all; none on loopback]",
         ),
     ] = None,
     assets: options.AssetsFile = None,
@@ -432,7 +430,7 @@ def serve(
 
     def announce(url: str) -> None:
         what = archive or "the sample data"
-        say(f"Serving {what} at {url}, described at {url}/openapi.json; end with Ctrl-C")
+        say(f"Serving {what} at {url}, described at {url}/openapi.json; stop with Ctrl-C")
         if open_:
             import webbrowser
 
@@ -444,5 +442,5 @@ def serve(
         )
         try:
             serve_until_signal(application, host=host, port=port, on_up=announce)
-        except OSError as error:  # the address is the option that can't be used
+        except OSError as error:  # the address can't be used: a usage error
             raise ValueError(error.strerror) from error

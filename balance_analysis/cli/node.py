@@ -1,4 +1,4 @@
-"""Commands that ask a node, or an embedded one."""
+"""Commands that query a node, or an embedded one."""
 
 import datetime as dt
 from pathlib import Path
@@ -30,27 +30,27 @@ def fetch(
     from balance_analysis.table.known import gaps_of
 
     check_output(output, suffixes=("", ".parquet", ".pq"))
-    how = {**accounts.given(), **requests.sizes(), "progress": shows_progress()}
+    more = {**accounts.given(), **requests.sizes(), "progress": shows_progress()}
     with requests.client(url) as client:
-        loaded = ba.load_to_parquet(client, output, start=since, end=until, opening=opening, **how)
-    asked = dt.datetime.fromisoformat(loaded["start"]), dt.datetime.fromisoformat(loaded["end"])
+        loaded = ba.load_to_parquet(client, output, start=since, end=until, opening=opening, **more)
+    span = dt.datetime.fromisoformat(loaded["start"]), dt.datetime.fromisoformat(loaded["end"])
     cost = count_text(loaded["requests"], "request")
-    say(f"{loaded['rows']:,} rows from {range_text(*asked)} in {cost}: {output}")
+    say(f"{loaded['rows']:,} rows from {range_text(*span)} in {cost}: {output}")
     if not loaded["rows"]:
-        say("No row matches; the file holds an empty table")
+        say("No row matches; the file has an empty table")
     if gaps_of(loaded):
-        fail(f"{output} is incomplete: the node doesn't know all of the interval", INCOMPLETE)
+        fail(f"{output} is incomplete: the node doesn't have all of the interval", INCOMPLETE)
 
 
 @command(panel=NODE)
 def limits(
     url: options.Url,
     output: Annotated[
-        Path | None, options.output_option("Write them to this JSON file as well.")
+        Path | None, options.output_option("JSON file to write them to as well.")
     ] = None,
     form: options.PrintFormat = "table",
 ) -> None:
-    """Show the network's limits as they are now."""
+    """Show the network's current limits."""
     if output is not None:
         check_output(output, suffixes=("", ".json"))
     with options.client_of(url) as client:
@@ -59,19 +59,19 @@ def limits(
         ba.write_network_limits(snapshot, output)
     print_record(snapshot, form)
     if output is not None:
-        say(f"The limits: {output}")
+        say(f"Wrote {output}")
 
 
 @command(panel=NODE)
 def doctor(url: options.Url, form: options.PrintFormat = "table") -> None:
-    """Check whether a node can be trusted, in some 20 requests."""
+    """Check with about 20 requests whether a node can be trusted."""
     with options.client_of(url) as client:
         print_record(ba.diagnose_node(client), form)
 
 
 @command(panel="Try it")
 def demo(out: Annotated[Path, Option(help="Folder for the files.")] = Path("demo")) -> None:
-    """Try the main job on sample data: an embedded node, a load over HTTP, files and plots."""
+    """Try the package on sample data: an embedded node, a load over HTTP, files and plots."""
     from balance_analysis.demo import run_demo
     from balance_analysis.table.names import names_of
 

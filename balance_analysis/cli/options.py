@@ -1,4 +1,4 @@
-"""The options and arguments that commands share, and the moments in them."""
+"""The options and arguments that commands share."""
 
 import errno
 import re
@@ -22,8 +22,8 @@ from balance_analysis.table.text import moment_text, spans_text
 if TYPE_CHECKING:
     import pandas as pd
 
-# Annotations are objects here, not text: typer would have to compile each of them at every start.
-# Every option has an environment variable; help says so once.
+# Annotations here are objects, not text, since typer would compile texts at every start.
+# Every option has an environment variable; the help mentions that once.
 Option: partial[Any] = partial(typer.Option, show_envvar=False)
 Text = str | None
 Texts = list[str] | None
@@ -41,23 +41,23 @@ Since = Annotated[Text, Option(help="Start, inclusive; by default the oldest row
 Until = Annotated[Text, Option(help="End, exclusive; by default now.")]
 UntilLast = Annotated[
     Text,
-    Option(help="End, exclusive; by default the end of what is known, or just after the last row."),
+    Option(help="End, exclusive; by default where the known history ends, or after the last row."),
 ]
 SinceAll = Annotated[Text, Option(help="Start, inclusive; by default all.")]
 UntilAll = Annotated[Text, Option(help="End, exclusive; by default all.")]
 Partial = Annotated[
-    bool, Option("--partial", help="Use what there is, even where an archive is incomplete.")
+    bool, Option("--partial", help="Use the rows there are, even if the archive is incomplete.")
 ]
 Verbose = Annotated[
     int,
     Option(
-        "-v", "--verbose", count=True, show_default=False, help="Say more; -vv says every request."
+        "-v", "--verbose", count=True, show_default=False, help="Log more; -vv logs every request."
     ),
 ]
-Quiet = Annotated[bool, Option("-q", "--quiet", help="Say nothing but errors.")]
+Quiet = Annotated[bool, Option("-q", "--quiet", help="Report only errors.")]
 Units = Annotated[
     bool,
-    Option("--units", help="Amounts as floats in whole units, not exact in the smallest unit."),
+    Option("--units", help="Amounts as floats in whole units, not exact ones in smallest units."),
 ]
 BY: Final = {
     "party": "party_id",
@@ -78,28 +78,28 @@ def _names_option(what: str, help: str) -> Any:  # noqa: A002, ANN401 - as typer
 
 AssetsFile = Annotated[Path | None, _names_option("assets", "Symbols and decimals of assets")]
 LabelsFile = Annotated[
-    Path | None, _names_option("labels", "Own names of parties, markets and accounts")
+    Path | None, _names_option("labels", "Your names of parties, markets and accounts")
 ]
 
 
 def output_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
-    """Return the option of a file to write."""
+    """Return the option for a file to write."""
     return Option("-o", "--output", metavar="FILE", help=f"{help} An existing file is replaced.")
 
 
 def form_option(default: str) -> Any:  # noqa: ANN401 - as typer's own
-    """Return the option of how rows are printed or written."""
-    return Option("--format", help=f"Format; by default {default}, or what the name of FILE says.")
+    """Return the option for the format of rows."""
+    return Option("--format", help=f"Format; by default {default}, or as the name of FILE ends.")
 
 
 def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
-    """Return the option of a length of time."""
+    """Return an option for a length of time."""
     return Option(metavar="DURATION", help=help)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccountOptions:
-    """The options that say which accounts."""
+    """The options that select accounts."""
 
     asset_id: Annotated[Text, Option(metavar="ID", help="Only this asset; an id or a symbol.")] = (
         None
@@ -113,46 +113,46 @@ class AccountOptions:
     labels: LabelsFile = None
 
     def filters(self) -> dict[str, Any]:
-        """Return the filters as the functions of the library take them."""
+        """Return the filters as arguments of library functions."""
         lists = ("party_id", "market_id", "account_type")
         named = {f"{name}s": getattr(self, name) or () for name in lists}
         return {"asset_id": self.asset_id, **named}
 
     def names(self) -> dict[str, Any]:
-        """Return the names as the functions of the library take them."""
+        """Return the names as arguments of library functions."""
         return {"assets": self.assets, "labels": self.labels}
 
     def given(self) -> dict[str, Any]:
-        """Return both."""
+        """Return the filters and the names as arguments of library functions."""
         return {**self.filters(), **self.names()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """The options that say how a node is asked."""
+    """The options for requests to a node."""
 
     page_size: Annotated[int, Option(min=1, help="Rows per request.")] = defaults.PAGE_SIZE
-    workers: Annotated[int, Option(min=1, help="Requests at once.")] = defaults.WORKERS
+    workers: Annotated[int, Option(min=1, help="Concurrent requests.")] = defaults.WORKERS
     max_requests_per_second: Annotated[
-        float | None, Option(min=0.001, metavar="N", help="Send no more; by default no limit.")
+        float | None, Option(min=0.001, metavar="N", help="Maximum rate; by default no limit.")
     ] = None
 
     def client(self, urls: list[str]) -> "ba.Client":
-        """Return a client that keeps to the rate."""
+        """Return a client that keeps the rate limit."""
         return client_of(*urls, max_requests_per_second=self.max_requests_per_second)
 
     def sizes(self) -> dict[str, Any]:
-        """Return the other options as the functions of the library take them."""
+        """Return the other options as arguments of library functions."""
         return {"page_size": self.page_size, "workers": self.workers}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FillOptions:
-    """The options that say how an archive is filled, named as in the library."""
+    """The options for filling an archive, named as in the library."""
 
     partition: Annotated[
         Literal["day", "month", "hour"] | None,
-        Option(help="How much time one file holds; the first run of an archive decides. [day]"),
+        Option(help="Time that one file covers; the archive's first run sets it. [day]"),
     ] = None
     on_bad_rows: Annotated[
         Literal["quarantine", "raise"],
@@ -170,12 +170,12 @@ _STORES: Final = "(?:s3|gs|gcs|hdfs|viewfs|abfss?|file)://"
 
 
 def command_line(*arguments: str) -> str:
-    """Return a command as it can be pasted."""
+    """Return a command quoted for a shell."""
     return shlex.join(["balance-analysis", *arguments])
 
 
 def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
-    """Return what an argument names, if that can be seen."""
+    """Return what an argument names, or `None` if that is unclear."""
     if re.match("https?://", text, re.IGNORECASE):
         return "node"
     if re.match(_STORES, text) or (Path(text) / MANIFEST).exists():
@@ -184,32 +184,32 @@ def kind_of(text: str) -> Literal["node", "archive", "file"] | None:
 
 
 def check_is(wanted: Literal["node", "archive", "rows"], text: str) -> None:
-    """Raise if an argument is plainly something else, and say what to write instead.
+    """Check that an argument isn't plainly of another kind.
 
     Raises
     ------
     ValueError
-        If it is.
+        If it is; the message says what to write instead.
     """
-    given = kind_of(text)
-    if given == wanted or given is None or (wanted == "rows" and given != "node"):
+    kind = kind_of(text)
+    if kind == wanted or kind is None or (wanted == "rows" and kind != "node"):
         return
-    if given == "node" and wanted == "archive":
-        instead = f"`{command_line('export', 'archive', text)}` makes an archive of what it has"
-    elif given == "node":
+    if kind == "node" and wanted == "archive":
+        instead = f"`{command_line('export', 'archive', text)}` makes an archive of its rows"
+    elif kind == "node":
         load, then = ("fetch", text, "-o", "changes.parquet"), "and then name changes.parquet"
         instead = f"load its rows first, `{command_line(*load)}`, {then}"
     else:
-        name = "status" if given == "archive" else "summary"
-        instead = f"`{command_line(name, text)}` shows what it holds"
-    raise ValueError(f"{text} is {_KINDS[given]}, not {_KINDS[wanted]}; {instead}")
+        name = "status" if kind == "archive" else "summary"
+        instead = f"`{command_line(name, text)}` shows its contents"
+    raise ValueError(f"{text} is {_KINDS[kind]}, not {_KINDS[wanted]}; {instead}")
 
 
-def client_of(*urls: str, **how: Any) -> "ba.Client":  # noqa: ANN401 - as of `Client`
+def client_of(*urls: str, **settings: Any) -> "ba.Client":  # noqa: ANN401 - as of `Client`
     """Return a client of the nodes that arguments name; see `check_is`."""
     for url in urls:
         check_is("node", url)
-    return ba.Client(urls, **how)
+    return ba.Client(urls, **settings)
 
 
 def archive_at(text: str) -> "ba.Archive":
@@ -219,17 +219,17 @@ def archive_at(text: str) -> "ba.Archive":
 
 
 def columns_of(by: str | None) -> str | list[str]:
-    """Return the columns that make a holder, as `--by` names it; by default those of an account."""
+    """Return the columns that identify a holder of `--by`, by default an account's."""
     return ba.ACCOUNT_KEY if by is None else BY[by]
 
 
 def interval(since: Text, until: Text) -> dict[str, Any]:
-    """Return `start` and `end` as the library takes them, relative ones counted from one now.
+    """Return `start` and `end` as arguments of library functions, both relative to the same now.
 
     Raises
     ------
     ValueError
-        If one is no moment, or the start is not before the end.
+        If one isn't a moment, or the start is not before the end.
     """
     from balance_analysis.table.schema import from_microseconds, to_bounds
 
@@ -253,18 +253,18 @@ class Selection(AccountOptions):
 
     @property
     def bounds(self) -> dict[str, Any]:
-        """The interval as the functions of the library take it."""
+        """The interval as arguments of library functions."""
         return interval(self.since, self.until)
 
     def open(self) -> Any:  # noqa: ANN401 - an archive or a table
-        """Return the archive, or the table of the file, narrowed to the accounts.
+        """Return the archive, or the file's table, narrowed to the selected accounts.
 
         Raises
         ------
         IncompleteError
-            If the archive may lack rows of the interval, unless `partial`.
+            If rows of the interval may be missing from the archive, unless `partial`.
         ValueError
-            If a filter stands for nothing, or the source is a node.
+            If a filter matches nothing known, or the source is a node.
         """
         check_is("rows", self.file)
         bounds = self.bounds
@@ -278,13 +278,13 @@ class Selection(AccountOptions):
                 say(f"Incomplete: {str(error).partition(';')[0]}")
             return archive
         if not Path(self.file).exists():
-            raise FileNotFoundError(errno.ENOENT, "there is no such file or archive", self.file)
+            raise FileNotFoundError(errno.ENOENT, "no such file or archive", self.file)
         table = ba.read_parquet(self.file, **self.names())
-        self._say_unknown(table)
+        self._say_gaps(table)
         return table.balances.select(**self.filters())
 
-    def _say_unknown(self, table: "pd.DataFrame") -> None:
-        """Say in which part of the interval a file lacks changes, if any."""
+    def _say_gaps(self, table: "pd.DataFrame") -> None:
+        """Say in which part of the interval rows of a file may be missing, if any."""
         from balance_analysis.table.known import read_known
         from balance_analysis.table.schema import ATTRS_KEY, to_bounds
 
@@ -295,11 +295,11 @@ class Selection(AccountOptions):
         start, end = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))
         first, last = known[0][0] if start is None else start, known[-1][1] if end is None else end
         if gaps := between(known, first, last):
-            say(f"{self.file} lacks changes in {spans_text(gaps)}; balances there are unknown")
+            say(f"{self.file}: rows may be missing in {spans_text(gaps)}; unknown balances are NA")
 
 
 def select(source: Any, **filters: Any) -> Any:  # noqa: ANN401 - an archive or a table
-    """Return the same kind of source, narrowed to some accounts."""
+    """Return a source of the same kind, narrowed to some accounts."""
     narrowed = source if isinstance(source, ba.Archive) else source.balances
     return narrowed.select(**filters)
 

@@ -1,4 +1,4 @@
-"""What goes to the terminal: tables to stdout; the log, and errors in one line each, to stderr."""
+"""Print to the terminal: tables to stdout, the log and one-line errors to stderr."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXIT_CODES: Final[dict[type[BaseException], int]] = {
     OverflowError: BAD,
     KeyboardInterrupt: INTERRUPTED,
 }
-"""Exit codes by the class of an error; the first class that fits counts."""
+"""Exit codes by class of error; the first matching class counts."""
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -59,14 +59,14 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Write lines to the terminal, with what it would obey in them written out."""
+    """Print lines, with control characters escaped."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err, nl=nl)
 
 
 def printable(text: str) -> str:
-    r"""Return a text with each character that a terminal obeys, hides or lacks as its code, \u001b.
+    r"""Escape each character that a terminal obeys, hides or lacks, such as \u001b.
 
-    Texts and ids come from nodes. JSON means the same after it.
+    Texts and ids come from nodes. Escaped JSON keeps its meaning.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -78,9 +78,9 @@ def printable(text: str) -> str:
 
 
 def print_table(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) -> None:
-    """Print columns of text, the header first; those that are named in `left` to the left.
+    """Print columns of text under their headers; those named in `left` are left-aligned.
 
-    On a terminal the header is bold, and what is not known is dim.
+    On a terminal the header is bold and unknown values are dim.
     """
     cells, is_plain = [], not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR"))
     for name, column in columns.items():
@@ -96,12 +96,12 @@ def print_table(columns: Mapping[str, Sequence[str]], *, left: Collection[str]) 
 
 
 def print_record(record: Record, form: str) -> None:
-    """Print a record, as a table or as JSON."""
+    """Print a record as a table or as JSON."""
     echo(record.to_json() if form == "json" else str(record))
 
 
 def print_spans(spans: Sequence[Moments], *, none: str) -> None:
-    """Print intervals, a line each, or what there is to say of none."""
+    """Print one interval per line, or the line `none` if there are no intervals."""
     if not spans:
         echo(none)
         return
@@ -111,29 +111,29 @@ def print_spans(spans: Sequence[Moments], *, none: str) -> None:
 
 
 def is_quiet() -> bool:
-    """Return whether only errors are written."""
+    """Return whether only errors are reported."""
     return not logger.isEnabledFor(logging.WARNING)
 
 
 def shows_progress() -> bool:
-    """Return whether a person looks on."""
+    """Return whether to show progress: only to a person at a terminal."""
     return sys.stderr.isatty() and not is_quiet()
 
 
 def say(line: str) -> None:
-    """Say how it went, unless quiet."""
+    """Print a line to stderr, unless quiet."""
     if not is_quiet():
         echo(without_credentials(line), err=True)
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Say what went wrong, and end the command."""
+    """Print an error message, and end the command with an exit code."""
     echo(f"balance-analysis: {without_credentials(message)}", err=True)
     raise typer.Exit(code)
 
 
 class _Lines(logging.Formatter):
-    """Records of the log as lines that a terminal only shows; what one says is one line."""
+    """Format log records for a terminal: each message is one line, control characters escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = without_credentials(super().format(record))
@@ -145,17 +145,17 @@ class _Lines(logging.Formatter):
 
 @contextlib.contextmanager
 def report_errors(*, verbose: int, quiet: bool) -> Iterator[None]:
-    """Log to stderr, and turn an error that can be expected into one line and an exit code."""
+    """Log to stderr, and turn an expected error into one line and an exit code."""
     handler, warned = logging.StreamHandler(), logging.getLogger("py.warnings")
     handler.setFormatter(_Lines())
     logging.captureWarnings(True)
     for each in (logger, warned):
         each.addHandler(handler)
-    heeded = [x for x in _SIGNALS if signal.getsignal(x) not in (signal.SIG_IGN, None)]
-    level, handlers = logger.level, {number: signal.getsignal(number) for number in heeded}
+    signals = [x for x in _SIGNALS if signal.getsignal(x) not in (signal.SIG_IGN, None)]
+    level, handlers = logger.level, {number: signal.getsignal(number) for number in signals}
     logger.setLevel(logging.ERROR if quiet else max(logging.WARNING - 10 * verbose, logging.DEBUG))
     try:
-        for number in heeded:
+        for number in signals:
             signal.signal(number, signal.default_int_handler)
         yield
         sys.stdout.flush()
@@ -164,7 +164,7 @@ def report_errors(*, verbose: int, quiet: bool) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except tuple(EXIT_CODES) as error:
-        logger.debug("where it happened", exc_info=True)
+        logger.debug("traceback", exc_info=True)
         fail(message_of(error), exit_code(error))
     finally:
         for each in (logger, warned):
@@ -176,14 +176,14 @@ def report_errors(*, verbose: int, quiet: bool) -> Iterator[None]:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that an error ends."""
+    """Return the exit code for an error."""
     return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
 
 
 def message_of(error: BaseException) -> str:
-    """Return what an error says and its notes, without line breaks."""
-    said = str(error)
+    """Return an error's message and notes in one line."""
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        said = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    said = said.replace("`partial`", "`--partial`")  # Python's way to say it
-    return " ".join("; ".join([said, *getattr(error, "__notes__", ())]).split())
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    text = text.replace("`partial`", "`--partial`")  # the library names its argument
+    return " ".join("; ".join([text, *getattr(error, "__notes__", ())]).split())

@@ -1,4 +1,4 @@
-"""Commands that show what a file or an archive holds: tables, pictures and pages."""
+"""Commands that show a file or an archive: as tables, pictures and pages."""
 
 import datetime as dt
 import io
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from balance_analysis.table.names import Asset, Names
 
 SUMMARY: Final = ("closing", "rows", "last_seen", "maximum", "minimum")
-"""What a summary shows of an account, or a holder, the most important first."""
+"""Columns of a printed summary, the most important first."""
 
 COMPARISON: Final = ("change", "after", "before", "change_percent", "state")
-"""What a comparison shows of a holder, the most important first."""
+"""Columns of a printed comparison, the most important first."""
 
 _WIDTHS: Final = (64, 19, 11)
-"""Characters of a name, and where amounts find no room beside it."""
+"""Maximum width of a name (in characters), and narrower ones if amounts don't fit beside it."""
 
 _LONGEST: Final = 10
-"""Characters of an amount; a longer one is rounded to whole units, or to four digits."""
+"""Maximum width of an amount (in characters); longer ones are rounded to units or four digits."""
 
 _FIRST: Final = 3
-"""Columns beside the names for which names are shortened."""
+"""Number of columns that must fit beside the names; names are shortened for them."""
 
 _AS_TEXT: Final = {
     *("interval", "time with time zone", "uhugeint", "bignum", "bit", "blob"),
     *("list", "array", "struct", "map", "union"),
 }
-"""Types of DuckDB that Arrow or a kind of file can't hold as they are."""
+"""DuckDB types that Arrow or some file format can't store."""
 
 Output = Annotated[
     Path | None,
@@ -72,13 +72,13 @@ class TableOptions:
     form: Annotated[
         Literal["table", "csv", "json", "parquet", "xlsx"] | None, options.form_option("a table")
     ] = None
-    limit: Annotated[int, Option(min=0, help="Most rows in a table; 0 shows all.")] = 20
+    limit: Annotated[int, Option(min=0, help="Maximum rows printed; 0 prints all.")] = 20
     wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids and every digit.")] = (
         False
     )
 
     def chosen(self, source: str) -> str:
-        """Return how rows are to be printed or written; see `choose_format`."""
+        """Return the format of the output; see `choose_format`."""
         return choose_format(self.form, self.output, source=source, otherwise="table")
 
     def show(
@@ -92,28 +92,28 @@ class TableOptions:
         units: bool = False,
         each_asset: bool = False,
     ) -> None:
-        """Write rows, or print the first ones, or those of each asset.
+        """Write all rows to a file, or print the first ones, or each asset's first ones.
 
-        A table is as wide as the terminal, 80 characters without a terminal.
+        A table is as wide as the terminal, or 80 characters if there is none.
 
         Parameters
         ----------
         rows, form
-            The rows, and how to print or write them.
+            The rows and the output format.
         first
-            The columns that get room first, after the ids.
+            The columns to fit in first, after the ids.
         names
-            What ids are called, and the decimals of amounts; `None` to print amounts as they are.
+            The names of ids and the decimals of amounts; `None` to print amounts unchanged.
         missing
-            What stands for a missing value.
+            The text for a missing value.
         units
             Whether to write floats in whole units.
         each_asset
-            Whether the limit is that of each asset.
+            Whether the limit applies to each asset.
         """
         from pandas.api.types import is_numeric_dtype
 
-        # Units that nobody knows are refused, however the rows are shown.
+        # Unknown units are refused in every format.
         exact, rows = rows, ba.to_units(rows, names.assets) if units and names is not None else rows
         if form != "table":
             write_exact(rows, form, self.output)
@@ -123,7 +123,7 @@ class TableOptions:
         frame = shown.head(self.limit or len(rows))
         left = {str(name) for name in frame if not is_numeric_dtype(frame[name].dtype)}
         if self.wide:
-            texts = {str(name): [_cell(each, missing) for each in frame[name]] for name in frame}
+            texts = {str(name): [_cell(cell, missing) for cell in frame[name]] for name in frame}
             print_table(texts, left=left)
         else:
             ids = [name for name in ba.ACCOUNT_KEY if name in frame and names is not None]
@@ -136,9 +136,9 @@ class TableOptions:
 def _print_fitting(
     columns: dict[str, list[str]], order: list[str], ids: list[str], left: Collection[str]
 ) -> None:
-    """Print the columns that find room side by side, in their own order.
+    """Print the columns that fit side by side, in the order of `columns`.
 
-    Those that come first in `order` get room first; ids are cut where that makes room.
+    Columns that come first in `order` are fitted in first; ids are shortened to make room.
     """
     order = [name for name in order if name in columns]
     titles = {x: x.removeprefix("account_").removesuffix("_id") if x in ids else x for x in order}
@@ -152,8 +152,8 @@ def _print_fitting(
                 shown[name], room = texts, room - needed
         if {*order[: len(ids) + _FIRST]} <= {*shown}:
             break
-    kept = [name for name in columns if name in shown]
-    print_table({titles[x]: shown[x] for x in kept}, left={titles[x] for x in kept if x in left})
+    names = [name for name in columns if name in shown]
+    print_table({titles[x]: shown[x] for x in names}, left={titles[x] for x in names if x in left})
     if hidden := [name for name in columns if name in order and name not in shown and not ids]:
         echo(f"... without {list_text(hidden)}; --wide shows all columns")
 
@@ -161,15 +161,15 @@ def _print_fitting(
 def _short_texts(
     frame: "pd.DataFrame", name: str, names: "Names | None", missing: str
 ) -> list[str]:
-    """Return the cells of a column: ids by their names, whole units, of moments the day.
+    """Return a column's cells as short texts: names for ids, whole units, days for moments.
 
-    Without names they are as in the frame, but for short ids and account types.
+    Without `names` the cells are as in the frame, except for short ids and account types.
     """
     from pandas.api.types import is_datetime64_any_dtype
 
     column = frame[name]
     if names is None:
-        texts = [_cell(each, missing) for each in column]
+        texts = [_cell(cell, missing) for cell in column]
         short = short_ids(filter(LONG_ID.fullmatch, texts))
         return [short.get(text, text.removeprefix("ACCOUNT_TYPE_")) for text in texts]
     if name in ba.ACCOUNT_KEY:
@@ -177,7 +177,7 @@ def _short_texts(
         return list(ids.map(names.shown(name, ids)))
     if "decimal" in str(column.dtype):
         known = frame["asset_id"].map(names.assets.get)
-        return [_amount(*each) for each in zip(column, known, strict=True)]
+        return [_amount(*pair) for pair in zip(column, known, strict=True)]
     if is_datetime64_any_dtype(column.dtype):
         return list(column.dt.strftime("%Y-%m-%d").fillna(missing))
     if column.dtype.kind == "f":
@@ -196,7 +196,7 @@ def _amount(value: Any, asset: "Asset | None") -> str:  # noqa: ANN401 - a cell
 
 
 def _cell(value: Any, missing: str = UNKNOWN) -> str:  # noqa: ANN401 - a cell
-    """Return a cell as it is, every digit of it; moments as `moment_text` does."""
+    """Return a cell as text with every digit, a moment as from `moment_text`."""
     from pandas import isna
 
     if not isinstance(value, list | dict) and isna(value):
@@ -215,8 +215,9 @@ def summary(
 ) -> None:
     """Summarise the accounts of a file or an archive, one row per account.
 
-    A printed table has the most active ones first, with --by the largest. It is as wide as the
-    terminal, with amounts in whole units of known assets, large ones with four digits (1.234e+22).
+    A printed table begins with the most active accounts, or with --by the largest holders. It is as
+    wide as the terminal. Amounts are in whole units if the decimals are known; large ones have four
+    digits (1.234e+22).
     """
     from balance_analysis.analysis.holders import largest
     from balance_analysis.table.names import names_of
@@ -230,8 +231,8 @@ def summary(
         rows = ba.summarize_accounts(source, **bounds)
         if form == "table":
             rows = rows.sort_values("rows", ascending=False, kind="stable", ignore_index=True)
-    each = by is not None
-    listing.show(rows, form, SUMMARY, names=names_of(rows), units=units, each_asset=each)
+    names, has_groups = names_of(rows), by is not None
+    listing.show(rows, form, SUMMARY, names=names, units=units, each_asset=has_groups)
 
 
 @command()
@@ -254,7 +255,7 @@ def series(
     ] = None,
     by: options.By = None,
 ) -> None:
-    """Show what accounts held over time; unknown balances are empty."""
+    """Show balances over time; unknown ones are empty."""
     chosen = choose_format(form, output, source=selection.file, otherwise="csv")
     how: dict[str, Any] = {**selection.bounds, "freq": freq, "layout": layout}
     how |= {"by": options.columns_of(by), "units": units or None}
@@ -265,7 +266,7 @@ def series(
 def compare(
     file: options.Source,
     at: Annotated[
-        list[str], Option(metavar="MOMENT", help="A moment; give it twice, before and after.")
+        list[str], Option(metavar="MOMENT", help="A moment; give two, before and after.")
     ],
     filters: options.AccountOptions,
     listing: TableOptions,
@@ -275,14 +276,14 @@ def compare(
 ) -> None:
     """Compare the balances of a file or an archive at two moments, the largest changes first.
 
-    A printed table is as wide as the terminal, with amounts in whole units of known assets. Its
-    last line counts what is new, gone, changed, the same and unknown.
+    A printed table is as wide as the terminal, with amounts in whole units if the decimals are
+    known. Its last line counts balances that are new, gone, changed, the same and unknown.
     """
     from balance_analysis.table.names import names_of
 
     if len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError("compare takes two moments: --at BEFORE --at AFTER")
-    # Of a file the interval would leave out rows; an archive must be complete up to the end.
+    # A file would lose rows to an interval; an archive must be complete up to its end.
     until = at[1] if options.is_archive(file) else None
     selection = options.Selection(file=file, until=until, partial=partial, **asdict(filters))
     form = listing.chosen(file)
@@ -297,22 +298,22 @@ def compare(
 def explain(
     archive: options.ArchiveAt,
     accounts: options.AccountOptions,
-    at: Annotated[str, Option(metavar="MOMENT", help="When the account held it.")],
+    at: Annotated[str, Option(metavar="MOMENT", help="The moment of the balance.")],
     form: options.PrintFormat = "table",
 ) -> None:
-    """Print where the balance of one account comes from: its row, the file, and the node.
+    """Print where one account's balance comes from: its row, its file and the node.
 
-    The options must name one account.
+    The options must select one account.
     """
-    held = options.archive_at(archive)
-    rows = held.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True)
+    opened = options.archive_at(archive)
+    rows = opened.select(**accounts.given()).read(columns=ba.ACCOUNT_KEY, partial=True)
     keys = rows.drop_duplicates()
     if keys.empty:
         raise ValueError(f"{archive} has no such account")
     if len(keys) > 1:
-        said = f"{archive} has {count_text(len(keys), 'such account')}: name one"
-        raise ValueError(f"{said} by --asset-id, --account-type, --party-id and --market-id")
-    print_record(held.explain(keys.iloc[0], at=at), form)
+        message = f"{archive} has {count_text(len(keys), 'such account')}: select one"
+        raise ValueError(f"{message} with --asset-id, --account-type, --party-id and --market-id")
+    print_record(opened.explain(keys.iloc[0], at=at), form)
 
 
 @command()
@@ -323,26 +324,26 @@ def sql(
     ],
     listing: TableOptions,
 ) -> None:
-    """Query an archive's changes, accounts, assets, coverage and the like with SQL (DuckDB).
+    """Query an archive with SQL (DuckDB).
 
-    The others are labels and limits. A query reads nothing but the archive, and writes nothing but
-    FILE. In changes, amount is the balance in whole units.
+    The views are changes, accounts, assets, coverage, labels and limits. A query reads nothing but
+    the archive, and writes nothing but FILE. In changes, amount is the balance in whole units.
     """
     import pandas as pd
 
-    held, form = options.archive_at(archive), listing.chosen(archive)
-    rows = _ask(held, query).to_pandas(types_mapper=pd.ArrowDtype)
+    opened, form = options.archive_at(archive), listing.chosen(archive)
+    rows = _run_query(opened, query).to_pandas(types_mapper=pd.ArrowDtype)
     first = [*dict.fromkeys(["timestamp", "symbol", "amount", *rows])]
     listing.show(rows, form, first, missing="NULL")
 
 
-def _ask(archive: "ba.Archive", query: str) -> "pa.Table":
+def _run_query(archive: "ba.Archive", query: str) -> "pa.Table":
     """Return the rows of a query.
 
     Raises
     ------
     ValueError
-        If it is no query, or DuckDB is not installed.
+        If it isn't a query, or DuckDB isn't installed.
     """
     from balance_analysis.archive.snapshot import with_snapshot
     from balance_analysis.archive.sql import views_of
@@ -355,10 +356,8 @@ def _ask(archive: "ba.Archive", query: str) -> "pa.Table":
 
     try:
         statements = connection.extract_statements(query)
-        if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
-            raise ValueError(
-                "only a single SELECT is allowed: an archive is queried, never changed"
-            )
+        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+            raise ValueError("only a single SELECT is allowed: a query can't change an archive")
         relation = connection.sql(query)
         names = relation.columns
         if twice := [name for name in names if names.count(name) > 1]:
@@ -369,7 +368,7 @@ def _ask(archive: "ba.Archive", query: str) -> "pa.Table":
 
 
 def _readable(name: str, kind: Any) -> Any:  # noqa: ANN401 - DuckDB's
-    """Return a column; as DuckDB's text where others couldn't read it."""
+    """Return a column, cast to text if its type is in `_AS_TEXT`."""
     import duckdb
 
     column = duckdb.ColumnExpression(name)
@@ -377,26 +376,26 @@ def _readable(name: str, kind: Any) -> Any:  # noqa: ANN401 - DuckDB's
 
 
 def choose_format(form: str | None, output: Path | None, *, source: str, otherwise: str) -> str:
-    """Return how rows are to be printed or written, checked before any work.
+    """Return the format of the output, and check the file before any work.
 
     Raises
     ------
     ValueError
-        If neither the format nor the file's name says it, or they don't go together, or if the file
-        is what is read, or lies in an archive.
+        If neither option nor file name gives a format, they contradict each other, or the file is
+        the source or lies in an archive.
     OSError
-        If the file can't be written there.
+        If the file can't be written.
     """
     if output is None:
         if form in {"parquet", "xlsx"}:
-            raise ValueError(f"{form} is not for a terminal; name a file with -o FILE.{form}")
+            raise ValueError(f"{form} can't be printed; name a file with -o FILE.{form}")
         return form or otherwise
     from balance_analysis.files.tables import WRITERS, check_installed
 
     ending = output.suffix[1:].lower()
     if form == "table":
         raise ValueError(
-            "a table is for the terminal; a file takes --format csv, json, parquet or xlsx"
+            "a table can only be printed; a file takes --format csv, json, parquet or xlsx"
         )
     if form is None and ending not in WRITERS:
         raise ValueError(f"{output}: name a .csv, .json, .parquet or .xlsx file, or give --format")
@@ -408,16 +407,16 @@ def choose_format(form: str | None, output: Path | None, *, source: str, otherwi
 
 
 def write_exact(rows: "pd.DataFrame", form: str, output: Path | None) -> None:
-    """Write rows to stdout, or to a file that appears whole or not at all."""
+    """Write all rows to stdout, or atomically to a file."""
     from balance_analysis.files.tables import write_as, write_to
 
     if output is not None:
         write_as(rows, form, output)
         say(f"{count_text(len(rows), 'row')}: {output}")
     elif sys.stdout.isatty():
-        held = io.BytesIO()
-        write_to(rows, form, held)
-        echo(held.getvalue().decode(), nl=False)
+        buffer = io.BytesIO()
+        write_to(rows, form, buffer)
+        echo(buffer.getvalue().decode(), nl=False)
     else:
         sys.stdout.flush()
         write_to(rows, form, sys.stdout.buffer)
@@ -430,7 +429,7 @@ _WITH_FREQ: Final = {"totals", "flows"}
 _WITH_BY: Final = {"balances", "drawdown", "totals"}
 
 _UNDATED: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""No date, so that equal pictures have equal bytes."""
+"""Metadata without a date, so that equal pictures have equal bytes."""
 
 
 @command()
@@ -445,21 +444,21 @@ def plot(
 ) -> None:
     """Draw a picture of a file or an archive.
 
-    The command chooses what the options leave open, and says what it chose.
+    If the options don't select an asset or an account, the command selects one and names it.
     """
     check_output(output, inputs=[selection.file], suffixes=(".png", ".svg", ".pdf"))
     if freq is not None and kind not in _WITH_FREQ:
         raise ValueError(f"--kind {kind} has no periods; leave out --freq")
     if by is not None and kind not in _WITH_BY:
-        raise ValueError(f"--kind {kind} is not by {by}; leave out --by")
+        raise ValueError(f"--kind {kind} has no groups; leave out --by")
     bounds = {} if kind == "coverage" else selection.bounds
-    how = bounds | ({"freq": freq} if freq else {}) | ({"by": options.BY[by]} if by else {})
+    chosen = bounds | ({"freq": freq} if freq else {}) | ({"by": options.BY[by]} if by else {})
     import matplotlib.pyplot as plt
 
     plt.switch_backend("Agg")
     form = output.suffix[1:].lower()
     with plt.rc_context({"svg.hashsalt": "balance_analysis"}), replacing(output) as temporary:
-        axes = getattr(ba, f"plot_{kind}")(_source_of(kind, selection, by), **how)
+        axes = getattr(ba, f"plot_{kind}")(_source_of(kind, selection, by), **chosen)
         figure = axes.get_figure(root=True)
         figure.savefig(temporary, format=form, dpi=150, metadata=_UNDATED.get(form))
         plt.close(figure)
@@ -467,7 +466,7 @@ def plot(
 
 
 def _source_of(kind: str, selection: options.Selection, by: str | None) -> Any:  # noqa: ANN401
-    """Return the source of a picture, narrowed to one asset or account where it draws one."""
+    """Return the source of a picture, narrowed to one asset or account if it shows only one."""
     bounds = selection.bounds
     if kind in _OF_ARCHIVES:
         if any(selection.filters().values()):
@@ -484,7 +483,7 @@ def _source_of(kind: str, selection: options.Selection, by: str | None) -> Any: 
 
 
 def _of_one_asset(source: Any, bounds: dict[str, Any]) -> Any:  # noqa: ANN401 - an archive or a table
-    """Return a source narrowed to the asset that has most rows in the interval."""
+    """Return a source narrowed to the asset with most rows in the interval."""
     from balance_analysis.table.names import names_of, rank_assets
 
     counts = ba.summarize_accounts(source, **bounds, columns=["rows"])
@@ -494,8 +493,8 @@ def _of_one_asset(source: Any, bounds: dict[str, Any]) -> Any:  # noqa: ANN401 -
     asset = rank_assets({str(name): int(count) for name, count in rows.items()})[0]
     names = names_of(counts)
     name = names.shown("asset_id", [asset])[asset] if asset in names.assets else asset
-    said = f"Showing asset {name}, which has {count_text(int(rows[asset]), 'row')}"
-    say(f"{said}; choose another with --asset-id")
+    message = f"Showing asset {name}, which has {count_text(int(rows[asset]), 'row')}"
+    say(f"{message}; choose another with --asset-id")
     return options.select(source, asset_id=f"id:{asset}")
 
 
@@ -522,7 +521,7 @@ def report(
     since: options.Since = None,
     until: options.UntilLast = None,
     largest: Annotated[
-        int, Option(min=0, help="Accounts per asset whose history the page has.")
+        int, Option(min=0, help="Accounts per asset with their history on the page.")
     ] = 20,
     party_id: Annotated[
         options.Texts, Option(metavar="ID", help="Show this party first; repeatable.")
@@ -532,7 +531,7 @@ def report(
 ) -> None:
     """Write an HTML page to explore a file or an archive.
 
-    The page says how complete the data is, and needs no network.
+    The page shows how complete the data is, and needs no network.
     """
     check_output(output, inputs=[file, assets, labels], suffixes=(".html", ".htm"))
     names: dict[str, Any] = {"assets": assets, "labels": labels}

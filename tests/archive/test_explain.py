@@ -160,7 +160,7 @@ def test_a_command_explains_one_account_alone(folder):
         "explain", folder, "--asset-id", ROWS[0].asset_id, *moment, code=2, folder=folder
     )
     assert (
-        "such accounts: name one by --asset-id, --account-type, --party-id and --market-id"
+        "such accounts: select one with --asset-id, --account-type, --party-id and --market-id"
         in several
     )
 

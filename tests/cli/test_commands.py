@@ -107,7 +107,7 @@ def test_a_summary_of_any_accounts_fits_80_columns(ids, symbol, balance):
 
 def test_limits_are_shown_and_written(node, tmp_path):
     result = run("limits", node.url, "-o", tmp_path / "limits.json")
-    assert result.stderr == f"The limits: {tmp_path / 'limits.json'}\n"
+    assert result.stderr == f"Wrote {tmp_path / 'limits.json'}\n"
     assert re.search(r"can_propose_market +yes", result.stdout)
     assert re.search(r"^can_propose_spot_market +yes", result.stdout, re.MULTILINE)
     content = json.loads(run("limits", node.url, "--format", "json").stdout)

@@ -66,7 +66,7 @@ def test_an_export_of_accounts_without_a_row_says_that_none_matches(node, tmp_pa
 def test_an_export_from_a_node_without_a_row_is_incomplete(tmp_path):
     with node_of([]) as empty:
         said = run("export", tmp_path / "a", empty.url, code=3).stderr
-    assert "knows nothing yet" in said
+    assert "covers nothing yet" in said
 
 
 def test_the_export_of_a_served_archive_ends_where_that_ends(node, tmp_path):
@@ -171,7 +171,7 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert said.endswith("balance-analysis: interrupted\n")
-    committed = r"^What was complete is committed: \d\d+ new rows from \S+ to "
+    committed = r"^Complete parts are committed: \d\d+ new rows from \S+ to "
     assert re.search(committed, said, re.MULTILINE)
     assert outcomes(tmp_path / "a")[0] == "partial"
     assert metric(tmp_path / "x.prom", "exit_code") == 130
@@ -189,7 +189,7 @@ def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert "Nothing new is kept" in said
+    assert "Nothing new is committed" in said
 
 
 def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
@@ -304,6 +304,6 @@ def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
     show, mend = printed_commands(run("export", tmp_path / "a", node.url, code=5).stderr)
     run(*show, code=5)
     said = run(*mend).stderr
-    assert "1 period asked for again, 0 with other rows" in said
+    assert "1 period requested again, 0 with different rows" in said
     assert damaged.read_bytes() == content
     run("verify", tmp_path / "a")

@@ -155,7 +155,7 @@ def test_pictures_go_by_what_a_file_knows(gapped, drawn, tmp_path):
     table = ba.Archive(gapped).read(partial=True)
     ba.write_parquet(table, tmp_path / "x.parquet")
     said = draw("plot", tmp_path / "x.parquet", "-o", tmp_path / "x.png")
-    assert "x.parquet lacks changes in 2" in said
+    assert "x.parquet: rows may be missing in 2" in said
     legend = drawn[-1].axes[0].get_legend()
     assert any("rows may be missing" in text.get_text() for text in legend.get_texts())
 

@@ -26,7 +26,7 @@ from tests.cli.running import (
 )
 
 NODE = "http://127.0.0.1:1"
-PANELS = ("Ask a node", "Fill, check and serve an archive", "Look at what", "Try it")
+PANELS = ("Query a node", "Fill, check and serve an archive", "Show the contents", "Try it")
 
 
 @pytest.fixture(scope="module")

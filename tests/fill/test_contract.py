@@ -359,7 +359,7 @@ def test_a_command_ends_with_the_code_of_what_came_and_says_it(tmp_path):
     changed = [replace(row, balance=row.balance + 1) if row is ROWS[-1] else row for row in ROWS]
     others = [replace(row, timestamp_ns=row.timestamp_ns + 1000) for row in ROWS]
     for source, code, said, *options in (
-        (Source(None, broken=THIRD), 3, "What was complete is committed"),
+        (Source(None, broken=THIRD), 3, "Complete parts are committed"),
         (Source(None, ROWS[-3:]), 3, "is not complete for"),
         (Source(None), 0, "new rows", "--fill-gaps"),
         (Source(None), 0, "Nothing new", "--fill-gaps"),

@@ -272,7 +272,7 @@ def test_fetch_ends_with_3_where_not_all_is_known(rows, head, code, tmp_path):
     since, until = (from_microseconds(at).isoformat() for at in (START, END))
     with node_of(rows, head=head) as node:
         done = run("fetch", node.url, "-o", path, "--since", since, "--until", until, code=code)
-    assert ("the node doesn't know all of the interval" in done.stderr) == (code == 3)
+    assert ("the node doesn't have all of the interval" in done.stderr) == (code == 3)
     assert lines_of_table(ba.read_parquet(path)) == lines_of_rows(rows)
 
 
