@@ -37,14 +37,15 @@ def export(
     requests: options.RequestOptions,
     filling: options.FillOptions,
     since: Annotated[
-        options.Text, Option(help="Start of the archive's history; by default the oldest row.")
+        options.Text,
+        Option(help="Start, unless the archive reaches further back; by default the oldest row."),
     ] = None,
     until: Annotated[
         options.Text, Option(help="End, exclusive; by default now, less --lag.")
     ] = None,
-    lag: Annotated[str, options.duration_option("Distance of the end from now.")] = defaults.LAG,
+    lag: Annotated[str, options.duration_option("How long before now to stop.")] = defaults.LAG,
     overlap: Annotated[
-        str, options.duration_option("Length of the archive's end to request again.")
+        str, options.duration_option("How much of the archive's end to request again.")
     ] = defaults.OVERLAP,
     fill_gaps: Annotated[bool, Option(help="Request missing and unproven stretches too.")] = False,
     metrics_file: Annotated[
@@ -86,7 +87,7 @@ def export(
 
 
 def _typed(context: typer.Context, name: str) -> str | None:
-    """Return an option's value if the user typed it, or `None` if the environment set it."""
+    """Return an option's value if the user typed it, or `None` otherwise."""
     is_typed = "COMMANDLINE" in str(context.get_parameter_source(name))
     value: str | None = context.params[name] if is_typed else None
     return value

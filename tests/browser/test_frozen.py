@@ -146,7 +146,7 @@ def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(open_page
     page.get_by_role("button", name=f"general · 000000…{9:04x}").click()
     settle(page)
     said = page.locator("#panel .note").first.inner_text()
-    assert "doesn't have the history of that account" in said
+    assert "doesn't have this account's history" in said
     assert readout(page)[1][-1] == ("unknown", "its history is not in this report")
 
 
