@@ -570,7 +570,7 @@ def test_an_empty_archive_says_so(open_page, seen, tmp_path):
     begin(tmp_path)
     with serving(ba.Archive(tmp_path)) as url:
         page = open_page(url)
-        assert "nothing in it yet" in page.locator("#interval").inner_text()
+        assert "The archive is empty" in page.locator("#interval").inner_text()
         assert page.locator("#chart").is_hidden()
     assert seen.said == []
 

@@ -369,7 +369,7 @@ const PANELS = {
       momentField(),
       note(`Amounts are in ${unit()}.`),
       facts(explanation),
-      table("The balance's row, and the rows before and after", cited),
+      table("The row of the balance, and those beside it", cited),
     ];
   },
   async notes() {
