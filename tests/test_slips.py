@@ -132,7 +132,7 @@ def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
             r"expected the frame of Archive.limits\(\)",
         ),
         (lambda: ba.read_assets(TABLE), ValueError, "there is no column decimals"),
-        (lambda: ba.Archive("x").select(), ba.ArchiveError, "no archive"),
+        (lambda: ba.Archive("x").select(), ba.ArchiveError, "not an archive"),
     ],
 )
 def test_other_slips_are_refused(call, error, says, tmp_path, monkeypatch):

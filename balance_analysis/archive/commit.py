@@ -1,8 +1,8 @@
 """Write to an archive, so that a crash at any moment leaves it whole.
 
-A commit replaces a period's file in three steps: the manifest announces the file, the file is
-replaced, the manifest says so. After a crash in between, the next writer either sees the old file
-and forgets the announcement, or sees the new one and takes it as done.
+A commit replaces a period's file in three steps: announce the file in the manifest, replace the
+file, drop the announcement. After a crash in between, the next writer compares the file with the
+announcement: it finishes the commit if the new file is in place, and else drops the announcement.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Writer:
     store
         The archive's files.
     query
-        What the archive must be bound to; nothing is written before the first change of a new one.
+        The query that the archive must be bound to; by default its own. A new archive is written
+        only with its first change.
 
     Attributes
     ----------
@@ -62,23 +63,23 @@ class Writer:
         self.manifest = read_manifest(store) if query is None else bound_manifest(store, query)
 
     def recover(self) -> None:
-        """Finish or forget an interrupted commit, and remove leftover files."""
+        """Finish or undo an interrupted commit, and remove leftover files."""
         self.store.sweep()
         pending = self.manifest.pending
         if pending is not None:
-            content = self.store.read(pending.name)
-            is_done = not pending.file.mismatch(content)
-            self.amend(self.manifest.settle() if is_done else replace(self.manifest, pending=None))
+            is_done = not pending.file.mismatch(self.store.read(pending.name))
+            state = self.manifest.settle() if is_done else replace(self.manifest, pending=None)
+            self.write_manifest(state)
 
-    def amend(self, manifest: Manifest) -> None:
+    def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest."""
         self.store.write(layout.MANIFEST, to_bytes(manifest))
         self.manifest = manifest
 
-    def prove(self, evidence: Evidence) -> None:
+    def set_evidence(self, evidence: Evidence) -> None:
         """Replace the evidence; the rows stay."""
         if evidence != self.manifest.evidence:
-            self.amend(replace(self.manifest, evidence=evidence))
+            self.write_manifest(replace(self.manifest, evidence=evidence))
 
     def keep_limits(self, limits: NetworkLimits) -> None:
         """Add the network's current limits; ArchiveError if their file is damaged."""
@@ -95,11 +96,11 @@ class Writer:
     def _known_limits(self) -> pa.Table:
         if self.manifest.limits is not None and not self.store.has(layout.LIMITS):
             logger.warning(
-                "%s/%s is missing: a new one begins, without the older limits",
+                "%s/%s is missing: starting a new one; the older limits are lost",
                 self.store.uri,
                 layout.LIMITS,
             )
-            self.amend(replace(self.manifest, limits=None))
+            self.write_manifest(replace(self.manifest, limits=None))
         return sidecars.read_limits(self.store)
 
     def _put_limits(self, rows: pa.Table) -> None:
@@ -110,34 +111,34 @@ class Writer:
 
     def _replace(self, name: str, content: bytes, entry: FileEntry, evidence: Evidence) -> None:
         """Replace a file and the evidence."""
-        self.amend(self.manifest.announce(name, entry, evidence))
+        self.write_manifest(self.manifest.announce(name, entry, evidence))
         self.store.write(name, content)
-        self.amend(self.manifest.settle())
+        self.write_manifest(self.manifest.settle())
 
     def rows_of(self, period: str) -> pa.Table:
-        """Return the rows of a period; ArchiveError if its file differs from the manifest."""
-        name, note = self.manifest.changes_file(period), self.manifest.files.get(period)
-        if note is None:
+        """Return a period's rows; ArchiveDamagedError if its file differs from the manifest."""
+        name, entry = self.manifest.changes_file(period), self.manifest.files.get(period)
+        if entry is None:
             return NO_ROWS
         content = self.store.read(name)
-        wrong = note.mismatch(content)
-        if content is None or wrong:
+        mismatch = entry.mismatch(content)
+        if content is None or mismatch:
             raise ArchiveDamagedError(
-                f"{self.store.uri}/{name} {wrong}: put back a copy of it, or mend the archive with "
+                f"{self.store.uri}/{name} {mismatch}: restore a backup, or repair the archive with "
                 f"`{export_command(self.store, '--repair')}`"
             )
         return decode_rows(content)
 
     def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
-        """Replace a period's rows and add evidence; without rows only add evidence."""
-        both = self.manifest.evidence.updated(evidence)
+        """Replace a period's rows and add evidence; without rows, only add evidence."""
+        combined = self.manifest.evidence.updated(evidence)
         if rows.num_rows:
-            self.put(period, encode_rows(rows), both)
+            self.put(period, encode_rows(rows), combined)
         else:
-            self.prove(both)
+            self.set_evidence(combined)
 
     def put(self, period: str, encoded: tuple[bytes, FileEntry], evidence: Evidence) -> None:
-        """Replace a period's file, unless it is the same already, and the evidence.
+        """Replace a period's file, unless it is the same, and the evidence.
 
         Parameters
         ----------
@@ -146,19 +147,19 @@ class Writer:
         encoded
             The file, as `encode_rows` returns it.
         evidence
-            The evidence for all rows from then on.
+            The archive's new evidence, for all of its rows.
         """
-        content, note = encoded
-        if self.manifest.files.get(period) != note:
-            # Other rows may change the balances at all later months' starts.
+        content, entry = encoded
+        if self.manifest.files.get(period) != entry:
+            # Other rows may change the balances at the start of each later month.
             begin, _ = layout.period_bounds(period, self.manifest.partition)
-            kept = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
-            self.manifest = replace(self.manifest, checkpoints=kept)
-            self._replace(self.manifest.changes_file(period), content, note, evidence)
-        self.prove(evidence)
+            earlier = {at: file for at, file in self.manifest.checkpoints.items() if at <= begin}
+            self.manifest = replace(self.manifest, checkpoints=earlier)
+            self._replace(self.manifest.changes_file(period), content, entry, evidence)
+        self.set_evidence(evidence)
 
     def checkpoint(self) -> None:
-        """Keep the balances at each month's start before the first gap, and no others."""
+        """Write a checkpoint for each month's start before the first gap; delete all others."""
         evidence = self.manifest.evidence
         start, end = evidence.bounds
         moments = [*layout.month_starts(start, end)]
@@ -172,7 +173,7 @@ class Writer:
                 self.store.delete(layout.checkpoint_file(moment))
 
     def _checkpoint(self, moment: int) -> None:
-        """Keep the balances at a month's start, computed from the previous sound checkpoint."""
+        """Write the balances at a month's start, computed from the previous sound checkpoint."""
         snapshot = Snapshot(self.store, self.manifest, "")
         try:
             rows = snapshot.last_rows(Filters(), moment - 1)
@@ -181,10 +182,10 @@ class Writer:
             rows = replace(snapshot, manifest=bare).last_rows(Filters(), moment - 1)
         if not rows.num_rows:
             return
-        content, new = encode_rows(rows)
+        content, entry = encode_rows(rows)
         self.store.write(layout.checkpoint_file(moment), content)
-        checkpoints = dict(sorted({**self.manifest.checkpoints, moment: new}.items()))
-        self.amend(replace(self.manifest, checkpoints=checkpoints))
+        checkpoints = dict(sorted({**self.manifest.checkpoints, moment: entry}.items()))
+        self.write_manifest(replace(self.manifest, checkpoints=checkpoints))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +195,13 @@ class Merged:
     Attributes
     ----------
     rows
-        Each account and timestamp once; where two differ, the newer one.
+        Each account and timestamp once; if two rows differ, the newer one.
     added
-        Newer rows without a known one.
+        Newer rows that weren't known.
     changed
-        Known rows that differ from a newer one.
+        Known rows that newer ones replace.
     absent
-        Known rows of the stretch without a newer one.
+        Known rows of the stretch that are missing among the newer ones.
     """
 
     rows: pa.Table
@@ -218,24 +219,24 @@ def merge_rows(known: pa.Table, new: pa.Table, start: int, end: int) -> Merged:
     """Merge the known rows of a period with all new rows of [start, end)."""
     if not known.num_rows:
         return Merged(new, new, known, known)
-    # The sort is stable: of two rows of an account at one time, the newer comes second.
+    # The sort is stable: if an account has two rows at one time, the newer one comes second.
     both = canonical(pa.concat_tables([known, new]))
     table = to_frame(both, sort=False)
     is_older = table.duplicated(_KEY, keep="last").to_numpy()
     is_other = is_older & ~table.duplicated(keep="last").to_numpy()
-    # A known row counts 1, a new one 2: the number of equal keys says where a row is from.
-    thrice = canonical(pa.concat_tables([within(known, start, end), new, new]))
-    heads = np.flatnonzero(~to_frame(thrice, sort=False).duplicated(_KEY).to_numpy())
-    counts = np.diff(heads, append=thrice.num_rows)
+    # With each new row twice, a key's number of rows shows its origin: 1 known, 2 new, 3 both.
+    counted = canonical(pa.concat_tables([within(known, start, end), new, new]))
+    heads = np.flatnonzero(~to_frame(counted, sort=False).duplicated(_KEY).to_numpy())
+    counts = np.diff(heads, append=counted.num_rows)
     return Merged(
         both.filter(pa.array(~is_older)),
-        thrice.take(pa.array(heads[counts == _NEW])),
+        counted.take(pa.array(heads[counts == _NEW])),
         both.filter(pa.array(is_other)),
-        thrice.take(pa.array(heads[counts == _KNOWN])),
+        counted.take(pa.array(heads[counts == _KNOWN])),
     )
 
 
 def moments_of(rows: pa.Table) -> list[Span]:
-    """Return the moments of rows as spans of one microsecond."""
+    """Return the rows' moments as spans of one microsecond, in time order."""
     times = np.unique(rows["timestamp"].cast(pa.int64()).to_numpy()).tolist()
     return [(time, time + 1) for time in times]

@@ -1,9 +1,9 @@
-"""An archive's Parquet files: the same rows give the same bytes, and one reader of their rows.
+"""Encode and read an archive's Parquet files; the same rows give the same bytes.
 
 Rows are sorted by party first, so that one party's history is read without the rest: a row group
-has few parties, and its statistics name the first and the last. The rows of an account are
-together, in time order, so an account, or a range of accounts, is one stretch of rows. Timestamps
-and balances are plain, which every engine reads. As blocks' times repeat, compression makes them
+has few parties, and its statistics name the first and the last. An account's rows are together, in
+time order, so an account, or a range of accounts, is one stretch of rows. Timestamps and balances
+use plain encoding, which every engine reads. Blocks' times repeat, so compression makes them
 smaller than any encoding of differences.
 """
 
@@ -37,8 +37,8 @@ Key = tuple[str, ...]
 
 NO_ROWS: Final = ARROW_SCHEMA.empty_table()
 
-_WAITING: Final = 1 << 20
-"""Maximum number of last rows that wait to be merged."""
+_BUFFER_ROWS: Final = 1 << 20
+"""Maximum number of last rows that are buffered before they are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,15 @@ class KeyRange:
 
     def __str__(self) -> str:
         bounds = {"from": self.low, "before": self.high}
-        said = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
-        return f"accounts {' '.join(said)}" if said else "all accounts"
+        texts = [f"{word} {' '.join(map(repr, key))}" for word, key in bounds.items() if key]
+        return f"accounts {' '.join(texts)}" if texts else "all accounts"
 
     def overlaps(self, first: Key, last: Key) -> bool:
         """Return whether the accounts from `first` to `last` overlap this range."""
         return last >= self.low and (self.high is None or first < self.high)
 
     def rows(self, rows: pa.Table) -> pa.Table:
-        """Return the rows of these accounts, from rows in a file's order."""
+        """Return these accounts' rows, given rows in a file's order."""
         if self == KeyRange():
             return rows
         columns = [rows[name] for name in FILE_KEY]
@@ -85,34 +85,37 @@ ALL: Final = KeyRange()
 
 
 def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.int64]:
-    """Return for each canonical row a number that sorts as its account, by default as in files."""
+    """Return numbers that sort canonical rows by account, by default as in files."""
     ids = [rows[name].chunk(0) for name in names]
     codes = [column.indices.to_numpy() for column in ids]
     return account_numbers(codes, [len(column.dictionary) for column in ids])
 
 
 def times_of(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the timestamps of rows, microseconds."""
+    """Return the rows' timestamps (in microseconds)."""
     times: NDArray[np.int64] = rows["timestamp"].cast(pa.int64()).to_numpy()
     return times
 
 
 def last_rows(rows: pa.Table) -> pa.Table:
-    """Return the last row of each account, from rows in a file's order: at least the ids."""
+    """Return each account's last row, given rows in a file's order with at least the ids."""
     rows = rows.unify_dictionaries()
     heads = account_heads(rows)
     return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
 
 
 def merge_last_rows(parts: Iterable[pa.Table], columns: Sequence[str] = COLUMNS) -> pa.Table:
-    """Return the last row of each account, of `last_rows` in time order, sorted as in a file."""
-    total, waiting, size = NO_ROWS.select(columns), [], 0
-    for some in parts:
-        waiting.append(some)
-        size += some.num_rows
-        if size > max(_WAITING, total.num_rows):
-            total, waiting, size = _merge([total, *waiting]), [], 0
-    return _merge([total, *waiting])
+    """Return each account's last row, given results of `last_rows` in time order.
+
+    The rows are sorted as in a file.
+    """
+    total, buffer, size = NO_ROWS.select(columns), [], 0
+    for part in parts:
+        buffer.append(part)
+        size += part.num_rows
+        if size > max(_BUFFER_ROWS, total.num_rows):
+            total, buffer, size = _merge([total, *buffer]), [], 0
+    return _merge([total, *buffer])
 
 
 def _merge(parts: Sequence[pa.Table]) -> pa.Table:
@@ -130,22 +133,22 @@ def _merge(parts: Sequence[pa.Table]) -> pa.Table:
 ROW_GROUP: Final = 1 << 13
 
 BEYOND: Final = chr(sys.maxunicode)
-"""A text that sorts behind every id."""
+"""A text that sorts after every id."""
 
 _GROUPS: Final = 16
-"""Row groups that are read at once; more don't fit into a processor's cache."""
+"""Row groups to read at once; more don't fit into a processor's cache."""
 
 _TAIL: Final = 1 << 16
-"""Bytes that are read at once of a file's end, where the footer is."""
+"""Bytes to read first from a file's end, where the footer is."""
 
 _LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
-"""Compression levels. The few other ids of a row group would save little."""
+"""Compression level by column. A row group has few distinct other ids, which would save little."""
 
 _SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
 
 
 def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
-    """Return rows as the content of a file, and its entry for the manifest.
+    """Return a file's content with these rows, and its entry for the manifest.
 
     Parameters
     ----------
@@ -165,14 +168,14 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
         sorting_columns=_SORTING,
     ) as writer:
         for start in range(0, ordered.num_rows, ROW_GROUP):
-            # With the ids of this row group only, or each had those of the whole file.
+            # `canonical` drops other row groups' ids, which each dictionary would repeat.
             writer.write_table(canonical(ordered.slice(start, ROW_GROUP), sort=False))
     content = sink.getvalue().to_pybytes()
     return content, entry_of(content, ordered["timestamp"])
 
 
 def entry_of(content: bytes, times: pa.ChunkedArray) -> FileEntry:
-    """Return the manifest's entry for a Parquet file, at least one row, and its rows' times."""
+    """Return the manifest's entry for a Parquet file, given its rows' times, at least one."""
     digest, ends = hashlib.sha256(content).hexdigest(), pc.min_max(times.cast(pa.int64()))
     footer = Footer(read_footer(pa.BufferReader(content))).digest
     first, last = (int(ends[name].as_py()) for name in ("min", "max"))
@@ -182,17 +185,17 @@ def entry_of(content: bytes, times: pa.ChunkedArray) -> FileEntry:
 def in_file_order(rows: pa.Table) -> pa.Table:
     """Return canonical rows of `ARROW_SCHEMA`, sorted as in a file."""
     ordered = canonical(rows)
-    # The rows are in time order within an account, which a stable sort keeps.
+    # An account's rows are in time order, which a stable sort keeps.
     return ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
 
 
 def decode_rows(content: bytes) -> pa.Table:
-    """Return the rows of a file's content, in its order.
+    """Return the rows in a file's content, in its order.
 
     Raises
     ------
     OtherFileError, OSError, pyarrow.ArrowException
-        If they are damaged, or the columns are not a table's.
+        If they are damaged, or the columns aren't a table's.
     """
     source = pa.BufferReader(content)
     footer = Footer(read_footer(source))
@@ -201,13 +204,16 @@ def decode_rows(content: bytes) -> pa.Table:
 
 
 class OtherFileError(OSError):
-    """A file differs from its note."""
+    """A file differs from its manifest entry."""
 
 
 def read_footer(source: pa.NativeFile) -> bytes:
-    """Return the end of a Parquet file: its metadata, and in 8 bytes their length and the magic.
+    """Return a Parquet file's footer: its metadata, then 8 bytes with their length and the magic.
 
-    If the file is too short to have one, that is an OtherFileError.
+    Raises
+    ------
+    OtherFileError
+        If the file is too short to have a footer.
     """
     size = source.size()
     tail = source.read_at(min(size, _TAIL), max(size - _TAIL, 0))
@@ -226,7 +232,7 @@ class Footer:
         self.digest: str = hashlib.sha256(content).hexdigest()
         self._content = content
         self.bounds = cache(self._bounds)
-        """Like `_bounds`, computed once: of a row group and the name of a column."""
+        """Like `_bounds`, but computed only once for a row group and the name of a column."""
 
     @cached_property
     def metadata(self) -> pq.FileMetaData:
@@ -234,7 +240,7 @@ class Footer:
         return pq.read_metadata(pa.BufferReader(self._content))
 
     def _bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
-        """Return the least and greatest value of a column in a row group; `None` if not stored."""
+        """Return a column's least and greatest value in a row group; `None` if not stored."""
         statistics = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
         if statistics is None or not statistics.has_min_max:
             return None
@@ -243,51 +249,51 @@ class Footer:
         return statistics.min, statistics.max
 
     def owners(self, group: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return bounds of the parties and assets of a row group, see `Scan.groups`."""
+        """Return bounds of a row group's parties and assets: see `Scan.groups`."""
         bounds = [self.bounds(group, name) for name in FILE_ORDER[:2]]
-        (first, last), (low, high) = (each or ("", BEYOND) for each in bounds)
+        (first, last), (low, high) = (bound or ("", BEYOND) for bound in bounds)
         return (first, low if first == last else ""), (last, high if first == last else BEYOND)
 
     def groups_of(self, parties: Sequence[str]) -> range:
-        """Return the range of row groups that may have these parties; without parties, all."""
+        """Return the range of row groups that may have these parties; all if there are none."""
         groups = range(self.metadata.num_row_groups)
         bounds: Callable[[int, str], Any] = self.bounds
         try:
             begin = bisect_left(groups, min(parties), key=lambda at: bounds(at, FILE_ORDER[0])[1])
             end = bisect_right(groups, max(parties), key=lambda at: bounds(at, FILE_ORDER[0])[0])
-        except (ValueError, TypeError):  # no party, or one too long for stored bounds
+        except (ValueError, TypeError):  # no parties, or one is too long to have stored bounds
             return groups
         return groups[begin:end]
 
 
 _parsed = lru_cache(maxsize=256)(Footer)
-"""Footers by their bytes, some 30 kB each; the last ones are kept."""
+"""Return the parsed footer of its bytes, some 30 kB; the last ones are cached."""
 
 
-def check_footer(source: pa.NativeFile, notes: Iterable[FileEntry]) -> Footer:
-    """Return the footer of a file of rows that matches one of the notes.
+def check_footer(source: pa.NativeFile, entries: Iterable[FileEntry]) -> Footer:
+    """Return a file's footer, after checking that the file matches one of its manifest entries.
 
     Parameters
     ----------
-    source, notes
-        The file, and its notes; it must match one.
+    source, entries
+        The file, and its entries.
 
     Raises
     ------
     OtherFileError, pyarrow.ArrowException
-        If it is another file.
+        If the file matches none of them.
     """
-    size, footer, wrong = source.size(), _parsed(read_footer(source)), "it is not noted"
-    for note in notes:
-        if size != note.size:
-            wrong = f"it has {size} bytes, not {note.size}"
-        elif note.footer != footer.digest:
-            wrong = "it has another footer than was written"
-        elif footer.metadata.num_rows != note.rows:
-            wrong = f"it has {footer.metadata.num_rows} rows, not {note.rows}"
+    size, footer, fault = source.size(), _parsed(read_footer(source)), "it isn't in the manifest"
+    for entry in entries:
+        if size != entry.size:
+            fault = f"it has {size} bytes, not {entry.size}"
+        elif entry.footer != footer.digest:
+            fault = "its footer isn't the one that was written"
+        elif footer.metadata.num_rows != entry.rows:
+            fault = f"it has {footer.metadata.num_rows} rows, not {entry.rows}"
         else:
             return footer
-    raise OtherFileError(wrong)
+    raise OtherFileError(fault)
 
 
 def _check_schema(schema: pa.Schema) -> None:
@@ -304,14 +310,14 @@ def _check_schema(schema: pa.Schema) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A choice of rows in a file.
+    """A selection of rows in a file.
 
     Attributes
     ----------
     allowed
         The allowed values of some id columns.
     spans
-        The times, disjoint, microseconds; `None` for all.
+        Disjoint spans of time (in microseconds); `None` for all time.
     key_range
         The range of accounts.
     """
@@ -322,12 +328,12 @@ class Predicate:
 
     @property
     def columns(self) -> set[str]:
-        """The columns that the choice needs."""
+        """The columns that the selection needs."""
         key = () if self.key_range == ALL else FILE_KEY
         return {*self.allowed, *key, *(() if self.spans is None else ("timestamp",))}
 
     def may_match(self, footer: Footer, group: int) -> bool:
-        """Return whether a row group may have a chosen row, by its statistics."""
+        """Return whether a row group may have a selected row, by its statistics."""
         for name, values in self.allowed.items():
             bounds = footer.bounds(group, name)
             if bounds and not any(bounds[0] <= value <= bounds[1] for value in values):
@@ -345,7 +351,7 @@ class Predicate:
         return self.key_range.overlaps(low, high)
 
     def select(self, rows: pa.Table) -> pa.Table:
-        """Return the chosen rows, from rows in a file's order."""
+        """Return the selected rows, given rows in a file's order."""
         rows = self.key_range.rows(rows)
         masks = [mask_of(rows[name], values) for name, values in self.allowed.items()]
         if self.spans is not None:
@@ -365,7 +371,7 @@ class DataFile:
         )
 
     def row_groups(self, predicate: Predicate) -> list[int]:
-        """Return the row groups that may have chosen rows."""
+        """Return the row groups that may have selected rows."""
         groups = self.footer.groups_of(predicate.allowed.get(FILE_ORDER[0], ()))
         return [number for number in groups if predicate.may_match(self.footer, number)]
 
@@ -376,9 +382,12 @@ class DataFile:
         *,
         use_threads: bool = False,
     ) -> pa.Table:
-        """Return some row groups, or all.
+        """Return the rows of some row groups, by default of all.
 
-        If they are damaged, that is an OtherFileError, pyarrow.ArrowException or OSError.
+        Raises
+        ------
+        OtherFileError, pyarrow.ArrowException, OSError
+            If they are damaged.
         """
         groups = range(self.footer.metadata.num_row_groups) if groups is None else groups
         rows = self._file.read_row_groups(list(groups), list(columns), use_threads=use_threads)
@@ -398,18 +407,18 @@ class DataFile:
         at_once: int = _GROUPS,
         use_threads: bool = True,
     ) -> Iterator[pa.Table]:
-        """Yield the chosen rows in the file's order, some row groups at a time.
+        """Yield the selected rows in the file's order, some row groups at a time.
 
         Parameters
         ----------
         predicate, columns
-            Which rows, and which columns of them.
+            The rows and the columns to read.
         groups
-            The row groups to read; by default those that may have chosen rows.
+            The row groups to read; by default those that may have selected rows.
         at_once
             Number of row groups in memory.
         use_threads
-            Whether to read columns side by side.
+            Whether to read columns in parallel.
         """
         groups = self.row_groups(predicate) if groups is None else groups
         needed = [name for name in COLUMNS if name in {*columns, *predicate.columns}]
@@ -418,9 +427,9 @@ class DataFile:
             yield predicate.select(rows).select(list(columns))
 
     def matching(self, groups: Sequence[int], predicate: Predicate) -> list[int]:
-        """Return the row groups that have a row with chosen ids; read only the id columns.
+        """Return the row groups that have a row with the selected ids; read only the id columns.
 
-        This pays where statistics exclude little, as for a rare type of account.
+        This pays off where statistics exclude little, as for a rare account type.
         """
         rows = self.read(groups, list(predicate.allowed), use_threads=True)
         ends = np.cumsum([self.footer.metadata.row_group(number).num_rows for number in groups])
@@ -434,7 +443,7 @@ class DataFile:
 
 
 def mask_of(column: pa.ChunkedArray, values: Sequence[str]) -> NDArray[np.bool_]:
-    """Return a mask of the ids that are among the values."""
+    """Return a mask of the rows whose id is among the values."""
     wanted = pa.array(values, pa.string())
     masks = [
         pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[chunk.indices.to_numpy()]

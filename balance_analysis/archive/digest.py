@@ -1,4 +1,4 @@
-"""Digests of the history that an archive holds: equal where the rows are."""
+"""Compute digests of an archive's history: equal rows give equal digests."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from balance_analysis.table.spans import Moments
 from balance_analysis.table.text import spans_text, without_credentials
 
 _DAY: Final = 86_400_000_000
-"""Microseconds of a day."""
+"""Microseconds per day."""
 
 _VERSION: Final = 2
-"""The version of the definition of a digest."""
+"""Version of the digest's definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,16 @@ class ArchiveDigest(Record):
     uri
         The archive's address.
     complete, unproven
-        The covered intervals that were asked for, [start, end) each in UTC.
+        The complete and the unproven intervals in the requested one: [start, end) in UTC.
     rows
         Number of balance changes in them.
     digest
-        The digest of these rows and intervals, and of the accounts that the archive is bound to.
+        Digest of these rows and intervals, and of the accounts that the archive is bound to.
     limits
-        The digest of the network's limits, in the order in which they were seen, whenever that was.
+        Digest of the network's limits in the order in which they were seen, without sources and
+        times.
     assets, labels
-        The digests of the names of assets, and of parties, markets and accounts.
+        Digests of the names of assets, and of parties, markets and accounts.
     """
 
     uri: str
@@ -72,7 +73,7 @@ class ArchiveDigest(Record):
 
 
 def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> ArchiveDigest:
-    """Return digests of the history: see `Archive.digest`."""
+    """Return the digests of an archive's history: see `Archive.digest`."""
     begin, stop = interval_of(start, end)
     evidence = snapshot.evidence.within(begin, stop)
     complete, unproven = evidence.complete, evidence.unproven
@@ -109,14 +110,14 @@ def _hex(content: object) -> str:
 
 
 def _days(scan: Scan) -> list[tuple[int, int, bytes]]:
-    """Return the number of each day with rows since 1970, its rows and their SHA-256, in order."""
+    """Return each day with rows: days since 1970, number of rows and their SHA-256, in order."""
     days = itertools.groupby(scan.files, lambda file: file.begin // _DAY)
     parts = [replace(scan, files=tuple(files)) for _, files in days]
-    return sorted(itertools.chain(*scan.each(_days_of_files, parts)))
+    return sorted(itertools.chain(*scan.map(_days_of_files, parts)))
 
 
 def _days_of_files(scan: Scan) -> list[tuple[int, int, bytes]]:
-    """Return the days of one file, or of the files of one day."""
+    """Return the days of one file, or the day of several files: see `_days`."""
     hashes: dict[int, Any] = {}
     counts: Counter[int] = Counter()
     tables: Iterable[pa.Table] = itertools.chain(*map(scan.rows, scan.files))
@@ -130,4 +131,4 @@ def _days_of_files(scan: Scan) -> list[tuple[int, int, bytes]]:
             day = int(days[order[begin]])
             hashes.setdefault(day, hashlib.sha256()).update(records(order[begin:stop]))
             counts[day] += int(stop - begin)
-    return [(day, counts[day], each.digest()) for day, each in hashes.items()]
+    return [(day, counts[day], sha256.digest()) for day, sha256 in hashes.items()]

@@ -1,4 +1,4 @@
-"""Where the balance of an account comes from."""
+"""Explain an account's balance: its row, the evidence for it, or why it is unknown."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CitedRow:
     balance
         The balance from then on, in the asset's smallest unit.
     file
-        The name of its file in the archive.
+        The row's file in the archive.
     """
 
     timestamp: dt.datetime
@@ -55,21 +55,21 @@ class Explanation(Record):
     balance
         The balance, in the asset's smallest unit; `None` if unknown.
     why
-        Why it is unknown, or 0 without a row; else `None`.
+        Why the balance is unknown, or is 0 without a row; else `None`.
     row, before, after
-        The row of the balance, the one before it, and the first one after the moment; `None` if
-        the archive has none.
+        The balance's row, the one before it, and the first one after the moment; `None` if the
+        archive has no such row.
     carried
-        How long the row's balance had been held at the moment; `None` where it is unknown.
+        How long the row's balance had been held at the moment; `None` if the balance is unknown.
     state
         The state of the row's time, as in `Archive.coverage`.
     source
         The node or segments that answered for the row's time; the last of several.
     asked, heights
-        When it was asked, UTC, and its last block then. Answers of several runs are kept as one,
-        with the first and the last moment, and the lowest and the highest block.
+        When the source was asked (UTC), and its last block then: pairs of first and last moment,
+        and of lowest and highest block, as answers of several runs are merged.
     confirmed_by
-        Another source that has the same rows; `None` unless the state is "confirmed".
+        Another source with the same rows; `None` unless the state is "confirmed".
     """
 
     account: dict[str, str]
@@ -111,9 +111,9 @@ class Explanation(Record):
 
     def _content(self) -> dict[str, Any]:
         content = asdict(self)
-        for each in (content, *filter(None, map(content.get, ("row", "before", "after")))):
-            # JSON's numbers are floats to many.
-            each["balance"] = None if each["balance"] is None else str(each["balance"])
+        for part in (content, *filter(None, map(content.get, ("row", "before", "after")))):
+            # Many readers take JSON's numbers as floats.
+            part["balance"] = None if part["balance"] is None else str(part["balance"])
         carried = content.pop("carried")
         seconds = None if carried is None else carried.total_seconds()
         return {**content, "carried_seconds": seconds}
@@ -124,15 +124,15 @@ def explain(
 ) -> Explanation:
     """Return where an account's balance at a moment comes from: see `Archive.explain`."""
     is_plain = isinstance(account, tuple | list)
-    given = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
-    if len(given) != len(ACCOUNT_KEY):
+    values = account if is_plain else [account[name] for name in ACCOUNT_KEY]  # type: ignore[call-overload]
+    if len(values) != len(ACCOUNT_KEY):
         raise ValueError(f"an account has {', '.join(ACCOUNT_KEY)}, unlike {account!r}")
-    ids = dict(zip(ACCOUNT_KEY, map(str, given), strict=True))
+    ids = dict(zip(ACCOUNT_KEY, map(str, values), strict=True))
     moment = to_microseconds(at, down=True)
     asset, kind, party, market = (ids[name] for name in ACCOUNT_KEY)
     filters = Filters(asset, (party,), (market,), (kind,))
     evidence = snapshot.evidence.narrow(filters)
-    # A row at that instant counts, unless a node's answer ends there.
+    # A row at the moment itself counts, unless a node's answer ends there.
     until = moment + (moment not in {end for _, end in snapshot.evidence.reached})
     row = _last(snapshot, filters, moment)
     since = to_microseconds(row.timestamp) if row else moment
@@ -147,15 +147,15 @@ def explain(
     )
     if row is None:
         first = evidence.bounds[0] if evidence.from_first_block else EVER[0]
-        for name, held in snapshot.ids().items() if bare.after is None else ():
-            if ids[name] not in held:
-                return replace(bare, why=f"no row has the {name} {ids[name]!r}; ids are whole here")
+        for name, known in snapshot.ids().items() if bare.after is None else ():
+            if ids[name] not in known:
+                return replace(bare, why=f"no row has the {name} {ids[name]!r}; pass whole ids")
         if evidence.incomplete(first, until):
-            return replace(bare, why="the archive has no row of it up to then")
-        return replace(bare, balance=0, why="it has no row since the network's first block")
-    # A bad row whose account can't be read isn't of this account where that has a row itself.
-    its = (since, since + 1)
-    bad = tuple(x for x in evidence.set_aside if x.account is not None or x.span != its)
+            return replace(bare, why="the archive has no row of the account up to then")
+        return replace(bare, balance=0, why="no row since the network's first block")
+    # A bad row without a readable account can't be this account's if that has a row at the moment.
+    row_span = (since, since + 1)
+    bad = tuple(x for x in evidence.set_aside if x.account is not None or x.span != row_span)
     if gaps := replace(evidence, set_aside=bad).incomplete(since, until):
         when = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
         why = f"a change may be missing: {when} is not known to be complete"
@@ -175,18 +175,18 @@ def explain(
 
 
 def _last(snapshot: Snapshot, filters: Filters, moment: int) -> CitedRow | None:
-    """Return an account's last row up to a moment."""
+    """Return an account's last row up to a moment, or `None`."""
     return _cited(snapshot, snapshot.last_rows(filters, moment).to_batches())
 
 
 def _first(snapshot: Snapshot, filters: Filters, moment: int) -> CitedRow | None:
-    """Return an account's first row since a moment."""
+    """Return an account's first row at a moment or later, or `None`."""
     files = tuple(snapshot.files(start=moment))
     return _cited(snapshot, Scan(snapshot.store, filters, files, Evidence()).iter_batches())
 
 
 def _cited(snapshot: Snapshot, batches: Iterable[pa.RecordBatch]) -> CitedRow | None:
-    """Return the first of some rows."""
+    """Return the first row of these batches, or `None`."""
     row = next((batch.slice(0, 1).to_pylist()[0] for batch in batches if batch.num_rows), None)
     if row is None:
         return None

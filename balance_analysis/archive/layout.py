@@ -1,4 +1,4 @@
-"""The names of an archive's files, and the periods that each hold one of them."""
+"""The names of an archive's files, and the periods of its files of rows."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _COLUMNS: Final = {"day": "date", "month": "month", "hour": "hour"}
 
 
 def period_of(moment: int, partition: Partition) -> str:
-    """Return the name of the period that a moment, in microseconds, lies in."""
+    """Return the name of a moment's period; the moment is in microseconds."""
     return from_microseconds(moment).strftime(_FORMATS[partition])
 
 
 @functools.lru_cache(1 << 16)
 def period_bounds(period: str, partition: Partition) -> tuple[int, int]:
-    """Return when a period begins and when the next one does, in microseconds.
+    """Return a period's start and end (in microseconds).
 
     Raises
     ------
     ValueError
-        If there is no period of that name.
+        If this is not a period's name.
     """
     start = dt.datetime.strptime(period, _FORMATS[partition]).replace(tzinfo=dt.UTC)
     if partition == "month":
@@ -60,20 +60,20 @@ def periods_between(start: int, end: int, partition: Partition) -> Iterator[str]
 
 
 def changes_file(period: str, partition: Partition) -> str:
-    """Return the name of the file of a period's rows."""
+    """Return the name of a period's file of rows."""
     return f"{CHANGES}{_COLUMNS[partition]}={period}/changes.parquet"
 
 
 def checkpoint_file(moment: int) -> str:
-    """Return the name of the file of the balances at a month's start, in microseconds.
+    """Return the name of the checkpoint of a month's start (in microseconds).
 
-    It is Parquet. Engines that read every `.parquet` under a folder must not take it as rows.
+    It is Parquet, but engines that read every `.parquet` in a folder must not read it as changes.
     """
     return f"{CHECKPOINTS}{from_microseconds(moment):%Y-%m-%d}.pq"
 
 
 def period_named(name: str, partition: Partition) -> str | None:
-    """Return the period of a file of rows by its name; `None` for another file."""
+    """Return the period in the name of a file of rows, or `None` for another file."""
     period = name.removeprefix(f"{CHANGES}{_COLUMNS[partition]}=").removesuffix("/changes.parquet")
     with contextlib.suppress(ValueError):
         begin, _ = period_bounds(period, partition)
@@ -83,7 +83,7 @@ def period_named(name: str, partition: Partition) -> str | None:
 
 
 def month_starts(start: int, end: int) -> Iterator[int]:
-    """Yield the beginnings of months in (start, end], in microseconds."""
+    """Yield the starts of months in (start, end] (in microseconds)."""
     for month in periods_between(start, end + 1, "month"):
         begin = period_bounds(month, "month")[0]
         if start < begin <= end:

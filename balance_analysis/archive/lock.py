@@ -1,13 +1,13 @@
-"""One writer at a time.
+"""Lock an archive, so that only one run writes to it at a time.
 
-In a folder the operating system locks a file, so what a dead process left behind never blocks. A
-file beside it names the holder, for the message alone.
+In a folder the operating system locks a file, so a dead process never blocks others. Another file
+names the holder, only for error messages.
 
-In S3 that file is the lock: a lease, which only one run can put. A run makes it if there is none,
-renews it while it is still its own, and removes it at the end. A lease that is not renewed in time
-was left by a killed run, and another may take it. The store accepts one of several puts with the
-same condition, and only its clock is used for a lease's age. The commits themselves can't be such
-puts: `pyarrow.fs`, which writes all other files, drops their conditions without a word.
+In S3 that second file is the lock: a lease, which only one run can put. A run creates the lease if
+there is none, renews it while it holds it, and removes it at the end. If a lease isn't renewed in
+time, its run was killed, and another run may take it over. The store accepts one of several puts
+with the same condition, and only its clock decides a lease's age. Commits can't use such puts:
+`pyarrow.fs`, which writes all other files, silently drops their conditions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from balance_analysis.files.atomic import name_file
 from balance_analysis.table.text import moment_text, without_credentials
 
 SECONDS: Final = 60.0
-"""How long a lease lasts that is not renewed."""
+"""How long a lease lasts without renewal."""
 
 _TRIES: Final = 5
 _NO_ETAG: Final = f'"{"0" * 32}"'
@@ -46,28 +46,28 @@ _NOT_IMPLEMENTED: Final = 501
 
 
 class NoLockError(OSError):
-    """An object store has no lock; the message says why."""
+    """An object store can't lock; the message has the reason."""
 
 
 def one_writer(store: Store) -> AbstractContextManager[None]:
-    """Hold the lock of an archive; don't wait for it.
+    """Hold an archive's lock, without waiting for it.
 
-    A run that has lost its lease in an object store can write nothing more. If a store can have no
-    lock, a warning is logged, and the caller must keep runs from overlapping.
+    In an object store, a run that has lost its lease can't write any more. If a store can't lock,
+    a warning is logged, and the caller must keep runs from overlapping.
 
     Raises
     ------
     ArchiveLockedError
-        If another run holds it; in an object store also from `Store.write` and `Store.delete`, if
-        another run has taken it over.
+        If another run holds the lock. In an object store, `Store.write` and `Store.delete` raise it
+        too, if another run has taken over the lock.
     OSError
-        If the folder can't be written to, or the object store can't be asked.
+        If the folder can't be written to, or the object store can't be reached.
     """
     return _object_lock(store) if store.folder is None else _folder_lock(store, store.folder)
 
 
 def writer_of(store: Store) -> str | None:
-    """Return the process that is writing to an archive, in words; `None` if none is known."""
+    """Return a description of the process that is writing to an archive, or `None` if unknown."""
     holder = _holder_of(store.read(layout.HOLDER))
     is_here = holder.get("host") == platform.node()
     if not holder or (is_here and not _is_alive(holder.get("pid"))):
@@ -85,13 +85,13 @@ def _is_alive(pid: object) -> bool:
     return True
 
 
-def _myself() -> dict[str, Any]:
+def _holder() -> dict[str, Any]:
     since = moment_text(dt.datetime.now(dt.UTC), "seconds")
     return {"pid": os.getpid(), "host": platform.node(), "since": since}
 
 
 def _holder_of(note: bytes | None) -> dict[str, Any]:
-    """Return the holder in a note, which may be dead; nothing if none is noted or it is damaged."""
+    """Return the holder that a note names, dead or alive; empty without a sound note."""
     try:
         holder = json.loads(note or b"{}")
     except ValueError:
@@ -115,7 +115,7 @@ def _locked(uri: str, holder: dict[str, Any], advice: str = "") -> ArchiveLocked
 @contextlib.contextmanager
 def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    # The lock's file stays: a process that has opened it would otherwise lock a deleted file.
+    # The lock's file is never deleted: a process that has opened it would lock a deleted file.
     lock = filelock.FileLock(store.place(layout.LOCK)[1], timeout=0)
     try:
         lock.acquire()
@@ -124,7 +124,7 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
     note = Path(store.place(layout.HOLDER)[1])
     try:
         try:
-            note.write_text(f"{json.dumps(_myself())}\n", encoding="utf-8")
+            note.write_text(f"{json.dumps(_holder())}\n", encoding="utf-8")
         except OSError as error:
             name_file(error, note)
             raise
@@ -136,14 +136,14 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _object_lock(store: Store) -> Iterator[None]:
-    """Hold the lease of an archive in S3, which each write of the store checks first."""
+    """Hold the lease of an archive in S3; each write of the store checks it first."""
     with contextlib.ExitStack() as stack:
         try:
             lease = _Lease(store, stack.enter_context(contextlib.closing(_client(store))))
             lease.take()
         except NoLockError as reason:
-            said = "%s has no lock: %s; let only one run write to it at a time"
-            logger.warning(said, without_credentials(store.uri), reason)
+            message = "%s has no lock: %s; let only one run write to it at a time"
+            logger.warning(message, without_credentials(store.uri), reason)
             yield
             return
         keeper = threading.Thread(target=lease.keep, name="lease", daemon=True)
@@ -163,7 +163,7 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
     Raises
     ------
     NoLockError
-        If the store is not S3, or there is no boto3.
+        If the store is not S3, or boto3 is not installed.
     """
     files: pafs.FileSystem = store.place(layout.HOLDER)[0]
     if files.type_name != "s3":
@@ -172,9 +172,9 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
         import boto3  # noqa: PLC0415 - an extra
         from botocore.config import Config  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise NoLockError("a lock takes boto3: pip install 'balance-analysis[s3]'") from error
-    # Only its pickle has what pyarrow makes of an address and the environment. Both look for
-    # credentials in the same places.
+        raise NoLockError("a lock needs boto3: pip install 'balance-analysis[s3]'") from error
+    # Only the file system's pickle has the options that pyarrow takes from an address and the
+    # environment. Both clients look for credentials in the same places.
     options = files.__reduce__()[1][0]
     endpoint = options["endpoint_override"]
     if endpoint and "://" not in endpoint:
@@ -184,7 +184,7 @@ def _client(store: Store) -> Any:  # noqa: ANN401 - boto3 makes its classes as i
         retries={"mode": "standard", "total_max_attempts": 2},
         s3={"addressing_style": "path" if endpoint else "auto"},
         ignore_configured_endpoint_urls=True,
-        # Other stores than Amazon's refuse the checksums that boto3 asks for.
+        # Stores other than Amazon's refuse the checksums that boto3 sends by default.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
     )
@@ -204,22 +204,22 @@ class _Lease:
         bucket, _, key = store.place(layout.HOLDER)[1].partition("/")
         self._client, self._object = client, {"Bucket": bucket, "Key": key}
         self._uri, self._seconds = store.uri, SECONDS
-        self._note = {**_myself(), "seconds": SECONDS, "token": secrets.token_hex(8), "renewed": -1}
+        self._note = {**_holder(), "seconds": SECONDS, "token": secrets.token_hex(8), "renewed": -1}
         self._since = (0.0, 0.0)
         self._lost: ArchiveLockedError | None = None
         self._busy, self._ended = threading.Lock(), threading.Event()
 
     def take(self) -> None:
-        """Make the lease, or take over one that is over.
+        """Create the lease, or take over an expired one.
 
         Raises
         ------
         ArchiveLockedError
             If another run holds it.
         NoLockError
-            If the store doesn't heed the conditions of a put, as some don't.
+            If the store ignores the conditions of a put, as some do.
         OSError
-            If the store can't be asked, or refuses.
+            If the store can't be reached, or refuses.
         """
         try:
             holder = self._put_unless_taken(is_new=True)
@@ -235,7 +235,7 @@ class _Lease:
             raise
 
     def check(self) -> None:
-        """Renew the lease if it is time to; ArchiveLockedError if it is another's by now."""
+        """Renew the lease if it is due; ArchiveLockedError if another run has taken it over."""
         with self._busy:
             is_held = self._lost is None and not self._ended.is_set()
             is_due = is_held and self._age() > self._seconds / 4
@@ -250,7 +250,7 @@ class _Lease:
                 raise self._lost
 
     def keep(self) -> None:
-        """Renew the lease until it is released or another's."""
+        """Renew the lease until it is released, or another run takes it over."""
         while not self._ended.wait(self._seconds / 3):
             try:
                 self.check()
@@ -260,22 +260,22 @@ class _Lease:
                 logger.warning("%s; trying again", error)
 
     def release(self) -> None:
-        """Remove the lease, if it is still the run's own."""
+        """Remove the lease, if this run still holds it."""
         try:
-            # Nobody takes over a lease that is fresh, so that it can be removed without condition.
+            # No other run takes over a fresh lease, so it can be removed without a condition.
             self.check()
-            with self._busy:  # nor is it renewed meanwhile
+            with self._busy:  # and `keep` can't renew it meanwhile
                 self._ended.set()
                 self._ask("delete_object")
         except (ArchiveLockedError, OSError) as error:
-            logger.warning("the lock is not removed: %s", error)
+            logger.warning("the lock could not be removed: %s", error)
         finally:
             self._ended.set()
 
     def _put_unless_taken(self, *, is_new: bool) -> dict[str, Any] | None:
-        """Put the lease; return the holder if it is another's, or was lost."""
+        """Put the lease; return the holder if another run holds it, `{}` if the lease is gone."""
         for _ in range(_TRIES):
-            # Some stores accept a put with the ETag of a deleted object: look first.
+            # Look first: some stores accept a put with a deleted object's ETag.
             answer = self._ask("get_object")
             holder = _holder_of(None if answer is None else answer["Body"])
             is_mine = holder.get("token") == self._note["token"]
@@ -290,14 +290,14 @@ class _Lease:
         raise OSError(f"{self._uri}: the lock can't be put: the store reports conflicts")
 
     def _age(self) -> float:
-        """Return the seconds since the lease was renewed, rounded up where clocks differ."""
-        # The one clock stands still while the machine sleeps, the other may be set back.
+        """Return the seconds since the lease was renewed, by the clock that shows more."""
+        # The monotonic clock may stop while the machine sleeps, the wall clock may be set back.
         monotonic, wall = self._since
         return max(time.monotonic() - monotonic, time.time() - wall)
 
     def _put(self, **condition: str) -> bool:
         """Put the lease if the condition holds, and return whether it did."""
-        self._note["renewed"] += 1  # no two are the same, so that no two ETags are
+        self._note["renewed"] += 1  # so that each put has its own ETag
         since = (time.monotonic(), time.time())
         body = json.dumps(self._note).encode() + b"\n"
         answer = self._ask("put_object", Body=body, ContentType="application/json", **condition)
@@ -305,7 +305,7 @@ class _Lease:
         return answer is not None
 
     def _ask(self, operation: str, **options: str | bytes) -> dict[str, Any] | None:
-        """Return the store's answer; `None` if a condition doesn't hold or there is no lease."""
+        """Return the store's answer; `None` if a condition fails or there is no lease."""
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - an extra
 
         try:
@@ -324,9 +324,9 @@ class _Lease:
 
 
 def _is_over(answer: dict[str, Any], holder: dict[str, Any]) -> bool:
-    """Return whether the holder of a lease must have died: by the store's clock it is too old."""
+    """Return whether a lease has expired by the store's clock, so that its holder must be dead."""
     date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
     now = email.utils.parsedate_to_datetime(date).replace(tzinfo=dt.UTC)
-    # Both are cut to whole seconds, so that their difference may be one too many.
+    # Both are cut to whole seconds, so their difference may be one second too large.
     age = (now - answer["LastModified"]).total_seconds() - 1
     return bool(age > holder.get("seconds", SECONDS))

@@ -1,8 +1,8 @@
-"""The manifest: the one small file that says what an archive holds.
+"""The manifest: the small file that describes an archive.
 
-It names the query that the archive is bound to, the evidence for its rows, and what each of its
-files must be. A commit writes it last: what it doesn't name isn't committed. As all other files
-are checked against it, it carries a digest of itself.
+It has the query that the archive is bound to, the evidence for its rows, and an entry for each
+file. A commit writes it last: files without an entry aren't committed. All other files are checked
+against it, and it carries a digest of itself.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ FORMAT: Final = 2
 
 _DIGEST: Final = "sha256"
 _OLDER: Final = (
-    "is of an older format, which this package doesn't read: make the archive again in another "
+    "has an older format, which this package doesn't read: create the archive again in another "
     "folder with `export` or `import`"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """The query of an archive, fixed by its first run: its accounts, and a file's period."""
+    """An archive's query, fixed by its first run: its accounts, and the period of a file."""
 
     filters: Filters
     partition: layout.Partition
@@ -44,7 +44,7 @@ class BoundQuery:
         return f"{self.filters}, a file for each {self.partition}"
 
     def check_holds(self, wanted: Filters) -> None:
-        """Raise ArchiveError if accounts are asked for that the archive isn't bound to."""
+        """Raise ArchiveError if these filters select accounts that the archive isn't bound to."""
         for name, values in self.filters.allowed().items():
             others = sorted(set(wanted.allowed().get(name, ())) - set(values))
             if others:
@@ -56,14 +56,14 @@ class BoundQuery:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file's note in the manifest.
+    """A file's entry in the manifest.
 
     Attributes
     ----------
     rows, size, sha256
         Number of rows, number of bytes, and the SHA-256 of the bytes.
     first, last
-        The timestamps of its first and its last row, microseconds.
+        The earliest and latest timestamp (in microseconds).
     footer
         The SHA-256 of its Parquet footer, which identifies the file without reading all of it.
     """
@@ -76,7 +76,7 @@ class FileEntry:
     footer: str
 
     def mismatch(self, content: bytes | None) -> str:
-        """Return how a file's content differs from its note; empty if it doesn't."""
+        """Return how a file's content differs from this entry; empty if it doesn't."""
         if content is None:
             return "is missing"
         if len(content) != self.size:
@@ -89,7 +89,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A file that is being replaced, by its name, and the evidence from then on."""
+    """A commit under way: the name and new entry of a file, and the new evidence."""
 
     name: str
     file: FileEntry
@@ -105,15 +105,15 @@ class Manifest:
     partition
         The period of a file of rows.
     evidence
-        What is proven of the rows; its filters are those that the archive is bound to.
+        The evidence for the rows; its filters are those that the archive is bound to.
     files
-        The file of each period that has rows, by the period's name.
+        The entry of each period with rows, by the period's name.
     checkpoints
-        The file of the balances at each month's start, by that moment in microseconds.
+        The entry of the balances at each month's start, by that moment (in microseconds).
     limits
-        The file of the network's limits; `None` if there is none.
+        The entry of the network's limits, or `None` if there are none.
     pending
-        The commit under way.
+        The commit under way, or `None`.
     """
 
     partition: layout.Partition
@@ -125,18 +125,18 @@ class Manifest:
 
     @property
     def query(self) -> BoundQuery:
-        """What the archive is bound to."""
+        """The query that the archive is bound to."""
         return BoundQuery(self.evidence.filters, self.partition)
 
     @property
     def committed(self) -> dict[str, FileEntry]:
-        """The entry of each committed file, by its name."""
+        """Each committed file's entry, by its name."""
         files = {self.changes_file(period): entry for period, entry in self.files.items()}
         files |= {layout.checkpoint_file(at): entry for at, entry in self.checkpoints.items()}
         return files if self.limits is None else {**files, layout.LIMITS: self.limits}
 
     def entries(self, name: str) -> tuple[FileEntry, ...]:
-        """Return the committed and the pending entry of a file; it matches one of them."""
+        """Return a file's committed and pending entries; a sound file matches one of them."""
         period = layout.period_named(name, self.partition)
         entry = self.committed.get(name) if period is None else self.files.get(period)
         committed = () if entry is None else (entry,)
@@ -152,7 +152,7 @@ class Manifest:
         return replace(self, pending=Pending(name, file, evidence))
 
     def settle(self) -> Manifest:
-        """Return the state after the pending file has been replaced."""
+        """Return the state after the pending commit."""
         if self.pending is None:
             return self
         file, period = self.pending.file, layout.period_named(self.pending.name, self.partition)
@@ -167,39 +167,39 @@ class Manifest:
 
 
 def to_bytes(manifest: Manifest) -> bytes:
-    """Return a state as the content of its file."""
+    """Return a manifest as the content of its file."""
     builtin: dict[str, Any] = msgspec.to_builtins(manifest, str_keys=True, order="deterministic")
     return sign({"format": FORMAT, **builtin})
 
 
 def sign(content: dict[str, Any]) -> bytes:
-    """Return the bytes of the file: content with its own digest."""
+    """Return the file's bytes: the content and its digest."""
     signed = {**content, _DIGEST: _digest(content)}
     return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
 
 
 def _digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of content as JSON with sorted keys and without blanks."""
+    """Return the SHA-256 of content as JSON with sorted keys and no whitespace."""
     encoded = msgspec.json.encode(content, order="sorted")
     return hashlib.sha256(encoded).hexdigest()
 
 
 def parse(store: Store, content: bytes | None) -> Manifest:
-    """Return the state of an archive, as its file has it.
+    """Return an archive's manifest, given the content of its file.
 
     Raises
     ------
     ArchiveError
-        If there is no archive, or its manifest is damaged, or of another format.
+        If there is no archive, or its manifest is damaged or has another format.
     """
     where = f"{store.uri}/{layout.MANIFEST}"
     if content is None:
         if any(name.startswith(layout.CHANGES) for name in store.names()):
-            raise ArchiveDamagedError(f"{where} is missing: {_mend(store)}")
+            raise ArchiveDamagedError(f"{where} is missing: {_advice(store)}")
         why = f"it has no {layout.MANIFEST}"
         if store.folder is not None and not store.folder.exists():
             why = "there is no such folder"
-        raise ArchiveError(f"{store.uri} is no archive: {why}; export makes one")
+        raise ArchiveError(f"{store.uri} is not an archive: {why}; `export` creates one")
     try:
         decoded = msgspec.json.decode(content)
         version = decoded.pop("format", 1)
@@ -212,41 +212,41 @@ def parse(store: Store, content: bytes | None) -> Manifest:
             raise ArchiveError(f"{where} {_OLDER}")
         return _manifest(version, decoded)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveDamagedError(f"{where} is damaged ({error}): {_mend(store)}") from error
+        raise ArchiveDamagedError(f"{where} is damaged ({error}): {_advice(store)}") from error
 
 
 def _manifest(version: int, decoded: dict[str, Any]) -> Manifest:
-    """Return the state in decoded content; ValueError if it contradicts itself."""
+    """Return the manifest in decoded content; ValueError if it contradicts itself."""
     if decoded.pop(_DIGEST, None) != _digest({"format": version, **decoded}):
         raise ValueError("its content doesn't match its digest")
-    if missing := {each.name for each in fields(Manifest)} - decoded.keys():
+    if missing := {attribute.name for attribute in fields(Manifest)} - decoded.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     manifest = msgspec.convert(decoded, Manifest, str_keys=True)
     pending = manifest.pending
-    for each in (decoded, *([decoded["pending"]] if pending else [])):
-        if from_json(each["evidence"]).filters != manifest.evidence.filters:
+    for part in (decoded, *([decoded["pending"]] if pending else [])):
+        if from_json(part["evidence"]).filters != manifest.evidence.filters:
             raise ValueError("its pending evidence is of other accounts")
     names = [manifest.changes_file(period) for period in manifest.files]
     for name in [*names, *([pending.name] if pending and pending.name != layout.LIMITS else [])]:
         if layout.period_named(name, manifest.partition) is None:
-            raise ValueError(f"it names {name!r} as the file of a {manifest.partition}")
+            raise ValueError(f"{name!r} is not the name of a {manifest.partition}'s file")
     if list(manifest.files) != sorted(manifest.files):
-        raise ValueError("it names files out of time order")
+        raise ValueError("its files are not in time order")
     return manifest
 
 
-def _mend(store: Store) -> str:
-    mend = export_command(store, "--repair")
-    return f"put back a copy of it, or rebuild it from the files with `{mend}`"
+def _advice(store: Store) -> str:
+    repair = export_command(store, "--repair")
+    return f"restore a backup of it, or rebuild it from the files with `{repair}`"
 
 
 def read_manifest(store: Store) -> Manifest:
-    """Return the current state of an archive; see `parse`."""
+    """Return an archive's current manifest; see `parse`."""
     return parse(store, store.read(layout.MANIFEST))
 
 
 def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partition:
-    """Return a file's period: the wanted one, else the archive's, else a day."""
+    """Return the period of a file: the wanted one, else the archive's, else a day."""
     if wanted not in (None, *get_args(layout.Partition)):
         raise ValueError(f'partition must be "day", "month" or "hour", not {wanted!r}')
     if wanted is not None or store.read(layout.MANIFEST) is None:
@@ -255,12 +255,12 @@ def partition_of(store: Store, wanted: layout.Partition | None) -> layout.Partit
 
 
 def bound_manifest(store: Store, query: BoundQuery) -> Manifest:
-    """Return the state of an archive that is bound to a query, or of a new one.
+    """Return the manifest of an archive that is bound to a query, or a new one.
 
     Raises
     ------
     ArchiveError
-        If the archive is bound to another query, or if there are other files in its place.
+        If the archive is bound to another query, or the folder has other files.
     """
     content = store.read(layout.MANIFEST)
     if content is None:
@@ -270,14 +270,14 @@ def bound_manifest(store: Store, query: BoundQuery) -> Manifest:
             return Manifest(query.partition, Evidence(query.filters))
         if not any(name.startswith(layout.CHANGES) for name in others):
             raise ArchiveError(
-                f"{store.uri} is no archive, but has files such as {others[0]}: "
+                f"{store.uri} is not an archive, but has files such as {others[0]}: "
                 "name an empty or a new folder"
             )
     manifest = parse(store, content)
     if manifest.query != query:
         raise ArchiveError(
             f"{store.uri} is bound to another query: {manifest.query}, not {query}; export the "
-            "same, or into another folder"
+            "same accounts, or into another folder"
         )
     return manifest
 
@@ -288,9 +288,9 @@ def export_command(store: Store, *options: str, url: str | None = None) -> str:
     Parameters
     ----------
     options
-        Its options besides the archive's filters.
+        Options besides the archive's filters.
     url
-        The node; by default the one that the last run asked.
+        The node; by default the last run's.
     """
     words = ["balance-analysis", "export", store.uri, url or _last_source(store)]
     with contextlib.suppress(ArchiveError, ValueError, KeyError, TypeError, AttributeError):
@@ -305,13 +305,13 @@ def _last_source(store: Store) -> str:
     for name in sorted(store.names(layout.RUNS), reverse=True):
         with contextlib.suppress(ValueError, LookupError, TypeError, ArchiveError):
             source = str(json.loads(store.read(name) or b"")["source"])
-            if source.startswith(("http://", "https://")):  # others are of segments
+            if source.startswith(("http://", "https://")):  # other sources are segments
                 return source
     return "URL"
 
 
-def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
-    """Return what a file may be now; ArchiveError if this machine doesn't see the archive."""
+def current_entries(store: Store, name: str) -> tuple[FileEntry, ...]:
+    """Return a file's current entries; ArchiveError if this machine can't reach the archive."""
     content = store.read(layout.MANIFEST)
     if content is None:
         raise ArchiveError(
@@ -322,16 +322,16 @@ def notes_now(store: Store, name: str) -> tuple[FileEntry, ...]:
     return parse(store, content).entries(name)
 
 
-def check_not_replaced(store: Store, name: str, notes: tuple[FileEntry, ...]) -> None:
-    """Raise SnapshotGoneError if a file is noted otherwise by now."""
-    if notes_now(store, name) != notes:
+def check_not_replaced(store: Store, name: str, entries: tuple[FileEntry, ...]) -> None:
+    """Raise SnapshotGoneError if a file's manifest entries have changed."""
+    if current_entries(store, name) != entries:
         raise SnapshotGoneError(
             f"{store.uri}/{name} was replaced while the archive was read: read it again"
         )
 
 
 def lost_files(store: Store, manifest: Manifest) -> list[str]:
-    """Return the files that are gone, or of another size than what was written.
+    """Return the names of files that are missing or don't have the size that was written.
 
     Only names and sizes are compared; `verify` reads the files.
 

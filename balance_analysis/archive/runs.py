@@ -1,7 +1,7 @@
-"""The record of a run, for its caller and in a file.
+"""Record a run, for its caller and in a report.
 
 A report is written as "incomplete" when the run begins, and again when it ends, so a killed run
-leaves the first one. Its bad rows are in a file beside it.
+leaves an incomplete one. The run's bad rows are in another file of the same name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_CONFLICTS: Final = 100
 """Maximum conflicting rows in a report; the archive holds the newer ones."""
 
 KEPT: Final = 400
-"""The number of reports that are kept, the newest."""
+"""Number of reports to keep, the newest ones."""
 
 _STAMP: Final = "%Y%m%dT%H%M%S.%fZ"
 _REPORT: Final = re.compile(rf"{layout.RUNS}\d{{8}}T\d{{6}}\.\d{{6}}Z-[0-9a-f]{{6}}\.json")
@@ -48,7 +48,7 @@ def _now() -> dt.datetime:
 
 
 def _new_id() -> str:
-    """Return the name of a run that starts now; names sort by time."""
+    """Return the id of a run that starts now; ids sort by time."""
     return f"{_now():{_STAMP}}-{secrets.token_hex(3)}"
 
 
@@ -59,41 +59,41 @@ class Run(Record):
     Attributes
     ----------
     id
-        Its name: that of its report in `_runs`, and of its bad rows in `_quarantine`. Sorted by
-        name, runs are in time order.
+        The name of the run's report in `_runs`, and of its bad rows in `_quarantine`. Ids sort by
+        time.
     started, ended
-        When, UTC; `ended=None` while it runs, or of one that was killed.
+        When the run began and ended (UTC); `ended` is `None` while it runs, or if it was killed.
     kind
         "export", "import" or "repair".
     outcome
-        "incomplete" while it runs; "complete"; "nothing new", where no row came that the archive
-        didn't hold; "partial", where it failed or was interrupted, but committed something;
-        "failed", where it committed nothing.
+        "incomplete" while it runs; then "complete"; "nothing new" if the archive already held all
+        rows; "partial" if the run failed or was interrupted, but committed something; "failed" if
+        it committed nothing.
     error
-        Why it failed.
+        Why the run failed.
     spans
-        The intervals that it asked for: pairs of a start and an end, datetimes in UTC.
+        The intervals that it asked for: pairs of start and end, datetimes in UTC.
     committed
         The intervals that it committed, as `spans`.
     rows
-        The number of rows that the archive didn't hold.
+        Number of rows that the archive didn't hold.
     conflicts
-        The number of rows that the archive held and that came with another balance, which the
-        archive now holds, or didn't come again.
+        Number of rows of the archive that came again with another balance, which replaced the old
+        one, or that didn't come again.
     conflicting_rows
         These rows as they were before, at most `MOST_CONFLICTS`; balances and moments as text.
     bad_rows
-        The number of rows that the table can't hold; they are kept aside.
+        Number of rows that the table can't hold; they are set aside.
     damaged
         Files of the archive that are missing or damaged.
     requests, seconds
         Number of requests, and duration.
     source, block_height
-        The node, and the last block that it held.
+        The node, and its last block.
     coverage_end
-        The end of the archive, UTC; `None` while it is empty.
+        The end of the archive (UTC); `None` while it is empty.
     lagging
-        Whether no node holds the archive's end yet, so that none could be asked.
+        Whether no node has reached the archive's end yet.
     query
         The accounts that the archive is bound to, and the period of a file.
     """
@@ -121,7 +121,7 @@ class Run(Record):
 
     @property
     def is_success(self) -> bool:
-        """Whether the run did all of what it was asked to."""
+        """Whether the run did everything that it was asked to do."""
         return self.outcome in {"complete", "nothing new"}
 
     def _title(self) -> str:
@@ -144,20 +144,20 @@ class Run(Record):
 
 @dataclass(slots=True)
 class RunWriter:
-    """Fill the record of a run while it goes on, and write its files.
+    """Keep a run's record up to date, and write its files.
 
     Attributes
     ----------
     store
         The archive's files.
     record
-        The record.
+        The run's record.
     stats
-        The statistics of its requests, if it sends any.
+        Statistics of the run's requests, or `None` if it sends no requests.
     bad_rows
         The rows that were set aside.
     limits
-        The network's limits, if the node has any.
+        The network's limits, or `None` if the node has none.
     """
 
     store: Store
@@ -167,20 +167,20 @@ class RunWriter:
     limits: NetworkLimits | None = None
 
     def asks(self, spans: Iterable[Span]) -> None:
-        """Note that some stretches are asked for."""
+        """Record stretches that the run asks for."""
         self.record.spans += to_moments(spans)
 
     def commits(self, spans: Iterable[Span]) -> None:
-        """Note that some stretches are in the archive."""
+        """Record stretches that the run has committed."""
         self.record.committed = joined([*self.record.committed, *to_moments(spans)])
 
     def replaces(self, rows: pa.Table) -> None:
         """Record rows of the archive that the node sent with another balance, or didn't send."""
         self.record.conflicts += rows.num_rows
-        left = MOST_CONFLICTS - len(self.record.conflicting_rows)
+        room = MOST_CONFLICTS - len(self.record.conflicting_rows)
         self.record.conflicting_rows += [
             {**row, "timestamp": row["timestamp"].isoformat(), "balance": str(row["balance"])}
-            for row in rows.slice(0, left).to_pylist()
+            for row in rows.slice(0, room).to_pylist()
         ]
 
     def counts_requests(self) -> None:
@@ -188,7 +188,7 @@ class RunWriter:
         self.record.requests = self.stats.requests if self.stats else 0
 
     def sets_aside(self, rows: Iterable[BadRow]) -> None:
-        """Keep rows that the table can't hold, raw and with reasons: one JSON object a line."""
+        """Write rows that the table can't hold to a file: JSON lines with raw row and reason."""
         self.bad_rows |= dict.fromkeys(rows)
         if self.record.bad_rows == len(self.bad_rows):
             return
@@ -206,7 +206,7 @@ class RunWriter:
 
     @contextlib.contextmanager
     def noting_damage(self, name: str) -> Iterator[None]:
-        """Note an ArchiveError as a damaged file beside the rows, without failing the run."""
+        """Record an ArchiveError in the block as a damaged file, without failing the run."""
         try:
             yield
         except ArchiveError as error:
@@ -224,7 +224,7 @@ class RunWriter:
         writer
             The archive's writer.
         on_report
-            Called with the record when the run begins and when it has ended, however it did.
+            Called with the record when the run begins, and when it has succeeded or failed.
 
         Raises
         ------
@@ -239,23 +239,23 @@ class RunWriter:
             yield
         except BaseException as error:
             run.outcome = "partial" if writer.manifest.evidence != before else "failed"
-            said = str(error) or type(error).__name__
+            text = str(error) or type(error).__name__
             is_stopped = isinstance(error, KeyboardInterrupt)
-            run.error = "interrupted" if is_stopped else without_credentials(" ".join(said.split()))
+            run.error = "interrupted" if is_stopped else without_credentials(" ".join(text.split()))
             try:
                 self._end(writer.manifest)
             except (OSError, ArchiveLockedError) as other:
                 logger.warning("the run's report can't be written: %s", other)
             raise
         else:
-            is_news = run.rows or run.conflicts or run.bad_rows or run.kind == "repair"
-            run.outcome = "complete" if is_news else "nothing new"
+            has_news = run.rows or run.conflicts or run.bad_rows or run.kind == "repair"
+            run.outcome = "complete" if has_news else "nothing new"
             self._end(writer.manifest)
         finally:
             report(run)
 
     def _end(self, manifest: Manifest) -> None:
-        """Write the report of a run that has ended, and delete those of the oldest runs."""
+        """Write the final report, and delete the oldest runs' reports."""
         self.record.ended = _now()
         seconds = (self.record.ended - self.record.started).total_seconds()
         self.record.seconds = round(seconds, 3)
@@ -274,7 +274,7 @@ class RunWriter:
 
 
 def iter_reports(store: Store) -> Iterator[Run]:
-    """Yield the runs of an archive by their reports, the last one first; skip damaged ones."""
+    """Yield an archive's runs from their reports, newest first; skip damaged reports."""
     for name in _report_names(store):
         try:
             report = msgspec.json.decode(store.read(name) or b"", type=Run)
@@ -285,9 +285,8 @@ def iter_reports(store: Store) -> Iterator[Run]:
 
 
 def last_success(store: Store) -> Run | None:
-    """Return the report of the last export that succeeded."""
-    reports = iter_reports(store)
-    return next((each for each in reports if each.kind == "export" and each.is_success), None)
+    """Return the last successful export, or `None`."""
+    return next((x for x in iter_reports(store) if x.kind == "export" and x.is_success), None)
 
 
 def _report_names(store: Store) -> list[str]:

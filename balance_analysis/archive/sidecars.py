@@ -1,4 +1,4 @@
-"""The files beside the rows: the network's limits over time, names of assets and accounts."""
+"""An archive's files beside its rows: the network's limits over time, and names."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _NAMES: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     layout.LABELS: ("labels", read_labels),
 }
 
-MEND_LIMITS: Final = (
-    "put back a copy of it; else remove what is there, and the next run begins a new one, without "
-    "the older limits"
+LIMITS_ADVICE: Final = (
+    "restore a backup of it; otherwise remove it, and the next run starts a new one without the "
+    "older limits"
 )
 _LIMITS: Final = pa.schema(
     {
         **dict.fromkeys(["first_seen", "last_seen"], pa.timestamp("us", "UTC")),
         "source": pa.string(),
         "block_height": pa.int64(),
-        **{each.name: pa.bool_() for each in fields(NetworkLimits) if each.type == "bool"},
+        **{limit.name: pa.bool_() for limit in fields(NetworkLimits) if limit.type == "bool"},
         **dict.fromkeys(LIMIT_MOMENTS, pa.timestamp("ns", "UTC")),
         "extra": pa.string(),
     }
 )
 _SEEN: Final = _LIMITS.names[:4]
-"""The columns that say who showed a snapshot, and when."""
+"""The columns of a snapshot's source and times."""
 
 
 def read_limits(store: Store) -> pa.Table:
@@ -49,24 +49,30 @@ def read_limits(store: Store) -> pa.Table:
     Raises
     ------
     ArchiveDamagedError
-        If the file is missing, damaged, or another one than was written.
+        If the file is missing, damaged, or not the one that was written.
     """
-    before, wrong = None, ""
-    # A run may replace the file after its manifest is read; then there is another manifest.
+    before, fault = None, ""
+    # A run may replace the file after the manifest was read; the manifest is then another one.
     while (manifest := read_manifest(store)) != before:
         content, before = store.read(layout.LIMITS), manifest
         if content is None and manifest.limits is None:
             return _LIMITS.empty_table()
         entries = manifest.entries(layout.LIMITS)
-        wrongs = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
-        if "" in wrongs:
+        faults = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
+        if "" in faults:
             return parse_limits(content or b"")
-        wrong = wrongs[0]
-    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {wrong}: {MEND_LIMITS}")
+        fault = faults[0]
+    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {fault}: {LIMITS_ADVICE}")
 
 
 def parse_limits(content: bytes) -> pa.Table:
-    """Return the snapshots in the file of the limits; one of `DAMAGES` if it is another file."""
+    """Return the snapshots in the content of the limits' file.
+
+    Raises
+    ------
+    Exception
+        One of `DAMAGES`, if it isn't such a file.
+    """
     return open_parquet(content).read().cast(_LIMITS)
 
 
@@ -79,14 +85,14 @@ def limits_without_source(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
-    """Replace the snapshots of a stretch of time by all changes of the limits in it.
+    """Replace a stretch's snapshots by all changes of the limits in it.
 
-    A change holds until the next one, and the last one until that moment, microseconds.
+    Each change holds until the next one, the last one until `until` (in microseconds).
     """
     if not changes:
         return rows
     begin, end = (limits_row(changes[0])["first_seen"], pd.Timestamp(until, unit="us", tz="UTC"))
-    ends = [*(each.fetched_at for each in changes[1:]), end]
+    ends = [*(change.fetched_at for change in changes[1:]), end]
     during = [{**limits_row(x), "last_seen": stop} for x, stop in zip(changes, ends, strict=True)]
     seen = rows.to_pylist()
     before = [
@@ -101,12 +107,12 @@ def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) 
 
 
 def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Return the distinct snapshots of rows as of `limits_row`, in the same order."""
+    """Merge equal neighbours among rows of `limits_row` into distinct snapshots."""
     rows: list[dict[str, Any]] = []
     for row in seen:
         last = rows[-1] if rows else {}
         if last and all(last[name] == row[name] for name in row if name not in _SEEN):
-            # A clock that was set back must not end a stretch before it begins.
+            # If a clock was set back, a stretch must not end before it begins.
             ends = max(last["last_seen"], row["last_seen"])
             rows[-1] = {**row, "first_seen": last["first_seen"], "last_seen": ends}
         else:
@@ -115,7 +121,7 @@ def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def limits_row(limits: NetworkLimits) -> dict[str, Any]:
-    """Return limits as a row of the file; `None` where a moment is not set."""
+    """Return limits as a row of the file; moments that aren't set are `None`."""
     row = {name: getattr(limits, name) for name in _LIMITS.names if hasattr(limits, name)}
     seen = limits.fetched_at.floor("us")
     extra = json.dumps(limits.extra, sort_keys=True)
@@ -123,36 +129,36 @@ def limits_row(limits: NetworkLimits) -> dict[str, Any]:
 
 
 def read_names_file(store: Store, file: str) -> Any:  # noqa: ANN401 - assets, or labels
-    """Return the names of assets, or labels, that an archive keeps; maybe none.
+    """Return an archive's names of assets, or its labels; empty if it has none.
 
     Raises
     ------
     ArchiveDamagedError
         If the file is damaged.
     """
-    what, read = _NAMES[file]
+    kind, read = _NAMES[file]
     content = store.read(file)
     try:
         return read({} if content is None else msgspec.json.decode(content))
     except (ValueError, TypeError, RecursionError) as error:
         raise ArchiveDamagedError(
-            f"{store.uri}/{file} is damaged ({error}): give the {what} again with "
-            f"`export --{what}`, or remove it"
+            f"{store.uri}/{file} is damaged ({error}): pass the {kind} again with "
+            f"`export --{kind}`, or remove it"
         ) from error
 
 
 def read_archive_names(store: Store) -> Names:
-    """Return the names of assets and accounts: see `read_names_file`."""
+    """Return an archive's names of assets and accounts: see `read_names_file`."""
     return Names(read_names_file(store, layout.ASSETS), read_names_file(store, layout.LABELS))
 
 
 def write_archive_names(store: Store, names: Names) -> None:
-    """Add names of assets and accounts to those that an archive keeps."""
-    for file, (what, _) in _NAMES.items():
-        given: dict[Any, Any] = getattr(names, what)
-        kept: dict[Any, Any] = {}
+    """Add names of assets and accounts to an archive's."""
+    for file, (kind, _) in _NAMES.items():
+        new: dict[Any, Any] = getattr(names, kind)
+        old: dict[Any, Any] = {}
         with contextlib.suppress(ArchiveDamagedError):
-            kept = read_names_file(store, file) if given else {}
-        if (now := {**kept, **given}) != kept:
-            content = Names(**{what: now}).to_json()[what]
+            old = read_names_file(store, file) if new else {}
+        if (merged := {**old, **new}) != old:
+            content = Names(**{kind: merged}).to_json()[kind]
             store.write(file, (json.dumps(content, indent=1) + "\n").encode())

@@ -1,11 +1,12 @@
-"""One state of an archive, as its manifest had it when it was read, and scans of its rows.
+"""Snapshots of an archive, and scans of their rows.
 
-Each answer goes by one snapshot, so that an export that commits meanwhile can't mix two states. A
-file that was replaced since is still read if its rows of the snapshot's time are sure to be there;
-else the snapshot is gone, and the answer is made of the next.
+A snapshot is the state that the manifest described when it was read. Each query reads one snapshot,
+so an export that commits meanwhile can't mix two states. A file that was replaced since is still
+read if the new one is sure to have the snapshot's rows; otherwise the query starts again with the
+next snapshot.
 
-A scan names the rows that are asked for. It pickles, so that other machines can read it while the
-archive grows. As every file is sorted by account, a slice of accounts is one stretch of each.
+A scan selects rows of a snapshot. It pickles, so other machines can read it while the archive
+grows. Every file is sorted by account, so a slice of accounts is one stretch of each file.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
     check_not_replaced,
-    notes_now,
+    current_entries,
     parse,
 )
 from balance_analysis.archive.store import Store
@@ -69,46 +70,46 @@ from balance_analysis.table.text import iso_text, list_text, moment_text, range_
 if TYPE_CHECKING:
     import dask.dataframe as dd
 
-TAKE: Final = "`partial` takes what there is"
+_PARTIAL_HINT: Final = "pass `partial` to read what there is"
 
 _TRIES: Final = 10
 """Maximum attempts to read while exports replace one state after another."""
 
-_FILES: Final = 8
+_TASK_FILES: Final = 8
 """Files per task of a thread."""
 
-_NAMED: Final = 3
-"""Maximum ids that an error names."""
+_LISTED_IDS: Final = 3
+"""Maximum ids in an error message."""
 
 _MANIFESTS: Final = 4
-"""Decoded manifests that are kept."""
+"""Number of decoded manifests to cache."""
 
 _REQUESTS: Final = 16
-"""Files of an object store that are read at once; most of the time is spent waiting."""
+"""Files to read from an object store at once; most of the time is spent waiting."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file of rows, and the times that are read of it.
+class FileSlice:
+    """A file of rows, and the times to read from it.
 
     Attributes
     ----------
     name
         Its name in the archive.
-    notes
-        Its notes in the manifest; it matches one, as it may be being replaced.
+    entries
+        Its manifest entries, of which it matches one; there are several while it is being replaced.
     begin, stop
-        Its period, microseconds.
+        Its period (in microseconds).
     spans
-        The covered times to read, disjoint, in order.
+        The covered times to read: disjoint, in order.
     is_final
-        Whether these are complete: a file that replaces it then has the same rows.
+        Whether these are complete; a file that replaces it then has the same rows.
     """
 
     name: str
-    notes: tuple[FileEntry, ...]
+    entries: tuple[FileEntry, ...]
     begin: int
     stop: int
     spans: tuple[Span, ...]
@@ -116,83 +117,83 @@ class File:
 
     @property
     def bounds(self) -> tuple[Span, ...] | None:
-        """The times to read; `None` for all of its period."""
+        """The times to read, or `None` for the whole period."""
         return None if self.spans == ((self.begin, self.stop),) else self.spans
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A choice of an archive's rows.
+    """A selection of an archive's rows.
 
     Attributes
     ----------
     store
-        Its files.
+        The archive's files.
     filters
-        Which accounts.
+        The accounts to select.
     files
-        The files that may have rows, in time order.
+        Files that may have selected rows, in time order.
     evidence
         The evidence for the rows; with openings also for the time before `start`.
     start
-        From when on all rows are there, microseconds; `None` where that is not said.
+        Start of the complete rows (in microseconds), or `None` if unknown.
     openings
-        The files that have each account's last row before the others, in time order.
+        Earlier files, which hold each account's last row before `files`; in time order.
     later
-        The files that have each account's last row of all behind the others, in time order.
+        Later files, which hold each account's latest row; in time order.
     """
 
     store: Store
     filters: Filters
-    files: tuple[File, ...]
+    files: tuple[FileSlice, ...]
     evidence: Evidence
     start: int | None = None
-    openings: tuple[File, ...] = ()
-    later: tuple[File, ...] = ()
+    openings: tuple[FileSlice, ...] = ()
+    later: tuple[FileSlice, ...] = ()
 
     def __str__(self) -> str:
         return " to ".join(dict.fromkeys(file.name for file in (*self.files[:1], *self.files[-1:])))
 
     def split(self, count: int) -> list[Scan]:
-        """Split the scan into scans of `count` files."""
+        """Split the scan into scans of `count` files each, without openings and later files."""
         starts = range(0, len(self.files), count)
         parts = (self.files[start : start + count] for start in starts)
         return [replace(self, files=files, openings=(), later=()) for files in parts]
 
     def rows(
         self,
-        file: File,
+        file: FileSlice,
         columns: Sequence[str] = COLUMNS,
         key_range: KeyRange = ALL,
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.Table]:
-        """Yield the chosen rows of a file, in its order.
+        """Yield a file's selected rows in their order.
 
         Raises
         ------
         ArchiveError
-            If it can't be read.
+            If the file can't be read.
         """
         predicate = Predicate(self.filters.allowed(), file.bounds, key_range)
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
-    def each(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
-        """Return a function's results for parts of this scan, by default its files, in parallel."""
+    def map(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
+        """Return a function's results for parts of this scan, by default files, in parallel."""
         if self.store.folder is not None:
-            return map_parallel(function, self.split(_FILES) if parts is None else parts)
+            return map_parallel(function, self.split(_TASK_FILES) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))
 
     @property
     def most_rows(self) -> int:
-        """The number of rows of all files: filters and times may choose fewer."""
+        """Upper bound of the number of rows: those of all files, before filters and times."""
         files = (*self.openings, *self.files, *self.later)
-        return sum(max(note.rows for note in file.notes) for file in files)
+        return sum(max(entry.rows for entry in file.entries) for file in files)
 
     def groups(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
-        """Yield the first owner, the last one and the size of row groups that may have chosen rows.
+        """Yield first owner, last owner and size of each row group that may have selected rows.
 
         An owner is a party and an asset.
         """
@@ -203,25 +204,28 @@ class Scan:
                     yield *data.footer.owners(number), rows
 
     def iter_batches(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
-        """Yield all chosen rows, file by file; see `rows`."""
+        """Yield all selected rows, file by file; see `rows`."""
         for file in self.files:
             for rows in self.rows(file, columns, use_threads=True):
                 yield from rows.to_batches()
 
     def extent(self) -> list[int]:
-        """Return the times of the first row and of the last one, microseconds; none without rows.
+        """Return the times of the first and the last row (in microseconds), or `[]` without rows.
 
-        Only the files up to the first one that has rows are read, from both ends.
+        Files are read from both ends, until one has rows.
         """
-        ends: list[int] = []
-        for files, function in ((self.files, np.min), (reversed(self.files), np.max)):
-            times_of_files = (map(times_of, self.rows(file, ["timestamp"])) for file in files)
-            limits = ([function(times) for times in each if len(times)] for each in times_of_files)
-            ends += itertools.islice((int(function(each)) for each in limits if each), 1)
-        return ends
+        return self._limit(self.files, np.min) + self._limit(self.files[::-1], np.max)
+
+    def _limit(self, files: Sequence[FileSlice], limit_of: Callable[..., Any]) -> list[int]:
+        """Return the least or greatest time in the first of these files that has rows, or `[]`."""
+        for file in files:
+            parts = map(times_of, self.rows(file, ["timestamp"]))
+            if limits := [limit_of(times) for times in parts if len(times)]:
+                return [int(limit_of(limits))]
+        return []
 
     def last_rows(self, columns: Sequence[str] = COLUMNS, key_range: KeyRange = ALL) -> pa.Table:
-        """Return each account's last row of all files, in the order of a file.
+        """Return each account's last row in these files, in the order of a file.
 
         Raises
         ------
@@ -232,7 +236,7 @@ class Scan:
         return merge_last_rows(map(last_rows, rows), columns)
 
     def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
-        """Return the rows and openings as a table, of all accounts or of a slice.
+        """Return the rows and openings as a table, for all accounts or for a slice.
 
         Raises
         ------
@@ -240,68 +244,70 @@ class Scan:
             If a file can't be read.
         """
 
-        def read(some: Scan) -> list[Part]:
-            tables = (rows for file in some.files for rows in some.rows(file, key_range=key_range))
+        def read(part: Scan) -> list[Part]:
+            tables = (rows for file in part.files for rows in part.rows(file, key_range=key_range))
             return list(sort_parts(tables))
 
-        def lasts(files: tuple[File, ...]) -> Iterator[Part]:
-            parts = replace(self, files=files).each(lambda some: some.last_rows(COLUMNS, key_range))
+        def read_last(files: tuple[FileSlice, ...]) -> Iterator[Part]:
+            parts = replace(self, files=files).map(lambda part: part.last_rows(COLUMNS, key_range))
             return sort_parts([merge_last_rows(parts)])
 
-        rows = itertools.chain(*self.each(read))
-        table = merge([*lasts(self.openings), *rows, *lasts(self.later)])
+        rows = itertools.chain(*self.map(read))
+        table = merge([*read_last(self.openings), *rows, *read_last(self.later)])
         note_evidence(table, self.evidence)
         if self.start is not None:
             table.attrs[ATTRS_KEY][START_KEY] = iso_text(self.start)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return the parts that identify a scan; file systems have no stable token."""
+        """Return what identifies a scan; file systems have no stable token."""
         return self.store.uri, self.filters, self.files, self.evidence
 
 
 @contextlib.contextmanager
-def opened(store: Store, file: File) -> Iterator[DataFile]:
-    """Open a file of rows, which must match its notes, or if it is final its current ones.
+def opened(store: Store, file: FileSlice) -> Iterator[DataFile]:
+    """Open a file of rows, and check that it matches one of its manifest entries.
+
+    A final file may match a current entry instead.
 
     Parameters
     ----------
     store, file
-        The archive's files, and which one.
+        The archive's files, and the one to open.
 
     Raises
     ------
     SnapshotGoneError
-        If it was replaced since.
+        If the file was replaced since.
     ArchiveError
-        If it is damaged.
+        If the file is damaged.
     """
     try:
         with contextlib.closing(_open(store, file)) as data:
             yield data
     except (pa.ArrowException, OSError) as error:
-        check_not_replaced(store, file.name, file.notes)
+        check_not_replaced(store, file.name, file.entries)
         raise ArchiveDamagedError(
             f"{store.uri}/{file.name} can't be read: {error}; verify the archive to see what is "
             "wrong"
         ) from error
 
 
-def _open(store: Store, file: File) -> DataFile:
-    notes: Any = file.notes
+def _open(store: Store, file: FileSlice) -> DataFile:
+    entries: Any = file.entries
     while True:
         try:
             source = store.open(file.name)
-            return DataFile(source, check_footer(source, notes))
+            return DataFile(source, check_footer(source, entries))
         except (pa.ArrowException, OSError):
-            now = notes_now(store, file.name)
-            if not file.is_final or now in ((), notes):
+            now = current_entries(store, file.name)
+            if not file.is_final or now in ((), entries):
                 raise
-            notes = now
+            entries = now
 
 
 def interval_of(start: Instant | None, end: Instant | None) -> Span:
-    """Return an interval in microseconds, without bounds all time; ValueError if it is empty."""
+    """Return an interval in microseconds; open bounds mean all time. ValueError if it is empty."""
     begin, stop = (EVER[n] if x is None else x for n, x in enumerate(to_bounds(start, end)))
     if begin >= stop:
         raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
@@ -309,7 +315,7 @@ def interval_of(start: Instant | None, end: Instant | None) -> Span:
 
 
 def check_columns(columns: Sequence[str]) -> None:
-    """Raise ValueError if these are not some of a table's columns, each once."""
+    """Raise ValueError unless these are columns of a table, at least one, without repeats."""
     names = [columns] if isinstance(columns, str) else list(columns)
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
@@ -322,7 +328,7 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
     """Return the rows of a scan as a table: see `Archive.read`."""
     if scan.openings or set(columns) == set(COLUMNS):
         return scan.read()[list(columns)]
-    batches = scan.each(lambda some: list(some.iter_batches(columns)))
+    batches = scan.map(lambda part: list(part.iter_batches(columns)))
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
     return to_columns(pa.Table.from_batches(itertools.chain(*batches), schema))
 
@@ -330,15 +336,15 @@ def read_frame(scan: Scan, columns: Sequence[str]) -> pd.DataFrame:
 def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
     """Return the rows of a scan, one partition per file: see `Archive.to_dask`."""
     dask: Any = importlib.import_module("dask.dataframe")  # an extra, untyped in parts
-    nothing = replace(scan, files=())
-    scans = scan.split(1) or [nothing]
-    begins = [_begin(some) for some in scans]
+    empty = replace(scan, files=())
+    scans = scan.split(1) or [empty]
+    begins = [_begin(part) for part in scans]
     ids = [name for name in columns if name in ACCOUNT_KEY]
     frame: dd.DataFrame = dask.from_map(
         _read_partition,
         scans,
         args=(tuple(columns),),
-        meta=dask.utils.clear_known_categories(_read_partition(nothing, columns), ids),
+        meta=dask.utils.clear_known_categories(_read_partition(empty, columns), ids),
         divisions=(*begins, begins[-1]),
         label="balance-changes",
         enforce_metadata=False,
@@ -347,37 +353,36 @@ def dask_frame(scan: Scan, columns: Sequence[str]) -> dd.DataFrame:
 
 
 def _read_partition(scan: Scan, names: Sequence[str]) -> pd.DataFrame:
-    # Not named `columns`: dask would then leave some out where it needs fewer, and their rows come
-    # in another order.
+    # Not named `columns`: dask would then drop the columns that it doesn't need, and rows of fewer
+    # columns come in another order.
     table = read_frame(scan, names)
     period = pd.DatetimeIndex([_begin(scan)]).repeat(len(table))
     return table.set_axis(period.rename("period"), axis=0)
 
 
 def _begin(scan: Scan) -> pd.Timestamp:
-    """Return when the period of the first file begins."""
+    """Return the start of the first file's period."""
     begin = scan.files[0].begin if scan.files else 0
     return pd.Timestamp(from_microseconds(begin)).as_unit("us")
 
 
 class LruCache:
-    """A cache that keeps the last used entries; safe for threads.
+    """A thread-safe cache of the most recently used entries.
 
     Parameters
     ----------
-    most
-        Maximum size, in the unit of its user: entries, rows or bytes. The newest entry is always
-        kept.
+    max_size
+        Maximum size, in any unit: entries, rows or bytes. The newest entry is always kept.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._size, self._lock = most, 0, threading.Lock()
+    def __init__(self, max_size: int) -> None:
+        self._max_size, self._size, self._lock = max_size, 0, threading.Lock()
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:  # noqa: ANN401
-        """Return the entry of a key, else make it; `make` returns the entry and its size.
+        """Return the entry of a key; if there is none, `make` returns it and its size.
 
-        The least recently used entries are dropped while all are too large.
+        The least recently used entries are dropped until the rest fits.
         """
         entry = self.peek(key)
         if entry is None:
@@ -385,12 +390,12 @@ class LruCache:
             with self._lock:
                 self._size += size - self._entries.pop(key, (None, 0))[1]
                 self._entries[key] = entry, size
-                while len(self._entries) > 1 and self._size > self._most:
+                while len(self._entries) > 1 and self._size > self._max_size:
                     self._size -= self._entries.popitem(last=False)[1][1]
         return entry
 
-    def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - whatever was kept
-        """Return the entry of a key, or `None`."""
+    def peek(self, key: Hashable) -> Any:  # noqa: ANN401 - any cached value
+        """Return the entry of a key, or `None` if there is none."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -399,7 +404,7 @@ class LruCache:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state of an archive. It pickles, and is equal where the archive held the same.
+    """One state of an archive. It pickles; two are equal if their manifests are.
 
     Attributes
     ----------
@@ -408,7 +413,7 @@ class Snapshot:
     manifest
         Its manifest.
     version
-        The identity of the state: a digest of the manifest.
+        A digest of the manifest, which identifies the state.
     """
 
     store: Store = field(compare=False)
@@ -417,7 +422,7 @@ class Snapshot:
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence for the rows, whether or not the file under way is in its place by now."""
+        """The evidence that holds whether or not the pending file is already in place."""
         evidence, pending = self.manifest.evidence, self.manifest.pending
         if pending is None:
             return evidence
@@ -430,15 +435,15 @@ class Snapshot:
 
     @property
     def known(self) -> Known:
-        """The intervals that are complete."""
+        """The complete intervals."""
         return tuple(self.evidence.complete)
 
     def with_evidence(self, evidence: Evidence) -> Snapshot:
         """Return this state with other evidence for its rows."""
         return replace(self, manifest=replace(self.manifest, evidence=evidence))
 
-    def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[File]:
-        """Return the files that may have rows in [start, end) that is covered, in time order."""
+    def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[FileSlice]:
+        """Return the files that may have rows in covered parts of [start, end), in time order."""
         answered = self.evidence.answered
         files, known = [], self.known
         for period in self.manifest.files:
@@ -447,21 +452,21 @@ class Snapshot:
             if spans:
                 name = self.manifest.changes_file(period)
                 is_final = all(any(a <= c and d <= b for a, b in known) for c, d in spans)
-                notes = self.manifest.entries(name)
-                files.append(File(name, notes, begin, stop, spans, is_final=is_final))
+                entries = self.manifest.entries(name)
+                files.append(FileSlice(name, entries, begin, stop, spans, is_final=is_final))
         return files
 
-    def files_since(self, start: int, end: int) -> list[File]:
+    def files_since(self, start: int, end: int) -> list[FileSlice]:
         """Return the files of [start, end), and those needed for the balances before it.
 
-        The first one may be a checkpoint: it has the last row before its `stop` of each account.
+        The first one may be a checkpoint, which has each account's last row before its `stop`.
         """
         stop = max((at for at in self.manifest.checkpoints if at <= start), default=None)
         if stop is None:
             return self.files(end=end)
-        name, note = layout.checkpoint_file(stop), self.manifest.checkpoints[stop]
-        held = File(name, (note,), note.first, stop, ((note.first, stop),))
-        return [held, *self.files(stop, end)]
+        name, entry = layout.checkpoint_file(stop), self.manifest.checkpoints[stop]
+        checkpoint = FileSlice(name, (entry,), entry.first, stop, ((entry.first, stop),))
+        return [checkpoint, *self.files(stop, end)]
 
     def scan(
         self,
@@ -482,19 +487,18 @@ class Snapshot:
             self.store,
             filters,
             tuple(self.files(begin, stop)),
-            # What is not known before `start` says which openings may have changed since.
+            # Gaps before `start` show which openings may have changed since.
             evidence.within(EVER[0] if opening else begin, stop),
             begin if evidence.answers else None,
             tuple(self.files_since(begin, begin)) if opening else (),
         )
 
     def around(self, scan: Scan, start: int, end: int) -> Scan:
-        """Return a scan of the rows in [start, end), and of each account of the ones around them.
+        """Return a scan of [start, end) that includes every account that ever has a row.
 
-        These are its last row before `start`, and its last row of all, if that is behind `end`: so
-        every account that has a row at any time is there.
+        It adds each account's last row before `start`, and its latest row if that is after `end`.
         """
-        ends = [
+        later = [
             replace(file, spans=tuple(clipped(file.spans, end, EVER[1])))
             for file in self.files_since(EVER[1], EVER[1])
         ]
@@ -502,20 +506,21 @@ class Snapshot:
             scan,
             files=tuple(self.files(start, end)),
             openings=tuple(self.files_since(start, start)),
-            later=tuple(file for file in ends if file.spans),
+            later=tuple(file for file in later if file.spans),
         )
 
     def interval(self, start: Instant | None, end: Instant | None, *, partial: bool) -> Span:
-        """Return an interval in microseconds; by default from the first complete one to the last.
+        """Return an interval (in microseconds); open bounds are those of the complete rows.
 
-        With `partial` it may be turned round, and then holds nothing.
+        With `partial` open bounds are those of the covered time, and `start` may lie after `end`;
+        the interval is then empty.
 
         Raises
         ------
         IncompleteError
-            If nothing is complete in what was asked for, unless `partial`.
+            If nothing in the interval is complete, unless `partial`.
         ValueError
-            If `start` is not before `end`.
+            If `start` is not before `end`, unless `partial`.
         """
         first, last = bounds_of(self.evidence.answered if partial else self.evidence.complete)
         begin, stop = to_bounds(start, end)
@@ -524,13 +529,13 @@ class Snapshot:
             return begin, stop
         if start is not None and end is not None:
             raise ValueError(f"start must be before end, but start={start!r} and end={end!r}")
-        said = "nothing is known to be complete"
+        why = "nothing is known to be complete"
         if first < last:
-            said = f"only {range_text(first, last)} is complete, which was not asked for"
-        raise IncompleteError(f"{self.store.uri}: {said}; {TAKE}")
+            why = f"only {range_text(first, last)} is complete, outside the requested interval"
+        raise IncompleteError(f"{self.store.uri}: {why}; {_PARTIAL_HINT}")
 
     def check_complete(self, start: int, end: int, evidence: Evidence) -> None:
-        """Raise IncompleteError where a row in [start, end) may be missing, with the gaps."""
+        """Raise IncompleteError with the gaps if a row in [start, end) may be missing."""
         gaps = evidence.incomplete(start, end)
         if not gaps:
             return
@@ -545,7 +550,7 @@ class Snapshot:
                 f"is missing: the archive ends at {moment_text(last)}, where the next export "
                 "continues"
             )
-        raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {TAKE}")
+        raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {_PARTIAL_HINT}")
 
     def last_rows(
         self,
@@ -553,9 +558,9 @@ class Snapshot:
         moment: int = EVER[1],
         columns: Sequence[str] = COLUMNS,
     ) -> pa.Table:
-        """Return the last row of each account up to a moment, in the order of files."""
+        """Return each account's last row up to a moment, in the order of files."""
         files = tuple(self.files_since(moment, moment + 1))
-        parts = Scan(self.store, filters, files, Evidence()).each(lambda x: x.last_rows(columns))
+        parts = Scan(self.store, filters, files, Evidence()).map(lambda x: x.last_rows(columns))
         return merge_last_rows(parts, columns)
 
     def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:
@@ -564,12 +569,12 @@ class Snapshot:
         return {name: {*accounts[name].unique().to_pylist()} for name in ACCOUNT_KEY}
 
     def find(self, narrowed: Filters, **words: Any) -> Filters:  # noqa: ANN401 - of make_filters
-        """Return filters for the accounts that these and earlier ones select: see `Archive.select`.
+        """Narrow filters by the arguments of `make_filters`: see `Archive.select`.
 
         Raises
         ------
         ValueError
-            If a filter stands for nothing that there is.
+            If an id or name matches nothing in the archive.
         ArchiveError
             If the archive is bound to other accounts.
         """
@@ -577,20 +582,20 @@ class Snapshot:
         wanted = make_filters(**words, held=ids)
         self.manifest.query.check_holds(wanted)
         for name, values in wanted.allowed().items():
-            if lacking := [value for value in values if value not in ids[name]]:
-                word = name.removesuffix("_id").replace("_", " ")
-                there = list_text(sorted(ids[name] - {NO_MARKET}), _NAMED) or "none"
-                raise ValueError(f"no row has the {word} {lacking[0]!r}; there is {there}")
+            if unknown := [value for value in values if value not in ids[name]]:
+                kind = name.removesuffix("_id").replace("_", " ")
+                known = list_text(sorted(ids[name] - {NO_MARKET}), _LISTED_IDS) or "none"
+                raise ValueError(f"no row has the {kind} {unknown[0]!r}; known: {known}")
         both = narrowed.intersection(wanted)
-        assert both is not None  # noqa: S101 - each id that is wanted is among the narrowed ones
+        assert both is not None  # noqa: S101 - each wanted id is among the narrowed ones
         return both
 
 
 def read_snapshot(store: Store) -> Snapshot:
     """Return the current state of an archive.
 
-    The manifest is read each time, but decoded only if its bytes differ from the last ones: unlike
-    times and sizes, bytes can't mislead.
+    The manifest is read each time, but decoded only if its bytes have changed: unlike times and
+    sizes, bytes can't mislead.
 
     Raises
     ------
@@ -606,7 +611,7 @@ _parsed = lru_cache(maxsize=_MANIFESTS)(parse)
 
 
 def with_snapshot(store: Store, read: Callable[[Snapshot], T]) -> T:
-    """Return what a function reads of the current state; if that is replaced meanwhile, retry."""
+    """Return a function's result for the current state; retry if that is replaced meanwhile."""
     for _ in range(_TRIES - 1):
         with contextlib.suppress(SnapshotGoneError):
             return read(read_snapshot(store))

@@ -33,7 +33,7 @@ _ASSETS: Final = pa.schema(
 )
 _LABELS: Final = pa.schema({"id": _TEXT, "label": _TEXT})
 _MOST_DECIMALS: Final = 18
-"""The decimals of most contracts; they leave 20 of 38 digits to whole units."""
+"""Maximum decimals of an exact `amount`: those of most contracts leave 20 of 38 digits to units."""
 
 _ACCOUNTS: Final = """
     create view accounts as
@@ -50,23 +50,23 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     Parameters
     ----------
     snapshot
-        The archive.
+        The archive's state.
     is_locked
-        Whether queries can read no other file and write none.
+        Whether to keep queries from reading other files, and from writing any.
     """
     try:
         duckdb: Any = import_module("duckdb")  # an extra
     except ModuleNotFoundError as error:
-        said = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
-        raise ModuleNotFoundError(said, name=error.name) from error
+        message = "SQL needs DuckDB: pip install 'balance-analysis[sql]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
     store, manifest = snapshot.store, snapshot.manifest
     if lost := lost_files(store, manifest):
-        said = f"{store.uri} lacks {list_text(lost)}, or has only a part; run `verify`"
-        raise ArchiveDamagedError(said)
+        message = f"{store.uri}: {list_text(lost)} missing or truncated; run `verify`"
+        raise ArchiveDamagedError(message)
     connection: DuckDBPyConnection = duckdb.connect()
     connection.execute("set TimeZone = 'UTC'")
     changes = [*map(manifest.changes_file, manifest.files)]
-    # A file that an export replaces meanwhile has rows newer than the other views.
+    # An export may replace a file meanwhile: hide rows newer than the snapshot.
     spans = snapshot.evidence.answered
     names = read_archive_names(store)
     rows = _within(_rows(connection, store, changes), spans)
@@ -75,7 +75,7 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
     tables = {"coverage": intervals, "limits": read_limits(store), **_tables_of(names)}
     for name, table in tables.items():
         connection.from_arrow(table).create(name)
-    # A balance last seen before that may have changed.
+    # Balances last seen before `since` may have changed.
     end = snapshot.evidence.bounds[1]
     since = next((start for start, stop in snapshot.known if start < end <= stop), end - 1)
     connection.execute(_ACCOUNTS.format(key=", ".join(ACCOUNT_KEY), since=exact_text(since)))
@@ -86,9 +86,9 @@ def views_of(snapshot: Snapshot, *, is_locked: bool = False) -> DuckDBPyConnecti
 
 
 def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
-    """Let a connection reach these files alone."""
+    """Restrict a connection to these files."""
     connection.execute("set allowed_paths = ?", [paths])
-    # DuckDB leaves the folder open that it spills to.
+    # DuckDB would still allow the folder that it spills to.
     connection.execute("set temp_directory = ''")
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
@@ -97,8 +97,8 @@ def _lock(connection: DuckDBPyConnection, paths: list[str]) -> None:
 def _tables_of(names: Names) -> dict[str, pa.Table]:
     """Return the names of assets and accounts as tables."""
     assets = [
-        {name: None if value == "" else value for name, value in asdict(each).items()}
-        for each in names.assets.values()
+        {name: None if value == "" else value for name, value in asdict(asset).items()}
+        for asset in names.assets.values()
     ]
     labels = [{"id": key, "label": label} for key, label in names.to_json()["labels"].items()]
     return {
@@ -108,12 +108,12 @@ def _tables_of(names: Names) -> dict[str, pa.Table]:
 
 
 def _columns_of(assets: Mapping[str, Asset]) -> str:
-    """Return the columns `symbol` and `amount` of rows, as SQL."""
-    scale = max((each.decimals for each in assets.values()), default=0)
+    """Return SQL for the columns `symbol` and `amount`."""
+    scale = max((asset.decimals for asset in assets.values()), default=0)
     kind = f"decimal({BALANCE_DIGITS}, {scale})" if scale <= _MOST_DECIMALS else "double"
-    symbols = {each.asset_id: _quoted(each.symbol) for each in assets.values() if each.symbol}
-    # A product of decimals is exact, or an error; a quotient would be a float.
-    amounts = {each.asset_id: f"balance * '1e-{each.decimals}'::{kind}" for each in assets.values()}
+    symbols = {x.asset_id: _quoted(x.symbol) for x in assets.values() if x.symbol}
+    # A product of decimals is exact or an error; a quotient would be a float.
+    amounts = {x.asset_id: f"balance * '1e-{x.decimals}'::{kind}" for x in assets.values()}
     return f"{_case(symbols, 'varchar')} as symbol, {_case(amounts, kind)} as amount"
 
 
@@ -146,12 +146,12 @@ def _within(rows: DuckDBPyRelation, spans: Sequence[Span]) -> DuckDBPyRelation:
 
 
 def _path(store: Store, name: str) -> str:
-    """Return where a file is, from any folder."""
+    """Return a file's absolute path."""
     return str(Path(store.place(name)[1]).absolute())
 
 
 def _dataset(store: Store, files: Sequence[str]) -> Dataset:
-    ds: Any = import_module("pyarrow.dataset")  # takes long, and most need none
+    ds: Any = import_module("pyarrow.dataset")  # slow to import, and rarely needed
     parquet, (system, _) = ds.ParquetFileFormat(), store.place(layout.CHANGES)
     fragments = [parquet.make_fragment(store.place(name)[1], system) for name in files]
     dataset: Dataset = ds.FileSystemDataset(fragments, ARROW_SCHEMA, parquet, system)

@@ -46,18 +46,18 @@ _COVERAGE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ArchiveStatus(Record):
-    """The status of an archive. As text it is an overview for the terminal.
+    """An archive's status. As text it is an overview for the terminal.
 
     Attributes
     ----------
     uri
-        Its address.
+        The archive's address.
     query
-        The accounts that it is bound to, and the period of a file.
+        The accounts that the archive is bound to, and the period of a file.
     complete, confirmed, missing, unproven
-        Intervals, [start, end) in UTC: those that are complete; the parts of them in which a source
-        of another origin has the same rows; those that no node answered for; and those where a node
-        may have forgotten rows or a bad row was set aside.
+        Intervals, [start, end) in UTC. In complete ones every row is known; in their confirmed
+        parts a source of another origin has the same rows. No node answered for missing ones. In
+        unproven ones a node may have forgotten rows, or a bad row was set aside.
     confirmed_by
         The sources that `confirm` compared.
     disputed
@@ -67,23 +67,23 @@ class ArchiveStatus(Record):
     accounts
         Number of accounts with a row; `None` if not counted, or if files are lost.
     files, checkpoints, size
-        Number of files of rows, of checkpoints, and the bytes of both.
+        Number of files of rows and of checkpoints, and the total size of both (in bytes).
     asked_at, source, block_height
-        When it was last filled, from which node, and that node's last block; `None` if unknown.
+        When a node was last asked, which one, and its last block then; `None` if unknown.
     limits
         Number of distinct snapshots of the network's limits.
     lost
-        Files that are missing or of another size than written.
+        Files that are missing or don't have the size that was written.
     last_run
         The last run; `None` before the first.
     writing
-        Who is writing to it now, as "process 12 on host, since ..."; `None` if nobody is, or where
-        an object store has no lock.
+        The process that is writing now, as "process 12 on host, since ..."; `None` if there is
+        none, or if an object store has no lock.
     is_interrupted
-        Whether the last run was cut off; the next one recovers what it left. Without a lock a run
-        that is under way looks the same.
+        Whether the last run was cut off; the next one recovers what it left. Without a lock a
+        running one looks the same.
     now
-        The moment for which `age` is computed, UTC.
+        The moment for which `age` is computed (UTC).
     """
 
     uri: str
@@ -115,7 +115,7 @@ class ArchiveStatus(Record):
         return self.now - self.complete[-1][1] if self.complete else None
 
     def is_older_than(self, max_age: Duration) -> bool:
-        """Return whether the age exceeds `max_age`, such as "2h", or nothing is complete."""
+        """Return whether `age` exceeds `max_age`, such as "2h", or nothing is complete."""
         age = self.age
         return age is None or age > to_duration(max_age)
 
@@ -160,7 +160,7 @@ class ArchiveStatus(Record):
 def read_status(
     snapshot: Snapshot, *, now: dt.datetime | None = None, count_accounts: bool = True
 ) -> ArchiveStatus:
-    """Return the status of an archive: see `Archive.status`."""
+    """Return an archive's status: see `Archive.status`."""
     store, manifest, evidence = snapshot.store, snapshot.manifest, snapshot.evidence
     lost = lost_files(store, manifest)
     accounts = None if lost or not count_accounts else snapshot.last_rows(columns=FILE_KEY).num_rows
@@ -168,7 +168,7 @@ def read_status(
     last_run, writing = next(iter_reports(store), None), writer_of(store)
     is_open = manifest.pending is not None
     is_open |= last_run is not None and last_run.outcome == "incomplete"
-    notes = [*manifest.files.values(), *manifest.checkpoints.values()]
+    entries = [*manifest.files.values(), *manifest.checkpoints.values()]
     return ArchiveStatus(
         uri=without_credentials(store.uri),
         query=manifest.query,
@@ -180,11 +180,11 @@ def read_status(
         disputed=to_moments(joined(span for span, _ in evidence.disputed)),
         missing=to_moments(evidence.missing(*evidence.bounds)),
         unproven=to_moments(evidence.unproven),
-        rows=sum(note.rows for note in manifest.files.values()),
+        rows=sum(entry.rows for entry in manifest.files.values()),
         accounts=accounts,
         files=len(manifest.files),
         checkpoints=len(manifest.checkpoints),
-        size=sum(note.size for note in notes),
+        size=sum(entry.size for entry in entries),
         asked_at=None if last is None else from_microseconds(last.asked[1]),
         source=None if last is None else last.node.name,
         block_height=None if last is None or last.heights is None else last.heights[1],
@@ -200,11 +200,11 @@ def read_status(
 def coverage_frame(evidence: Evidence) -> pd.DataFrame:
     """Return a row for each stretch of time, missing ones included: see `Archive.coverage`."""
     rows: list[tuple[object, ...]] = []
-    for span, state, answer, by in evidence.stretches():
+    for span, state, answer, node in evidence.stretches():
         details: tuple[object, ...] = (None,) * 6
         if answer is not None:
             (low, high), (first, last) = answer.heights or (None, None), answer.asked
-            other = by and without_credentials(by.name)
+            other = node and without_credentials(node.name)
             details = without_credentials(answer.node.name), high, low, last, first, other
         rows.append((*span, state, *details))
     numbers = {name: "Int64" for name, kind in _COVERAGE.items() if kind == _MOMENT}

@@ -1,7 +1,7 @@
 """The files of an archive, in a local folder or in an object store that pyarrow reaches.
 
 Names are paths inside the archive, with slashes. A file appears whole or not at all: locally it is
-written beside its place, flushed to disk and renamed; in an object store it is one upload.
+written beside its target, flushed to disk and renamed; in an object store it is one upload.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from balance_analysis.files.atomic import PathLike, flush, replacing_file
 
 
 class Stored(Protocol):
-    """An archive seen as its files, which is all that filling and repairing need."""
+    """An object with an archive's files, which is all that filling and repairing need."""
 
     store: Store
 
@@ -31,7 +31,7 @@ _LEFTOVER: Final = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
 
 
 def to_store(archive: Stored | PathLike) -> Store:
-    """Return the files of an archive that may be named by its path or address."""
+    """Return an archive's files, given the archive, its path or its address."""
     store: Any = getattr(archive, "store", archive)
     return store if isinstance(store, Store) else Store(store)
 
@@ -42,9 +42,9 @@ class Store:
     Parameters
     ----------
     uri
-        A path, or the address of a folder in an object store such as `s3://bucket/archive`, with
-        what pyarrow takes behind a "?", such as `region=eu-west-1`. Credentials come from the
-        store's usual places, such as the environment; an address must hold none.
+        A path, or the address of a folder in an object store such as `s3://bucket/archive`. Options
+        of pyarrow may follow a "?", such as `region=eu-west-1`. Credentials come from the store's
+        usual places, such as the environment; an address must not contain any.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Store:
     Raises
     ------
     ArchiveError
-        If the address can't be understood, or holds credentials.
+        If the address can't be understood, or contains credentials.
     """
 
     def __init__(self, uri: PathLike) -> None:
@@ -70,7 +70,7 @@ class Store:
         if _SCHEME.match(address) and not address.lower().startswith("file://"):
             if "@" in self.uri.partition("://")[2].partition("/")[0]:
                 raise ArchiveError(
-                    "the address of an archive must not hold credentials: give them in the "
+                    "the address of an archive must not contain credentials: pass them in the "
                     "environment or in the store's own configuration"
                 )
             try:
@@ -89,7 +89,7 @@ class Store:
         return Store, (self._address if self.folder is None else str(self.folder.absolute()),)
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content; `None` if there is none of that name.
+        """Return a file's content, or `None` if there is no file of that name.
 
         Raises
         ------
@@ -104,17 +104,17 @@ class Store:
         return content
 
     def open(self, name: str) -> pa.NativeFile:
-        """Open a file for reading at any place.
+        """Open a file for random access.
 
         Raises
         ------
         OSError
-            If it can't be read; FileNotFoundError if there is none of that name.
+            If it can't be read; FileNotFoundError if there is no file of that name.
         """
         return self._files.open_input_file(self._path(name))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file; one of that name is replaced, whole.
+        """Write a file; an existing one is replaced as a whole.
 
         Raises
         ------
@@ -134,33 +134,33 @@ class Store:
             temporary.write_bytes(content)
 
     def delete(self, name: str) -> None:
-        """Delete a file, if there is one."""
+        """Delete a file if it exists."""
         self._ask_guard()
         with contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self._path(name))
 
     def has(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """Return whether there is a file of that name."""
         return bool(self._files.get_file_info(self._path(name)).is_file)
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names of all files in a folder, sorted; nothing if there is no such folder.
+        """Return the sorted names of all files in a folder, at any depth.
 
-        Links to folders are not followed.
+        Without such a folder the list is empty. Links to folders aren't followed.
         """
         return sorted(self.sizes(folder))
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the bytes of each file of `names` by its name."""
+        """Return the size in bytes of each file in a folder by its name: see `names`."""
         root, inside = self._path(folder.rstrip("/")).rstrip("/"), len(self._path("").rstrip("/"))
         if self.folder is None:
             selector = pafs.FileSelector(root, recursive=True, allow_not_found=True)
             infos = self._files.get_file_info(selector)
             return {info.path[inside + 1 :]: info.size for info in infos if info.is_file}
         sizes = {}
-        for here, _, files in os.walk(root, onerror=_raise_unless_gone):
-            for path in (f"{here}/{file}" for file in files):
-                with contextlib.suppress(FileNotFoundError):  # a run has replaced it just now
+        for parent, _, files in os.walk(root, onerror=_raise_unless_gone):
+            for path in (f"{parent}/{file}" for file in files):
+                with contextlib.suppress(FileNotFoundError):  # a run has just replaced it
                     sizes[path[inside + 1 :]] = os.lstat(path).st_size
         return sizes
 
@@ -170,7 +170,7 @@ class Store:
             self.delete(name)
 
     def place(self, name: str) -> tuple[pafs.FileSystem, str]:
-        """Return the file system that a file is in, and its path there."""
+        """Return a file's file system, and its path there."""
         return self._files, self._path(name)
 
     def _ask_guard(self) -> None:
@@ -178,13 +178,13 @@ class Store:
             self.guard()
 
     def _path(self, name: str) -> str:
-        """Return a file's path; refuse links, which could lead outside of the archive."""
+        """Return a file's path; refuse links, which could lead out of the archive."""
         path = str(self._root).rstrip("/")
         for part in name.split("/"):
             path = f"{path}/{part}"
             if self.folder is not None and os.path.islink(path):  # noqa: PTH114 - much faster
                 raise ArchiveDamagedError(
-                    f"{path} is a symbolic link, which is never followed inside of an archive: "
+                    f"{path} is a symbolic link, which is never followed inside an archive: "
                     "put the file or folder itself in its place"
                 )
         return path
@@ -196,5 +196,5 @@ def _raise_unless_gone(error: OSError) -> None:
 
 
 def is_leftover(name: str) -> bool:
-    """Return whether a name is that of an interrupted write's leftover."""
+    """Return whether a file is the leftover of an interrupted write."""
     return _LEFTOVER.fullmatch(name.rpartition("/")[2]) is not None

@@ -20,7 +20,7 @@ from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
 from balance_analysis.archive.sidecars import read_archive_names
-from balance_analysis.archive.snapshot import File, LruCache, Scan
+from balance_analysis.archive.snapshot import FileSlice, LruCache, Scan
 from balance_analysis.archives import Archive
 from balance_analysis.errors import logger
 from balance_analysis.table.filters import Filters
@@ -169,10 +169,10 @@ class ArchiveState:
                 )
             return rows
 
-        def outer(file: File) -> pa.Table:
+        def outer(file: FileSlice) -> pa.Table:
             return counted(self._day_ends(scan, file, check))
 
-        def inner(file: File) -> pa.Table:
+        def inner(file: FileSlice) -> pa.Table:
             if edges is None:
                 return counted(_joined(_parts(scan, file, check)))
             inside = edges[(edges > file.spans[0][0]) & (edges < file.spans[-1][1])]
@@ -190,7 +190,7 @@ class ArchiveState:
         evidence = self._snapshot.evidence.narrow(filters)
         return Scan(self._snapshot.store, filters, (), evidence)
 
-    def _day_ends(self, scan: Scan, file: File, check: Check) -> pa.Table:
+    def _day_ends(self, scan: Scan, file: FileSlice, check: Check) -> pa.Table:
         """Return a file's rows that begin or end an account's day."""
         # Without a party filter the whole file is read, so all of its accounts are cached.
         whole = scan if scan.filters.party_ids else replace(scan, filters=Filters())
@@ -207,7 +207,7 @@ class ArchiveState:
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Split the edges of periods into parts that each need a limited number of rows."""
         files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
-        sizes = np.cumsum([0, *(max(note.rows for note in file.notes) for file in files)])
+        sizes = np.cumsum([0, *(max(entry.rows for entry in file.entries) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
         bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
@@ -216,7 +216,7 @@ class ArchiveState:
         """Return the assets of all accounts, those with most rows first."""
         scan = self._scan(Filters())
 
-        def count(file: File) -> Counter[str]:
+        def count(file: FileSlice) -> Counter[str]:
             def read() -> tuple[Counter[str], int]:
                 counts = Counter[str]()
                 for rows in scan.rows(file, ["asset_id"]):
@@ -268,7 +268,7 @@ def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
     return {"coverage": archive.coverage(), "limits": archive.limits()}
 
 
-def _parts(scan: Scan, file: File, check: Check) -> Iterator[pa.Table]:
+def _parts(scan: Scan, file: FileSlice, check: Check) -> Iterator[pa.Table]:
     for rows in scan.rows(file):
         check()
         yield rows

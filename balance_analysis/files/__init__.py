@@ -1,4 +1,4 @@
-"""Single files: written whole or not at all; tables as Parquet, the limits as JSON.
+"""Read and write single files: tables, and network limits. A file appears whole or not at all.
 
-It must not know nodes or archives.
+These modules must not know nodes or archives.
 """

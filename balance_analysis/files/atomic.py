@@ -1,7 +1,7 @@
 """Write files that appear whole or not at all.
 
-A file is written beside its place, flushed to disk and renamed. What a process that is killed
-leaves there is called `.NAME.HEX.tmp`; nothing reads it, and it may be deleted.
+A file is written beside its target, flushed to disk and renamed. A killed process leaves a file
+called `.NAME.HEX.tmp`; nothing reads it, and it may be deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PathLike = str | os.PathLike[str]
 
 
 def check_outside(path: PathLike) -> Path:
-    """Return where a path leads; a link is followed, and no archive may be around it.
+    """Return the target of a path, links followed, after checking that it isn't in an archive.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def check_outside(path: PathLike) -> Path:
     for folder in (target, *target.parents, *spelled.parents):
         if (folder / MANIFEST).exists():
             where = "is an archive" if folder == target else f"lies in the archive {folder}"
-            raise ValueError(f"{os.fspath(path)} {where}; name a place outside of it")
+            raise ValueError(f"{os.fspath(path)} {where}; choose a path outside of it")
     return target
 
 
@@ -53,22 +53,22 @@ def check_output(
     inputs: Iterable[PathLike | None] = (),
     suffixes: Collection[str] = (),
 ) -> Path:
-    """Return where a result is to be written: what a link points to is replaced, not the link.
+    """Return the path to write a result to: a link's target is replaced, not the link.
 
     Parameters
     ----------
     path
         The file; an existing one may be replaced.
     inputs
-        Files and folders that the result is made of; `None` and missing ones are ignored.
+        Files and folders that the result is made from; `None` and missing ones are ignored.
     suffixes
-        What the name may end with; "" allows none. By default it may be anything.
+        Allowed suffixes of the name; "" allows a name without one. By default any.
 
     Raises
     ------
     ValueError
-        If its name ends otherwise, if it is one of the inputs or lies in one or in an archive,
-        whatever the spelling or links, or if there is something that is no regular file.
+        If the name has another suffix; if the path is one of the inputs, or lies in one or in an
+        archive, however it is spelled or linked; or if it is a folder or not a regular file.
     OSError
         If no file can be written there.
     """
@@ -76,34 +76,34 @@ def check_output(
     if suffixes and Path(path).suffix.lower() not in suffixes:
         raise ValueError(f"{name}: name a {' or '.join(filter(None, suffixes))} file")
     if target.exists() and not target.is_file():
-        raise ValueError(f"{name} is a folder or no regular file; name a file")
-    for source in (each for each in inputs if each):
+        raise ValueError(f"{name} is a folder or not a regular file; name a file")
+    for source in (source for source in inputs if source):
         places = [place for place in (target, *target.parents) if place.exists()]
         if Path(source).exists() and any(place.samefile(source) for place in places):
-            said = f"is the same file as, or lies in, {os.fspath(source)}, an input"
-            raise ValueError(f"{name} {said}; name another file")
+            fault = f"is the same file as, or lies in, the input {os.fspath(source)}"
+            raise ValueError(f"{name} {fault}; name another file")
     try:
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:
-        said = f"this folder can't be written to ({error.strerror}); make it first or name another"
-        raise OSError(error.errno, said, str(target.parent)) from error
+        fault = f"can't write to this folder ({error.strerror}); create it first or name another"
+        raise OSError(error.errno, fault, str(target.parent)) from error
     return target
 
 
 def replacing(path: PathLike) -> contextlib.AbstractContextManager[Path]:
-    """Give a place beside `path` to write a result to; on success it replaces `path`.
+    """Yield a temporary file beside `path` to write a result to; on success it replaces `path`.
 
     Raises
     ------
     ValueError, OSError
-        As `check_output`; an error of the system that comes in the block names `path`.
+        As `check_output`. An OSError in the block names `path`.
     """
     return replacing_file(check_output(path))
 
 
 @contextlib.contextmanager
 def replacing_file(target: Path, *, is_folder: bool = False) -> Iterator[Path]:
-    """Do the same for any file, also one of an archive, or for a new folder.
+    """Do the same as `replacing` for any file, even an archive's, or for a new folder.
 
     Raises
     ------
@@ -125,25 +125,25 @@ def replacing_file(target: Path, *, is_folder: bool = False) -> Iterator[Path]:
 
 
 def making_folder(path: PathLike) -> contextlib.AbstractContextManager[Path]:
-    """Give a folder beside `path` to write files to; on success it stands at `path`, whole.
+    """Yield a temporary folder to write files to; on success it becomes `path`, whole.
 
     Raises
     ------
     ValueError, OSError
-        If `path` lies in an archive, is there already and not an empty folder, or can't be written.
+        If `path` lies in an archive, exists and isn't an empty folder, or can't be written.
     """
     target = check_outside(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(errno.EEXIST, "is there already; name a new folder", os.fspath(path))
+        raise FileExistsError(errno.EEXIST, "already exists; name a new folder", os.fspath(path))
     return replacing_file(target, is_folder=True)
 
 
 def name_file(error: BaseException, target: Path) -> None:
-    """Name the file that was being written in an error of the system, if it names none."""
+    """Set the written file's name in an OSError that names no file, or only the temporary one."""
     if not isinstance(error, OSError) or error.errno is None:
         return
-    beside = str(target.with_name(f".{target.name}."))
-    if error.filename is None or os.fspath(error.filename).startswith(beside):
+    temporary = str(target.with_name(f".{target.name}."))
+    if error.filename is None or os.fspath(error.filename).startswith(temporary):
         error.filename = str(target)
 
 

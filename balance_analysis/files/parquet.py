@@ -1,8 +1,8 @@
-"""Single files: tables as Parquet with a note of what they are, and the network limits as JSON.
+"""Read and write tables as Parquet with a note, and network limits as JSON.
 
-Every Parquet file is read and written here, except those of an archive's rows, which
-`archive.datafile` reads and writes. The note is JSON, under one key of a file's metadata. pandas is
-imported where a table is made: pages become a file without it.
+Every Parquet file is read and written here, except an archive's files of rows, which
+`archive.datafile` reads and writes. The note describes the table: it is JSON, under one key of the
+file's metadata. pandas is imported only where a table is built, as a download doesn't need it.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ FORMAT_VERSION: Final = 1
 
 
 def make_note(content: dict[str, Any]) -> dict[bytes, str]:
-    """Return a note for a file's metadata: its one key, and JSON."""
+    """Return metadata for a file, with a note under its one key."""
     return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, **content}, sort_keys=True)}
 
 
 def read_note(file: ParquetFile) -> dict[str, Any]:
-    """Return the note in a file's metadata: ours, or as `load` the attrs that pandas wrote."""
+    """Return the note in a file's metadata, or the attrs that pandas wrote as its `load`."""
     metadata = file.metadata.metadata or {}
     try:
         if METADATA_KEY in metadata:
@@ -63,50 +63,50 @@ def read_note(file: ParquetFile) -> dict[str, Any]:
 
 
 def open_parquet(source: Path | BinaryIO | bytes) -> ParquetFile:
-    """Open a file, or its content, for reading; pages that have checksums are checked.
+    """Open a file, or its content, for reading; pages with checksums are checked.
 
-    What damaged files raise is among `files.atomic.DAMAGES`.
+    Damaged files raise one of `files.atomic.DAMAGES`.
     """
-    where = pa.BufferReader(source) if isinstance(source, bytes) else source
-    return ParquetFile(where, page_checksum_verification=True)
+    stream = pa.BufferReader(source) if isinstance(source, bytes) else source
+    return ParquetFile(stream, page_checksum_verification=True)
 
 
 def parquet_writer(sink: Path | BinaryIO, schema: pa.Schema) -> ParquetWriter:
-    """Return what writes tables of one schema, one after the other."""
+    """Return a writer of tables with one schema to one file."""
     return ParquetWriter(sink, schema, compression="zstd")
 
 
 def write_rows(rows: pa.Table, sink: Path | BinaryIO) -> None:
-    """Write a table, with the metadata of its schema, to a file."""
+    """Write a table to a file, with its schema's metadata."""
     with parquet_writer(sink, rows.schema) as writer:
         writer.write_table(rows)
 
 
 def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
-    """Write a table to one Parquet file, every digit kept.
+    """Write a table to one Parquet file with every digit.
 
     Parameters
     ----------
     table
-        A table, rows in any order: they are written in the table's order.
+        A table with rows in any order; they are sorted by account and time.
     path
-        The file; an existing one is replaced, whole.
+        The file; an existing one is replaced as a whole.
 
     Raises
     ------
     ValueError, TypeError
-        If it is not a table, has columns besides a table's (`write_table` writes these too), or the
-        file would lie in an archive.
+        If it isn't a table, has other columns (`write_table` writes these too), or the file would
+        lie in an archive.
     OSError
         If the file can't be written.
     """
     from balance_analysis.table.frame import frame_of, to_arrow  # noqa: PLC0415 - it imports pandas
 
     check_frame(table)
-    if more := [str(name) for name in table if name not in COLUMNS]:
+    if others := [str(name) for name in table if name not in COLUMNS]:
         raise ValueError(
-            f"write_parquet writes a table's own columns, and this one has {', '.join(more)} "
-            "besides; write_table writes all of them"
+            f"write_parquet writes only a table's own columns, and this one also has "
+            f"{', '.join(others)}; write_table writes all of them"
         )
     rows = canonical(to_arrow(table))
     ordered, metadata = frame_of(rows), table.attrs.get(ATTRS_KEY)
@@ -127,26 +127,26 @@ def read_parquet(
     ----------
     path
         A file of `write_parquet`, or any Parquet file with a table's columns: ids as strings or
-        dictionaries, timestamps in any unit that microseconds hold (without a zone they are UTC),
-        balances as decimals without fraction or as integers. Other columns are left out. Or a
-        folder of such files, as `over_accounts` writes it: the table knows what the files know
-        together, as that of `pd.concat`.
+        dictionaries, timestamps in any unit that fits microseconds (without a zone they are UTC),
+        balances as decimals without fraction or as integers. Other columns are dropped. Or a folder
+        of such files, as `over_accounts` writes it: the table knows what the files know together,
+        like that of `pd.concat`.
     assets
-        Symbols and decimals of assets, as for `read_assets`, beside those in the file.
+        Symbols and decimals of assets, as for `read_assets`; they are added to the file's.
     labels
-        Own names, as for `read_labels`, beside those in the file.
+        Your own names, as for `read_labels`; they are added to the file's.
 
     Returns
     -------
     pandas.DataFrame
-        The table, in the table's order whatever the file's; equal to what was written.
-        `attrs["balance_analysis"]` has how it was loaded, if the file says so, and the assets and
-        labels.
+        The table, sorted by account and time whatever the file's order; equal to what was written.
+        `attrs["balance_analysis"]` describes how it was loaded, if the file has that, and has the
+        assets and labels.
 
     Raises
     ------
     ArchiveError
-        If the file is not Parquet, or holds no table.
+        If the file isn't Parquet, or isn't a table.
     OSError
         If the file can't be opened.
     """
@@ -158,8 +158,8 @@ def read_parquet(
     if parts[0].is_dir():
         parts = sorted(parts[0].glob("*.parquet"))
         if not parts:
-            said = "is a folder without Parquet files; ba.Archive(...).read() reads an archive"
-            raise IsADirectoryError(errno.EISDIR, said, os.fspath(path))
+            fault = "is a folder without Parquet files; ba.Archive(...).read() reads an archive"
+            raise IsADirectoryError(errno.EISDIR, fault, os.fspath(path))
     read = [_read_part(part) for part in parts]
     tables: list[pd.DataFrame] = []
     for rows, load in read:
@@ -177,7 +177,7 @@ def read_parquet(
 
 
 def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Return the rows of a file, and what it says of their load: no evidence if it lost rows."""
+    """Return a file's rows and how they were loaded, without evidence if it has lost rows."""
     with path.open("rb") as source:
         try:
             file = open_parquet(source)
@@ -187,12 +187,12 @@ def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
                 load = without_evidence(load)
             return _read_rows(file), load
         except DAMAGES as error:
-            said = f"is not a Parquet file of balance changes, or is damaged: {error}"
-            raise ArchiveError(f"{path} {said}") from error
+            fault = f"is not a Parquet file of balance changes, or is damaged: {error}"
+            raise ArchiveError(f"{path} {fault}") from error
 
 
 def _read_rows(file: ParquetFile) -> pa.Table:
-    """Return the rows of a file in the schema of a table; ValueError if it holds no table."""
+    """Return a file's rows in a table's schema; ValueError if it isn't a table."""
     if missing := sorted(set(COLUMNS) - set(file.schema_arrow.names)):
         raise ValueError(f"it has no column {', '.join(missing)}")
     rows = file.read([*COLUMNS])
@@ -202,8 +202,8 @@ def _read_rows(file: ParquetFile) -> pa.Table:
             f"its column balance is {kind}, which may have lost digits; it must be "
             "decimal128(38, 0) or whole numbers"
         )
-    if lacking := [name for name in COLUMNS if rows[name].null_count]:
-        raise ValueError(f"its column {lacking[0]} has missing values")
+    if incomplete := [name for name in COLUMNS if rows[name].null_count]:
+        raise ValueError(f"its column {incomplete[0]} has missing values")
     ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
     others = [rows[name].cast(ARROW_SCHEMA.field(name).type) for name in COLUMNS[len(ids) :]]
     return pa.table([*ids, *others], schema=ARROW_SCHEMA)
@@ -217,8 +217,8 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
     limits
         The snapshot.
     path
-        The file; an existing one is replaced, whole. It holds the fields of `NetworkLimits`
-        under their names, moments as ISO 8601 in UTC with nanoseconds, `null` where unknown.
+        The file; an existing one is replaced as a whole. It has the fields of `NetworkLimits` under
+        their names: moments as ISO 8601 in UTC with nanoseconds, or `null` if unknown.
 
     Raises
     ------
@@ -238,17 +238,17 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
     Returns
     -------
     NetworkLimits
-        Equal to what `write_network_limits` was given.
+        Equal to the limits that `write_network_limits` wrote.
 
     Raises
     ------
     ArchiveError
-        If the file holds no such snapshot.
+        If the file isn't such a snapshot.
     OSError
         If the file can't be opened.
     """
     check_type(path, (str, os.PathLike), "the path of a file")
-    from pandas import Timestamp  # noqa: PLC0415 - it takes long
+    from pandas import Timestamp  # noqa: PLC0415 - slow to import
 
     text = Path(path).read_bytes()
     try:
@@ -258,5 +258,5 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
         return NetworkLimits(**content)
     except DAMAGES as error:
         raise ArchiveError(
-            f"{os.fspath(path)} is no snapshot of network limits: {error}"
+            f"{os.fspath(path)} is not a snapshot of network limits: {error}"
         ) from error

@@ -1,7 +1,7 @@
-"""Results as files: Parquet, CSV, JSON and Excel, with every column, row and digit.
+"""Write results to Parquet, CSV, JSON and Excel, with every column, row and digit.
 
-A frame becomes rows with one name a column. A value that a format can't hold as a number or a
-moment is written as text.
+A frame becomes rows with one name per column. A value that doesn't fit a format's numbers or
+moments is written as text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EXCEL_ROWS: Final = 1_048_576
 EXCEL_COLUMNS: Final = 16_384
 _DIGITS: Final = Context(prec=15)
 _EXCEL_TEXT: Final = 32_767
-"""Limits of Excel: rows of a sheet, its header included, columns, digits, characters of a cell."""
+"""Excel's limits: rows of a sheet (with its header), columns, digits, characters of a cell."""
 
 _GENERAL: Final = "General"
 _GROUPED: Final = "#,##0"
@@ -51,62 +51,63 @@ _FRACTION: Final = "#,##0.00####"
 _DAY: Final = "yyyy-mm-dd"
 _SECOND: Final = "yyyy-mm-dd hh:mm:ss"
 _NARROWEST: Final = {_FRACTION: 21, _DAY: 12, _SECOND: 20}
-"""Characters of a column, at least: autofit knows no formats."""
+"""Minimum width of a column in characters, by its format: autofit ignores formats."""
 
 _WIDEST: Final = 285
-"""Pixels of a column, at most: ids are longer, and nobody reads them to the end."""
+"""Maximum width of a column in pixels; ids are longer, and nobody reads them to the end."""
 
 _THOUSAND: Final = 1000
 
-_FIRST_DAY: Final = dt.datetime(1900, 3, 1)  # noqa: DTZ001 - as Excel has it
-"""Excel takes 1900 for a leap year: earlier moments are text."""
+_FIRST_DAY: Final = dt.datetime(1900, 3, 1)  # noqa: DTZ001 - Excel's moments have no zone
+"""Earlier moments are text, as Excel takes 1900 for a leap year."""
 
 _SPECIAL: Final = re.compile(r'[",\r\n]')
-_RUN: Final = r"^([=+\-@\t\r\n])"
-"""The beginning of text that a spreadsheet takes as a formula."""
+_FORMULA: Final = r"^([=+\-@\t\r\n])"
+"""Start of a text that a spreadsheet takes as a formula."""
 
 
 def write_table(frame: pd.DataFrame | pd.Series[Any], path: PathLike) -> None:
-    """Write a table, or what a function made of one, to a file with every digit of it.
+    """Write a table, or a function's result, to a file with every digit.
 
     Parameters
     ----------
     frame
-        Any frame or series. An index that has a name, or is not of integers, becomes columns. If a
-        table has openings, which are rows older than its `start`, the column `opening` marks them.
-        Periods are text, such as `2023-04`. The names of columns of several levels are joined by
-        slashes. Accounts and other holders in the header of a wide series have their names or
-        short ids, and the unit of their amounts: `tUSD/general/c2071f..76b5 [10^-5 tUSD]`. A long
-        frame has the ids, and if it carries names the columns `symbol` and `label` in front, as of
-        `labelled`, except a table in Parquet. One with amounts has the column `unit`: `tUSD` for
-        whole units, else `10^-5 tUSD`, or `smallest` if the decimals aren't known. In Parquet the
-        metadata has the names.
+        Any frame or series. An index with a name, or not of integers, becomes columns. If a table
+        has openings (rows older than its `start`), the column `opening` marks them. Periods are
+        text, such as `2023-04`. Names of columns with several levels are joined by slashes.
+        Accounts and other holders in a wide series' header have their names or short ids, and the
+        unit of their amounts: `tUSD/general/c2071f..76b5 [10^-5 tUSD]`. A long frame has the ids;
+        if it carries names, the columns `symbol` and `label` come first, as in `labelled`, except
+        for a table in Parquet. A long frame with amounts has the column `unit`: `tUSD` for whole
+        units, else `10^-5 tUSD`, or `smallest` if the decimals are unknown. In Parquet the metadata
+        has the names.
     path
-        A .parquet, .csv, .json or .xlsx file; an existing one is replaced, whole.
+        A .parquet, .csv, .json or .xlsx file; an existing one is replaced as a whole.
 
-        - .parquet: amounts are decimal128(38, 0), moments keep their time zone. A file with a
-          table's columns is read by `read_parquet`, which knows what the table knew.
-        - .csv: moments and durations as ISO 8601. Text that a spreadsheet would run (it begins with
-          =, +, -, @, a tab or a line break) has an apostrophe before it. An unknown value is empty.
+        - .parquet: amounts are decimal128(38, 0), moments keep their time zone. `read_parquet`
+          reads a file with a table's columns, and knows what the table knew.
+        - .csv: moments and durations are ISO 8601. Text that a spreadsheet would take as a formula
+          (it starts with =, +, -, @, a tab or a line break) gets an apostrophe in front. Unknown
+          values are empty.
         - .json: a list of objects; amounts are text, as JSON's numbers are floats, moments and
           durations are ISO 8601, and unknown values are null.
-        - .xlsx (extra `excel`): one sheet, to be filtered, with thousands separators. Excel keeps
-          15 digits and milliseconds: a column of amounts or moments that needs more is text, with
-          all digits. For numbers to calculate with, make the frame with `units=`: whole units are
-          floats. Excel has no time zones: moments are in UTC, which the header says. Durations are
-          ISO 8601, and so are moments before March 1900. Text is never a formula.
+        - .xlsx (extra `excel`): one sheet with a filter and thousands separators. Excel keeps 15
+          digits and milliseconds: a column of amounts or moments that needs more is text, with all
+          digits. For numbers to calculate with, make the frame with `units=`: whole units are
+          floats. Excel has no time zones: moments are in UTC, and the header says so. Durations and
+          moments before March 1900 are ISO 8601. Text is never a formula.
 
-        pandas rounds such digits to floats when it reads these files, unless the caller keeps the
-        text: `pd.read_json(path, dtype={"balance": str})`, and so `read_csv` and `read_excel`.
+        pandas rounds such digits to floats when it reads these files, unless you keep the text:
+        `pd.read_json(path, dtype={"balance": str})`; likewise with `read_csv` and `read_excel`.
 
     Raises
     ------
     ValueError
-        If the name ends otherwise, two columns would have one name, whole numbers have more than 38
-        digits, a sheet is too small for the rows, XlsxWriter is not installed, or the file would
-        lie in an archive.
+        If the file has another suffix, two columns would have the same name, whole numbers have
+        more than 38 digits, a sheet is too small for the rows, XlsxWriter isn't installed, or the
+        file would lie in an archive.
     TypeError
-        If it is no frame.
+        If it isn't a frame or series.
     OSError
         If the file can't be written.
 
@@ -129,7 +130,7 @@ def write_as(frame: pd.DataFrame | pd.Series[Any], form: str, path: PathLike) ->
 
 
 def write_to(frame: pd.DataFrame | pd.Series[Any], form: str, file: BinaryIO) -> None:
-    """Write a frame in a format to an open file; the metadata of Parquet has its names."""
+    """Write a frame in a format to an open file; Parquet's metadata has its names."""
     frame = frame.to_frame() if isinstance(frame, pd.Series) else frame
     check_type(frame, pd.DataFrame, "a frame or series of pandas")
     metadata, is_table = frame.attrs.get(ATTRS_KEY), {*COLUMNS} <= {*frame.columns}
@@ -145,7 +146,7 @@ def write_to(frame: pd.DataFrame | pd.Series[Any], form: str, file: BinaryIO) ->
 
 
 def _in_ascii(name: str) -> str:
-    """Return a name without our signs: spreadsheets take a CSV to be something else than UTF-8."""
+    """Return a name with our non-ASCII signs replaced: spreadsheets don't take a CSV as UTF-8."""
     return name.replace("…", "..").replace(" · ", "/")
 
 
@@ -156,7 +157,7 @@ def check_installed(form: str) -> None:
 
 
 def to_rows(frame: pd.DataFrame) -> pa.Table:
-    """Return a frame as Arrow, its index as columns, each column with a name of its own.
+    """Return a frame as Arrow, with its index as columns and unique names.
 
     Raises
     ------
@@ -166,11 +167,11 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
     flat = _with_units(frame)
     names = flat.index.names
     if any(name is not None for name in names) or not is_integer_dtype(flat.index):
-        own = ["index" if name is None else str(name) for name in names]
-        flat = flat.reset_index(names=own, allow_duplicates=True)
+        headers = ["index" if name is None else str(name) for name in names]
+        flat = flat.reset_index(names=headers, allow_duplicates=True)
     if not flat.columns.is_unique:
         twice = flat.columns[flat.columns.duplicated()][0]
-        raise ValueError(f"two columns would be called {twice!r}; take the long layout, or rename")
+        raise ValueError(f"two columns would be called {twice!r}; use the long layout, or rename")
     metadata = frame.attrs.get(ATTRS_KEY) or {}
     flat = _with_openings(flat, metadata.get(START_KEY))
     flat = flat.assign(**{str(name): _readable(column) for name, column in flat.items()})
@@ -179,7 +180,7 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
 
 
 def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with plain headers that says in which units its amounts are."""
+    """Return a frame with plain headers and its amounts' units, in headers or a column `unit`."""
     header = [*map(_in_ascii, header_of(frame))]
     is_whole = UNITS_KEY in (frame.attrs.get(ATTRS_KEY) or {})
     has_amounts = [
@@ -189,8 +190,8 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
         assets = [*frame.columns.get_level_values("asset_id").astype("str")]
         units = units_of(frame, assets)
         header = [
-            f"{name} [{_in_ascii(units[one])}]" if has else name
-            for name, one, has in zip(header, assets, has_amounts, strict=True)
+            f"{name} [{_in_ascii(units[asset])}]" if has_amount else name
+            for name, asset, has_amount in zip(header, assets, has_amounts, strict=True)
         ]
     flat = frame.set_axis(header, axis="columns")
     if "asset_id" not in frame.columns or "unit" in frame.columns or not any(has_amounts):
@@ -202,7 +203,7 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_openings(table: pd.DataFrame, start: str | None) -> pd.DataFrame:
-    """Return a table that marks its rows before `start`, if it has any."""
+    """Return a table with the column `opening`, if it has rows before `start`."""
     if start is None or not {*COLUMNS} <= {*table}:
         return table
     since = from_microseconds(to_microseconds(start))
@@ -211,7 +212,7 @@ def _with_openings(table: pd.DataFrame, start: str | None) -> pd.DataFrame:
 
 
 def _readable(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column that every reader knows: periods as text, integers of Python as amounts."""
+    """Return a column of a common type: periods as text, Python's integers as amounts."""
     if isinstance(column.dtype, pd.CategoricalDtype) and not is_string_dtype(column.cat.categories):
         column = column.astype(column.cat.categories.dtype)
     kind = infer_dtype(column) if column.dtype == object else ""
@@ -240,13 +241,13 @@ def _write_csv(rows: pa.Table, file: BinaryIO) -> None:
 
 
 def _to_csv(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column as Arrow's CSV has it: what Arrow would write otherwise is text."""
+    """Return a column for Arrow's CSV writer: text, where Arrow's own form would differ."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return _iso(column)
     if _is_text(kind):
-        would_run = any(re.match(_RUN, text) for text in _distinct(column))
-        return _quoted(column.cast(pa.string())) if would_run else column
+        has_formulas = any(re.match(_FORMULA, text) for text in _distinct(column))
+        return _quoted(column.cast(pa.string())) if has_formulas else column
     is_plain = pa.types.is_primitive(kind) and not pa.types.is_temporal(kind)
     if is_plain or pa.types.is_date(kind) or (pa.types.is_decimal(kind) and kind.scale == 0):
         return column
@@ -264,12 +265,12 @@ def _distinct(column: pa.ChunkedArray) -> list[str]:
 
 
 def _quoted(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return text with an apostrophe before what a spreadsheet would run."""
-    return pc.replace_substring_regex(column, _RUN, r"'\1")
+    """Return text with an apostrophe in front of formulas."""
+    return pc.replace_substring_regex(column, _FORMULA, r"'\1")
 
 
 def _iso(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return moments as ISO 8601: Z in UTC, else the offset of their zone, if they have one."""
+    """Return moments as ISO 8601 with Z for UTC, or their zone's offset if they have a zone."""
     zone = {"UTC": "Z", None: ""}.get(column.type.tz, "%Ez")
     return pc.strftime(column, f"%Y-%m-%dT%H:%M:%S{zone}")
 
@@ -279,7 +280,7 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
 
 
 def _text(value: Any) -> str:  # noqa: ANN401 - a cell of any column
-    """Return a value as text: every digit, and times as ISO 8601."""
+    """Return a value as text with every digit; times are ISO 8601."""
     if isinstance(value, Decimal):
         return decimal_text(value)
     if isinstance(value, dt.timedelta):
@@ -293,7 +294,7 @@ def _write_json(rows: pa.Table, file: BinaryIO) -> None:
 
 
 def _finite(value: object) -> object:
-    """Return a value; of floats that are no numbers NaN as nothing, and infinity as text."""
+    """Return a value, with NaN replaced by `None` and infinity by text."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
@@ -302,15 +303,15 @@ def _finite(value: object) -> object:
 def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
     if rows.num_rows >= EXCEL_ROWS or rows.num_columns > EXCEL_COLUMNS:
         raise ValueError(
-            f"a sheet of Excel has {EXCEL_ROWS - 1:,} rows below its header and {EXCEL_COLUMNS:,} "
+            f"an Excel sheet has {EXCEL_ROWS - 1:,} rows below its header and {EXCEL_COLUMNS:,} "
             f"columns, not {rows.num_rows:,} and {rows.num_columns:,}: write .parquet or .csv"
         )
     xlsxwriter = importlib.import_module("xlsxwriter")
-    content = io.BytesIO()  # as a zip can't be ended in order when its disk has failed
+    content = io.BytesIO()  # in memory, as a zip can't be closed cleanly if the disk fails
     options = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
     with xlsxwriter.Workbook(content, options) as book:
         # The same rows give the same bytes.
-        book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - as Excel has it
+        book.set_properties({"created": dt.datetime(1980, 1, 1)})  # noqa: DTZ001 - Excel's moments have no zone
         sheet, bold = book.add_worksheet(), book.add_format({"bold": 1})
         sheet.freeze_panes(1, 0)
         for place, header in enumerate(rows.column_names):
@@ -318,7 +319,7 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
             form = book.add_format({"num_format": shape})
             sheet.set_column(place, place, _NARROWEST.get(shape))
             sheet.write(0, place, _fitting(name), bold)
-            # An empty cell has a format, or a row of these would not be there.
+            # Empty cells need a format, or a row of empty cells would be missing.
             sheet.write_column(1, place, map(_fitting, values), form)
         if rows.num_columns:
             sheet.autofilter(0, 0, rows.num_rows, rows.num_columns - 1)
@@ -327,17 +328,17 @@ def _write_excel(rows: pa.Table, file: BinaryIO) -> None:
 
 
 def _fitting(value: object) -> object:
-    """Return a value of a cell; ValueError if it is too long for one."""
+    """Return a cell's value; ValueError if it is too long."""
     if isinstance(value, str) and len(value) > _EXCEL_TEXT:
         raise ValueError(
-            f"a cell of Excel has at most {_EXCEL_TEXT:,} characters, not {len(value):,}: "
+            f"an Excel cell has at most {_EXCEL_TEXT:,} characters, not {len(value):,}: "
             "write .parquet or .csv"
         )
     return _finite(value)
 
 
 def _to_excel(name: str, column: pa.ChunkedArray) -> tuple[str, str, list[Any]]:
-    """Return the header, format and values of a column: text where Excel would lose digits."""
+    """Return a column's header, format and values: text where Excel would lose digits."""
     if pa.types.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
     kind, values = column.type, column.to_pylist()
@@ -370,3 +371,4 @@ WRITERS: Final[dict[str, Callable[[pa.Table, BinaryIO], None]]] = {
     "json": _write_json,
     "xlsx": _write_excel,
 }
+"""The function that writes each format."""

@@ -1,7 +1,7 @@
-"""Fill an archive from nodes: each run goes on where the archive ends.
+"""Fill an archive from nodes: each run continues where the archive ends.
 
-A run asks for the end of the archive again, so that a node of another network, or a row that has
-changed, shows; then for what follows.
+A run first asks for the end of the archive again, to detect nodes of another network and changed
+rows; then for newer rows.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from balance_analysis.table.spans import EVER, Span, clipped, joined
 from balance_analysis.table.text import Duration, moment_text, to_duration, without_credentials
 
 _GAUGES: Final = {
-    "last_success_timestamp_seconds": "When the last complete run ended.",
+    "last_success_timestamp_seconds": "When the last successful run ended.",
     "last_run_timestamp_seconds": "When the last run began.",
-    "archive_rows": "Rows that the archive holds.",
+    "archive_rows": "Rows in the archive.",
     "lag_seconds": "How far the end of the archive lies behind now.",
     "missing_intervals": "Stretches inside the archive that no node answered for.",
     "unproven_intervals": "Stretches in which rows may be missing.",
     "conflicts": "Rows that came with another balance in the last run, or not again.",
     "bad_rows": "Rows that the last run set aside.",
-    "exit_code": "What the last run ended with; 0 is success.",
+    "exit_code": "Exit code of the last run; 0 is success.",
 }
-"""The figures of `write_metrics`, with what each says."""
+"""The figures of `write_metrics` and their help texts."""
 
 _NO_LIMITS: Final = (404, 501)
-"""The statuses of a node that has no limits, and serves balance changes all the same."""
+"""Statuses of a node that has no limits, but serves balance changes."""
 
 
 def export(
@@ -89,71 +89,70 @@ def export(
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
 ) -> Run:
-    """Bring an archive up to date with a node; the first run makes it.
+    """Bring an archive up to date with a node; the first run creates it.
 
     Parameters
     ----------
     client
-        The node, or several nodes of one network; their order doesn't matter. One that lags behind
-        the archive, fails at the start, or turns out to be of another network, is left out with a
-        warning.
+        The node, or several nodes of one network in any order. A node that lags behind the archive,
+        fails at the start, or turns out to be of another network is left out with a warning.
     archive
-        Where to: an Archive, or its path. It is bound to the filters and the partition of its first
+        The Archive to fill, or its path. It is bound to the filters and the partition of its first
         run.
     start
-        The beginning, if the archive doesn't reach back so far; without a time zone UTC. By default
-        the run goes on where the archive ends; the first run begins at the oldest row that the node
-        holds.
+        The start, if the archive doesn't reach back so far; without a time zone UTC. By default the
+        run continues where the archive ends; the first run starts at the node's oldest row.
     end
-        The end, exclusive; by default now, less `lag`. The archive never ends beyond the last block
-        that the node holds; without block headers the newest row is that block. It is left out
-        while the chain moves, as the node may still add rows to it. It is included once the chain
-        rests: the block is older than `lag`, and still the last one after ten seconds. An export
-        waits so only if the archive lacks that block.
+        The end (exclusive); by default now, less `lag`. The archive never ends beyond the node's
+        last block; without block headers the newest row stands for that block. The block is left
+        out while the chain moves, as the node may still add rows to it. It is included once the
+        chain rests: the block is older than `lag`, and still the last one after ten seconds. An
+        export waits for that only if the archive lacks the block.
     asset_id, party_ids, market_ids, account_types
-        Which accounts, as for `load_balance_changes`.
+        The accounts to export, as for `load_balance_changes`.
     assets, labels
-        Symbols and decimals of assets, as for `read_assets`, and own names, as for `read_labels`.
-        The archive keeps them beside those that it has, and gives them to whoever reads it.
+        Symbols and decimals of assets, as for `read_assets`, and your own names, as for
+        `read_labels`. The archive adds them to its own, and passes them to its readers.
     partition
-        What a file holds: a "day" in UTC, a "month" or an "hour"; by default as the archive has it,
-        a day for a new one.
+        The period of a file: a "day" in UTC, a "month" or an "hour"; by default the archive's, or a
+        day for a new one.
     lag
         How far behind now the default end lies: a timedelta, or text such as "90s", "2m", "1h".
     overlap
-        How much of the end of the coverage is asked for again and compared, where there is
-        something newer to ask for.
+        How much of the end of the coverage to ask for again and compare, if there is anything newer
+        to ask for.
     fill_gaps
         Whether to ask also for stretches inside the archive that are missing or unproven. After a
-        run that failed or was killed they are asked for in any case.
+        run that failed or was killed they are always asked for.
     page_size, workers, on_bad_rows, progress
         As for `load_balance_changes`. Rows that are set aside are kept with their reasons.
     dry_run
-        Write nothing, and ask the node only for what the plan takes: the `spans` of the result.
+        Write nothing, and send only the requests that planning needs. The result's `spans` are the
+        plan.
     on_report
-        Called with the run's record when the run begins and when it has ended, also by an error;
-        not in a dry run, nor where the archive is refused.
+        Called with the run's record when the run begins, and when it has succeeded or failed; not
+        in a dry run, nor if the archive is refused.
 
     Returns
     -------
     Run
-        What was done.
+        The run's record.
 
     Notes
     -----
-    A period is committed once all of its rows have come. A run that fails or is interrupted also
-    commits what had come of the period under way, so the next one goes on there. A process that is
-    killed can't: the next run asks for that period again from its beginning.
+    A period is committed once all of its rows have arrived. A run that fails or is interrupted also
+    commits the part of the current period that has arrived, and the next run continues there. After
+    a killed process, the next run asks for that period again from its start.
 
     Raises
     ------
     ArchiveLockedError
         If another run is writing to the archive, or has taken over its lock in an object store.
-        Without conditional puts an object store has no lock.
+        An object store without conditional puts has no lock.
     NetworkMismatchError
         If the archive is of another network than the node.
     ArchiveError
-        If the archive is bound to another query, is damaged, or there are other files in its place.
+        If the archive is bound to another query, is damaged, or the folder has other files.
     RequestError, DecodeError, IncompleteError, CheckError, ValueError
         As `load_balance_changes`. What was complete before is committed.
     OSError
@@ -177,10 +176,10 @@ def export(
 
 
 class _Asked(NamedTuple):
-    """What the caller of an export asks for.
+    """The arguments of an export, with times in microseconds.
 
-    Moments are microseconds. Only a last block before `old` may be that of a chain that rests.
-    `overlap`, microseconds, is how much of the archive's end is asked for again.
+    A chain may rest only if its last block is before `old`. `overlap` is how much of the archive's
+    end to ask for again.
     """
 
     names: Names
@@ -199,13 +198,13 @@ class _Nodes(NodeSource, Source):
     store, run
         The archive, and the run's record.
     asked
-        What the caller asks for.
-    how
-        As of `NodeSource`.
+        The export's arguments.
+    options
+        Arguments of `NodeSource`.
     """
 
-    def __init__(self, store: Store, run: RunWriter, asked: _Asked, **how: Any) -> None:  # noqa: ANN401 - NodeSource's
-        super().__init__(**how, stats=run.stats)
+    def __init__(self, store: Store, run: RunWriter, asked: _Asked, **options: Any) -> None:  # noqa: ANN401 - NodeSource's
+        super().__init__(**options, stats=run.stats)
         self.store, self.run, self.asked = store, run, asked
         self.limits: dict[str, Response[dict[str, Any]]] = {}
 
@@ -216,7 +215,7 @@ class _Nodes(NodeSource, Source):
         self._ask_addresses(writer)
         record.source = self.urls[0]
         if self.limits:
-            best = max(self.limits.values(), key=lambda each: each.block_time or 0)
+            best = max(self.limits.values(), key=lambda answer: answer.block_time or 0)
             record.source, record.block_height = best.source, best.block_height
             self.run.limits = network_limits(best, pd.Timestamp(record.started))
         if not evidence.answers:
@@ -226,7 +225,7 @@ class _Nodes(NodeSource, Source):
         begin, known = last - self.asked.overlap, self._known_end(last - self.asked.overlap, end)
         spans = [] if start is None else [(start, first)]
         if known > last:
-            row = max((note.last for note in manifest.files.values()), default=last)
+            row = max((entry.last for entry in manifest.files.values()), default=last)
             spans.append((max(min(begin, row), evidence.answered[-1][0]), known))
         elif known + 1 < min(last, end):
             record.lagging = True
@@ -236,23 +235,24 @@ class _Nodes(NodeSource, Source):
                 moment_text(known),
                 moment_text(last),
             )
-        # A run that failed or was killed may have left gaps, or proven too little.
+        # A run that failed or was killed may have left gaps or unproven stretches.
         before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
         is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.incomplete(first, last) if is_all or span[1] == last]
         spans = joined(clipped(spans, EVER[0], known))
         if spans and len(self.urls) > 1:
-            # One look at the addresses for all stretches.
+            # Ask the addresses for their reach once for all stretches.
             self.reaches(spans[0][0], spans[-1][1])
         return spans
 
     def _known_end(self, begin: int, end: int) -> int:
-        """Return up to where in [begin, end) an address may know all rows.
+        """Return the end of the part of [begin, end) in which an address may know all rows.
 
-        A last block belongs to it if the chain may rest; without last blocks it is the newest row.
+        The last block is included if the chain may rest. Without block headers the newest row
+        stands for it.
         """
         ends = [
-            # An archive that is served names where it ends, which is no block.
+            # A served archive reports its end, which isn't a block.
             head + (head < self.asked.old and "X-Origins" not in answer.headers)
             for answer in self.limits.values()
             if (head := answer.block_time) is not None
@@ -263,7 +263,7 @@ class _Nodes(NodeSource, Source):
         return min(end, max(ends, default=end))
 
     def _ask_limits(self, url: str) -> None:
-        # An address that takes no connection is not waited for while there are others.
+        # Don't wait for an address that refuses connections while there are others.
         is_last = url == self.urls[-1]
         retry = Retry(attempts=1) if self.limits else Retry(refusals=is_last)
         try:
@@ -271,34 +271,34 @@ class _Nodes(NodeSource, Source):
                 NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
             )
         except RequestError as error:
-            # A node without limits serves balance changes all the same.
+            # A node without limits still serves balance changes.
             if error.status not in _NO_LIMITS:
                 raise
 
     def _ask_addresses(self, writer: Writer) -> None:
-        """Ask each address for the limits, once, and leave out strangers and those that fail.
+        """Ask each address once for the limits; leave out strangers and addresses that fail.
 
-        The error of the only address that there is, or of the last one, is raised.
+        If none is left, an address's error is raised, preferably not a NetworkMismatchError.
         """
-        urls, kept, failures = self.urls, list[str](), list[BalanceAnalysisError]()
+        urls, good, failures = self.urls, list[str](), list[BalanceAnalysisError]()
         for url in urls:
             try:
                 self._ask_limits(url)
                 if len(urls) > 1 and writer.manifest.files:
                     has_rows(self, writer, url)
-                kept.append(url)
+                good.append(url)
             except (RequestError, IncompleteError, NetworkMismatchError) as error:
                 failures.append(error)
                 if len(urls) > 1:
                     logger.warning("%s; it is left out", error)
-        if not kept:
+        if not good:
             raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
-        self.limits = {url: each for url, each in self.limits.items() if url in kept}
-        self.keep(kept)
+        self.limits = {url: answer for url, answer in self.limits.items() if url in good}
+        self.keep(good)
 
     def check(self, writer: Writer) -> bool:
         """Return whether the node has a row of the archive: see `has_rows`."""
-        # Of several addresses the plan has left out the strangers.
+        # If there are several addresses, the plan has already left out the strangers.
         return len(self.urls) > 1 or has_rows(self, writer, self.urls[0])
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
@@ -306,7 +306,7 @@ class _Nodes(NodeSource, Source):
         return self.known_rows(start, end, self.asked.old)
 
     def finish(self, writer: Writer) -> None:
-        """Keep the limits, and the names that the caller gave."""
+        """Write the limits, and the names that the caller passed."""
         sidecars.write_archive_names(self.store, self.asked.names)
         if self.run.limits is not None:
             with self.run.noting_damage(layout.LIMITS):
@@ -314,52 +314,52 @@ class _Nodes(NodeSource, Source):
 
 
 def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
-    """Return whether an address has the last row of the archive that it reaches over.
+    """Return whether an address has the archive's last row that it reaches over.
 
     False if it reaches over none.
 
     Raises
     ------
     NetworkMismatchError
-        If its answers prove that it knows all of a row's moment, and doesn't have the row. Nodes
-        of different memory may stand behind one address.
+        If its answers prove that it knows all rows of a moment, but lacks the archive's. Nodes that
+        keep different histories may share one address.
     """
-    how: Any = {"workers": 1, "on_bad_rows": "quarantine", "stats": source.stats}
-    alone = NodeSource(source.client, source.filters, **how)
-    alone.keep([url])
+    options: Any = {"workers": 1, "on_bad_rows": "quarantine", "stats": source.stats}
+    single = NodeSource(source.client, source.filters, **options)
+    single.keep([url])
     (first, last), files = writer.manifest.evidence.bounds, writer.manifest.files
     for _ in range(2):
         period = max((name for name, file in files.items() if file.first < last), default=None)
         if period is None:
             break
-        moment, held = last_block(within(writer.rows_of(period), EVER[0], last))
-        accounts = {*accounts_in(held)}
-        for step in alone.rows(moment, moment + 1):
-            # Whose a bad row is can't be known.
+        moment, rows = last_block(within(writer.rows_of(period), EVER[0], last))
+        accounts = {*accounts_in(rows)}
+        for step in single.rows(moment, moment + 1):
+            # A bad row may be any account's.
             if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
                 return True
-        if not alone.evidence().incomplete(moment, moment + 1):
+        if not single.evidence().incomplete(moment, moment + 1):
             raise NetworkMismatchError(
                 f"{url} has none of the rows of {writer.store.uri} from {moment_text(moment)}: "
                 "it is of another network, or has lost rows"
             )
-        last = min([moment, *(reach.end for reach in alone.reaches(first, last))])
+        last = min([moment, *(reach.end for reach in single.reaches(first, last))])
     return False
 
 
 def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code: int) -> None:
-    """Write an export's figures for Prometheus, as the node exporter's textfile collector reads it.
+    """Write an export's metrics for Prometheus' node exporter (textfile collector).
 
     Parameters
     ----------
     path
-        The file, whose name the collector wants to end in `.prom`; it is replaced, whole.
+        The file, which must end in `.prom` for the collector; it is replaced as a whole.
     store
-        The archive; what can't be read of it has no figures.
+        The archive; figures that can't be read from it are left out.
     report
-        The run's; `None` where it ended before it began, as on a held lock.
+        The run's record; `None` if the command failed before the run began, as on a held lock.
     exit_code
-        What the command ended with.
+        The command's exit code.
 
     Raises
     ------
@@ -382,7 +382,7 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
     with contextlib.suppress(ArchiveError, OSError):
         manifest = read_manifest(store)
         evidence = manifest.evidence
-        values["archive_rows"] = sum(note.rows for note in manifest.files.values())
+        values["archive_rows"] = sum(entry.rows for entry in manifest.files.values())
         values["missing_intervals"] = len(evidence.missing(*evidence.bounds))
         values["unproven_intervals"] = len(evidence.unproven)
         if evidence.answers:

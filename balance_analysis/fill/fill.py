@@ -1,8 +1,8 @@
-"""Fill an archive from a source of rows, a period at a time.
+"""Fill an archive from a source of rows, period by period.
 
-A period is committed as soon as all of its rows have come, so a run that is cut off keeps what it
-committed. A node is asked what it may have forgotten once, after the rows: until then they are
-unproven, and what a killed run leaves unproven the next run asks for again.
+A period is committed as soon as all of its rows have arrived, so a run that is cut off keeps what
+it committed. A node is asked for its reach after the rows: until then they are unproven. The next
+run asks again for whatever a killed run left unproven.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from balance_analysis.table.spans import EVER, Span, between, joined
 from balance_analysis.table.text import range_text, spans_text
 
 PATIENCE: Final = 3.0
-"""Seconds that a source may take to prove what a run that is cut off keeps."""
+"""Seconds to wait for a source's proof of the rows that a cut-off run keeps."""
 
 _MOST_DOUBTS: Final = 1000
-"""Rows on which two answers differ that the evidence names one by one."""
+"""Maximum differing rows that the evidence lists one by one."""
 
 SECONDS_TO_PROOF: Final = 30.0
-"""After how long a run asks the node again what it may have forgotten."""
+"""Seconds between a run's requests for the node's reach."""
 
 
 class Source(Protocol):
-    """A source of rows: what a run asks of it, and what proves the rows."""
+    """A source of rows, and of the evidence for them."""
 
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches to ask for, in time order."""
 
     def check(self, writer: Writer) -> bool:
-        """Return whether it has rows of the archive, if no stretch shows it.
+        """Return whether it has rows of the archive; called if no stretch has shown that.
 
         Raises
         ------
         NetworkMismatchError
-            If it reaches over them and has none.
+            If it reaches over the archive's rows, but has none of them.
         """
         return False
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
-        """Yield all rows in [start, end) that it knows, in time order."""
+        """Yield all rows that it has in [start, end), in time order."""
 
     def evidence(self) -> Evidence:
         """Return the evidence for all rows so far; a node is asked for its reach."""
@@ -71,7 +71,7 @@ class Source(Protocol):
         return self.evidence()
 
     def finish(self, writer: Writer) -> None:
-        """Keep names and limits that came beside the rows."""
+        """Write names and limits that came with the rows."""
 
 
 def bind(
@@ -79,13 +79,13 @@ def bind(
 ) -> BoundQuery:
     """Return the query of an archive, or of a new one; ArchiveError if it is bound to another.
 
-    `ids` are what a caller asks for: an asset, parties, markets and account types. Names that are
-    given take the place of those that the archive keeps.
+    `ids` are the requested asset, parties, markets and account types. `names` replace the
+    archive's.
     """
 
     def known() -> Names:
-        kept = sidecars.read_archive_names(store)
-        return kept.overridden_by(names.assets or None, names.labels or None)
+        archived = sidecars.read_archive_names(store)
+        return archived.overridden_by(names.assets or None, names.labels or None)
 
     columns = ("asset_id", "party_ids", "market_ids", "account_types")
     filters = make_filters(**dict(zip(columns, ids, strict=True)), names=known)
@@ -113,9 +113,9 @@ def fill(
         is_new = not store.has(layout.MANIFEST)
         writer, spans = Writer(store, query), list[Span]()
         if is_new:
-            # A source that fails at once leaves no archive that is bound to its query.
+            # Plan first: a source that fails at once must not leave an archive bound to its query.
             spans = source.plan(writer)
-            writer.amend(writer.manifest)
+            writer.write_manifest(writer.manifest)
         with run.reported(writer, on_report):
             writer.recover()
             spans = spans if is_new else source.plan(writer)
@@ -128,32 +128,32 @@ def fill(
 
 
 class _Filler:
-    """Fill an archive with rows as they come.
+    """Fill an archive with rows as they arrive.
 
     Parameters
     ----------
     writer, source, run
-        From where to where, and the run's record.
+        The archive's writer, the source, and the run's record.
 
     Attributes
     ----------
     before
         The evidence before the run.
     begin, front
-        The start of what the manifest has no evidence for yet, and the end of what is committed.
+        The start of the time without evidence in the manifest, and the end of the committed rows.
     waiting
         Steps from `front` on.
     committed
-        The stretches that are committed.
+        The committed stretches.
     absent, missed
-        Rows that the archive held and that didn't come, and those of them that the source is proven
-        to lack.
+        Rows of the archive that didn't come again, and those of them that the source provably
+        lacks.
     contradicted
-        Rows that came, and that an earlier complete answer has otherwise, or lacks.
+        Rows that came, and that an earlier complete answer lacks or has with another balance.
     is_known
-        Whether the source is known to be of the archive's network; `None` before it was checked.
+        Whether the source is known to be of the archive's network; `None` before the check.
     proven_at
-        When the source was last asked what it may have forgotten, in seconds of a clock.
+        When the source was last asked for its reach (in seconds of a monotonic clock).
     """
 
     def __init__(self, writer: Writer, source: Source, run: RunWriter) -> None:
@@ -167,7 +167,7 @@ class _Filler:
         self.proven_at = time.monotonic()
 
     def take_all(self, spans: Sequence[Span], progress: bool | Report | None) -> None:
-        """Ask for stretches, commit each period that is complete, and note what is proven of it."""
+        """Ask for stretches, commit each complete period, and record the evidence for it."""
         total, done, rows = sum(end - start for start, end in spans), 0, 0
         if not spans:
             self.check()
@@ -198,19 +198,19 @@ class _Filler:
             )
 
     def is_beyond_rows(self, span: Span) -> bool:
-        """Whether the archive has no rows near a stretch."""
+        """Return whether the archive has no rows near a stretch."""
         files = self.writer.manifest.files.values()
         return not any(file.first < span[1] and span[0] <= file.last for file in files)
 
     def check(self) -> None:
-        """Check once, by a row outside of the stretches, that the source is of the network."""
+        """Check once, by a row outside the stretches, that the source is of the same network."""
         if self.is_known is None:
             self.is_known = self.source.check(self.writer)
 
     def keep(self) -> None:
-        """Commit what is complete, and prove it if the source answers in time.
+        """Commit what is complete, with evidence if the source answers in time.
 
-        The error that ended the run is the one to report, so one in here is only logged.
+        An error in here is only logged, as the caller reports the one that ended the run.
         """
         try:
             self._commit_periods(with_rest=True)
@@ -218,10 +218,10 @@ class _Filler:
             self._join(call_in_thread(self.source.evidence).result(PATIENCE))
         except (BalanceAnalysisError, OSError) as error:
             why = str(error) or "the node doesn't answer"
-            logger.warning("what came last isn't kept, or stays unproven: %s", why)
+            logger.warning("the last rows are not kept, or stay unproven: %s", why)
 
     def _commit_periods(self, *, with_rest: bool = False) -> None:
-        """Commit each period that has come completely; with the rest, all that has come."""
+        """Commit each period that has fully arrived; with the rest, everything that has arrived."""
         partition = self.writer.manifest.partition
         while self.waiting:
             period, reached = layout.period_of(self.front, partition), self.waiting[-1].end
@@ -242,15 +242,15 @@ class _Filler:
         merged = merge_rows(known, new, self.front, stop)
         if not self.is_known:
             self._check_network(within(known, self.front, stop).num_rows, merged)
-        # Before the manifest says that the stretch is complete.
+        # Write bad rows before the manifest shows the stretch as complete.
         self.run.sets_aside(bad for step in steps for bad in step.bad_rows)
         if new.num_rows:
-            other = pa.concat_tables([merged.added, merged.changed])
-            doubted = _inside(other, self.before.complete)
+            different = pa.concat_tables([merged.added, merged.changed])
+            doubted = _inside(different, self.before.complete)
             self.contradicted = pa.concat_tables([self.contradicted, doubted])
             answered = self.source.answered().within(self.begin, stop)
             evidence = _doubting(self.writer.manifest.evidence.updated(answered), doubted)
-            agreed = _inside(other, [span for span, _ in self.before.agreed])
+            agreed = _inside(different, [span for span, _ in self.before.agreed])
             evidence = evidence.without_agreements(moments_of(agreed))
             self.writer.put(period, encode_rows(merged.rows), evidence)
             self.run.record.rows += merged.added.num_rows
@@ -260,11 +260,11 @@ class _Filler:
         self.committed = joined([*self.committed, (self.front, stop)])
         self.front = stop
 
-    def _check_network(self, held: int, merged: Merged) -> None:
-        """Raise if none of the rows that are held came, though the node reaches over them."""
-        if held > merged.conflicts.num_rows:
+    def _check_network(self, known: int, merged: Merged) -> None:
+        """Raise if none of the known rows came again, although the node reaches over them."""
+        if known > merged.conflicts.num_rows:
             self.is_known = True
-        elif not held:
+        elif not known:
             self.check()
         else:
             due = moments_of(_inside(merged.absent, self.source.evidence().complete))
@@ -275,37 +275,37 @@ class _Filler:
                 )
 
     def _join(self, proof: Evidence) -> None:
-        """Note which committed stretches the source proves, and which rows are disputed."""
+        """Record which committed stretches the source proves, and which rows are disputed."""
         proof = proof.clipped(self.committed)
         evidence = self.writer.manifest.evidence.updated(proof)
         missed = _inside(self.absent, proof.complete)
         self.missed = pa.concat_tables([self.missed, missed])
         self.absent = _inside(self.absent, between(proof.complete, *EVER))
-        # Each proof is of all rows so far, so it would lift the doubts of the one before it.
-        # A row that came otherwise is disputed by who sent it before; one that didn't come, by who
-        # didn't send it.
+        # Each proof covers all rows so far, so it would lift earlier doubts: add them again. A row
+        # with another balance is disputed by the node that sent it before; a row that didn't come,
+        # by the node that didn't send it.
         for place, rows in enumerate([self.contradicted, self.missed]):
             evidence = _doubting(evidence, rows)
             for span in moments_of(rows):
-                answers = [each.answer_at(span[0]) for each in (self.before, evidence)]
+                answers = [x.answer_at(span[0]) for x in (self.before, evidence)]
                 nodes = [answer.node for answer in answers if answer is not None]
                 if len({*nodes}) > 1:
                     evidence = evidence.with_verdict(nodes[place], [span], [span])
-        self.writer.prove(evidence)
+        self.writer.set_evidence(evidence)
         self.run.replaces(canonical(missed))
         self.run.commits(self.committed)
         self.proven_at = time.monotonic()
 
 
 def _inside(rows: pa.Table, spans: Sequence[Span]) -> pa.Table:
-    """Return the rows in some stretches of time."""
+    """Return the rows that lie in some stretches of time."""
     return pa.concat_tables([NO_ROWS, *(within(rows, *span) for span in joined(spans))])
 
 
 def _doubting(evidence: Evidence, rows: pa.Table) -> Evidence:
-    """Return evidence that proves nothing of rows on which two answers differ.
+    """Return evidence that no longer proves rows on which two answers differ.
 
-    The next answer that reaches over their moments, and has the same rows, proves them.
+    The next answer that reaches over their moments and has the same rows proves them.
     """
     spans = moments_of(rows)
     if rows.num_rows > _MOST_DOUBTS:

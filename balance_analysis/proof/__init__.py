@@ -1,4 +1,4 @@
-"""Verify an archive, compare histories, confirm an archive by another source, and mend it.
+"""Verify and repair archives, compare histories, and confirm an archive by another source.
 
-It must not know how rows are drawn or served.
+These modules must not know how rows are drawn or served.
 """

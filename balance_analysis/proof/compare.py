@@ -1,8 +1,8 @@
-"""Compare two histories, whatever holds them, and confirm an archive by another source.
+"""Compare two histories from any sources, and confirm an archive by another source.
 
-A comparison is of what both sides prove: the accounts that both have, in the time that both call
-complete. Everything else that one of them has is listed, and makes that they aren't the same.
-Rows are compared themselves, part by part in time order, so that any history fits into memory.
+A comparison covers what both sides prove: the accounts that both have, in the time in which both
+are complete. Everything else that one side has is listed, and the two then aren't the same. Rows
+are compared in parts, in time order, so that any history fits into memory.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ from balance_analysis.table.text import (
 )
 
 _PART: Final = 1 << 18
-"""Rows of a side that are compared at once, at least; fewer at the end."""
+"""Minimum rows of a side to compare at once, except at the end."""
 
 _KINDS: Final = ("removed", "added", "changed")
 
-_CURE: Final = (
-    "it doesn't say in which time it has every row, so nothing of it is compared; state that with "
+_ADVICE: Final = (
+    "it doesn't state when its rows are complete, so none are compared; state it with "
     "`ba.to_table(frame, known=[(start, end)])`"
 )
 
 Comparable: TypeAlias = Stored | pd.DataFrame | Client | PathLike | Sequence[PathLike]
-"""What can be compared: see `diff`."""
+"""A source that can be compared: see `diff`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,20 @@ class Side:
     Attributes
     ----------
     name
-        What it is, for people.
+        Its name in reports.
     evidence
-        What it proves; for nothing else is it asked.
+        The evidence for its rows; rows without evidence aren't read.
     rows
-        Yields at least its rows in some stretches and of some accounts, each table of later or the
-        same time as the one before it.
+        Yields tables with at least the rows of some stretches and accounts. No table has rows
+        older than the newest of the table before.
     note
-        Why it proves nothing, and what to do about that.
+        Why the side proves nothing, and what to do about that; else empty.
     names
-        What a table carries of names.
+        The names that a table carries.
     start, openings, known
-        Of a table, and of a node that is compared with one: from when on it has every change; from
-        the oldest opening until then, if there is one; and what is known including that.
+        For a table, and a node that is compared with one: the start of all changes; the span from
+        the oldest opening until then, or `None` without openings; and the known intervals, which
+        may include that span.
     """
 
     name: str
@@ -124,24 +125,24 @@ class Side:
     known: Sequence[Span] = ()
 
     def chosen(self, spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
-        """Yield its rows in some stretches and of some accounts: see `rows`."""
+        """Yield only the rows of some stretches and accounts, in the order of `rows`."""
         return map(Predicate(filters.allowed(), tuple(spans)).select, self.rows(spans, filters))
 
     def last_rows(self, span: Span, filters: Filters) -> pa.Table | None:
-        """Return each account's last row in a span; `None` if another one may be missing."""
+        """Return each account's last row in a span; `None` if rows may be missing there."""
         if between(self.known if self.start == span[1] else self.evidence.complete, *span):
             return None
-        lasts = merge_last_rows(self.chosen([span], filters))
-        return lasts.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
+        rows = merge_last_rows(self.chosen([span], filters))
+        return rows.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
 
     def opening_state(self, span: Span) -> str:
-        """Return what it has of a span before a start, in a word."""
+        """Return the state of a span before a start: "openings", or as `_state`."""
         has_openings = self.start == span[1] and not between(self.known, *span)
         return "openings" if has_openings else _state(self.evidence, span)
 
 
 def _state(evidence: Evidence, span: Span) -> str:
-    """Return the state of a span that has only one."""
+    """Return the state of a span, which must have the same state throughout."""
     if not between(evidence.complete, *span):
         return "complete"
     return "unproven" if overlap(evidence.answered, [span]) else "missing"
@@ -149,29 +150,29 @@ def _state(evidence: Evidence, span: Span) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference(Record):
-    """In what two histories differ. As text it is a list for the terminal.
+    """The differences between two histories. As text it is a list for the terminal.
 
     Attributes
     ----------
     one, other
-        What was compared.
+        The names of the two sides.
     accounts
-        The accounts of each.
+        The accounts of each side.
     filters
-        The accounts that both have, which were compared; `None` if there are none.
+        The compared accounts: those that both sides have, or `None` if there are none.
     shared
-        The intervals that were compared: both are complete there.
+        The compared intervals: both sides are complete there.
     compared
-        How many rows of each were compared.
+        Number of compared rows of each side.
     rows
         Each row that differs, in time order from part to part: `ACCOUNT_KEY`, `timestamp`,
-        `balance` of the first side and `other_balance` (decimal128(38, 0); NA where there is no
-        row), and `change` (category): "removed" where only the first has a row of the account at
-        that time, "added" where only the other has one, "changed". Where a table that was compared
-        carries names, `symbol` and `label` come first.
+        `balance` of the first side and `other_balance` (decimal128(38, 0); NA without a row), and
+        `change` (category): "removed" if only the first side has a row of the account at that time,
+        "added" if only the other has one, else "changed". If a compared table carries names,
+        `symbol` and `label` come first.
     not_shared
-        What was asked for and not compared: an interval, and its state in the first and in the
-        other: "complete", "unproven", "missing", or "openings" where a table has these alone.
+        Intervals that were asked for but not compared, with their state in the first and in the
+        other side: "complete", "unproven", "missing", or "openings" if a table has only these.
     notes
         Why a side proves nothing, and what to do about that.
     """
@@ -188,30 +189,30 @@ class Difference(Record):
 
     @property
     def is_same(self) -> bool:
-        """Whether all that either has was compared, and no row of it differs.
+        """Whether everything on both sides was compared, and no row differs.
 
-        That is so only if something was compared, both have the same accounts, and no stretch is
-        unproven: rows may be missing there.
+        It is false if nothing was compared, if the accounts differ, or if a stretch is unproven, as
+        rows may be missing there.
         """
         is_all = self.accounts[0] == self.accounts[1] and not self.not_shared
         return bool(self.shared) and is_all and self.rows.empty
 
     @property
     def common(self) -> int:
-        """How many rows both have."""
+        """Number of rows that both sides have."""
         return self.compared[0] - int(self.rows["change"].isin(["removed", "changed"]).sum())
 
     _header = ("where", "what")
     _also = ("is_same",)
 
     def _title(self) -> str:
-        said = "nothing was compared"
+        result = "nothing was compared"
         if len(self.rows):
-            said = count_text(len(self.rows), "difference")
+            result = count_text(len(self.rows), "difference")
         elif self.shared:
-            said = "the same" if self.is_same else "no difference in what both have"
+            result = "the same" if self.is_same else "no difference in what both have"
         counts = " and ".join(f"{count:,}" for count in self.compared)
-        return f"{self.one}, {self.other}: {said} ({counts} rows compared)"
+        return f"{self.one}, {self.other}: {result} ({counts} rows compared)"
 
     def _findings(self) -> Iterator[tuple[str, str]]:
         if self.shared:
@@ -222,7 +223,7 @@ class Difference(Record):
             yield str(day), ", ".join(f"{count:,} {kind}" for kind, count in counts if count)
 
     def left_out(self) -> Iterator[str]:
-        """Yield what one side has and was not compared, in words."""
+        """Yield a message for each part of a side that was not compared."""
         if self.accounts[0] != self.accounts[1]:
             one, other = self.accounts
             both = "no account" if self.filters is None else str(self.filters)
@@ -243,24 +244,24 @@ def diff(
     start: Instant | None = None,
     end: Instant | None = None,
 ) -> Difference:
-    """Compare two histories, and return in what they differ and what was not compared.
+    """Compare two histories, and return the differences and what was not compared.
 
     Parameters
     ----------
     one, other
-        An Archive, a table, a Client, segments, or a path or an address of one of these, or of a
-        Parquet file of a table. A node is asked for what the other side has.
+        An Archive, a table, a Client, segments, or the path or address of one of these, or of a
+        table's Parquet file. A node is asked for what the other side has.
     start, end
-        The interval, half-open; without a time zone UTC. By default all that the two have.
+        The half-open interval; without a time zone UTC. By default everything on both sides.
 
     Returns
     -------
     Difference
-        What was compared: the accounts that both have, where both are complete. The rows that
-        differ there. And what only one of them has, or has unproven: then they aren't the same.
-        Openings of a table are compared with each account's last row before the table's start.
-        A frame that doesn't say in which time it has every row has nothing to compare: see
-        `to_table`. A selection of a table's rows is such a frame too.
+        The rows that differ among the accounts that both sides have, in the time in which both are
+        complete. Also what only one side has, or has unproven; the two then aren't the same. A
+        table's openings are compared with each account's last row before the table's start. A frame
+        that doesn't state when its rows are complete has nothing to compare: see `to_table`. A
+        selection of a table's rows is such a frame.
 
     Raises
     ------
@@ -269,7 +270,7 @@ def diff(
     CheckError
         If a side has two rows of one account and time.
     RequestError, DecodeError, IncompleteError, NetworkMismatchError, FileNotFoundError
-        As `load_balance_changes`, if a node is asked, or `read_segments`, if these are read.
+        As `load_balance_changes` if a node is asked, or as `read_segments` for segments.
     ValueError
         If `start` is not before `end`.
     """
@@ -279,18 +280,18 @@ def diff(
 
 
 def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
-    """Compare two sides in [start, end), microseconds: see `diff`."""
+    """Compare two sides in [start, end) (in microseconds): see `diff`."""
     sides, pairs = (one, other), list[Iterable[Sequence[pa.Table]]]()
     ours, theirs = (side.evidence.within(start, end) for side in sides)
     shared, filters = (ours & theirs).complete, ours.filters.intersection(theirs.filters)
     not_shared = [*_not_shared(ours, theirs, shared, start, end)]
     for span in _openings(sides, start, end):
-        lasts = [side.last_rows(span, filters) for side in sides if filters is not None]
-        if any(rows is None for rows in lasts or [None]):
+        pair = [side.last_rows(span, filters) for side in sides if filters is not None]
+        if any(rows is None for rows in pair or [None]):
             states = one.opening_state(span), other.opening_state(span)
             not_shared.insert(0, (to_moments([span])[0], *states))
         else:
-            pairs.append([lasts])
+            pairs.append([pair])
     if shared and filters is not None:
         pairs.append(_side_by_side([side.chosen(shared, filters) for side in sides]))
     parts, counts = [NO_DIFFERENCE], (0, 0)
@@ -314,19 +315,19 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
 
 
 def _openings(sides: Iterable[Side], start: int, end: int) -> list[Span]:
-    """Return the time from the oldest opening until each side's start, if it was asked for."""
+    """Return the spans from the oldest opening until a side's start that lie in [start, end)."""
     spans = [x.openings for x in sides if x.openings and start <= x.openings[0] and x.start <= end]
-    # Of two that end together the one that begins first.
+    # If two spans end together, the longer one.
     return [*{stop: (begin, stop) for begin, stop in sorted(spans, reverse=True)}.values()]
 
 
 def _not_shared(
     ours: Evidence, theirs: Evidence, shared: list[Span], start: int, end: int
 ) -> Iterator[tuple[Moments, str, str]]:
-    """Yield the stretches that weren't compared, with states.
+    """Yield the stretches that weren't compared, with their states.
 
-    What both lack is among them only if an interval was asked for, and not before the first block
-    of either.
+    A stretch that both sides lack is included only if an interval was asked for, and not before
+    either side's first block.
     """
     answered = [*ours.answered, *theirs.answered]
     begin = start if start != EVER[0] else min((a for a, _ in answered), default=0)
@@ -343,11 +344,11 @@ def _not_shared(
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
-    """Yield the rows of two streams, each time those of one stretch of time, in time order."""
-    held, reached = [NO_ROWS, NO_ROWS], [EVER[0], EVER[0]]
+    """Yield both streams' rows for one stretch of time after the other."""
+    buffers, reached = [NO_ROWS, NO_ROWS], [EVER[0], EVER[0]]
     while min(reached) < EVER[1]:
         at = reached.index(min(reached))
-        parts, size, reached[at] = [held[at]], 0, EVER[1]
+        parts, size, reached[at] = [buffers[at]], 0, EVER[1]
         for part in streams[at]:
             parts.append(part)
             size += part.num_rows
@@ -355,16 +356,19 @@ def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Tab
                 # More rows of the last moment may come with the next part.
                 reached[at] = int(times_of(part).max(initial=EVER[0]))
                 break
-        held[at] = pa.concat_tables(parts)
-        is_due = [times_of(rows) < min(reached) for rows in held]
-        yield [rows.filter(pa.array(mask)) for rows, mask in zip(held, is_due, strict=True)]
-        held = [rows.filter(pa.array(~mask)) for rows, mask in zip(held, is_due, strict=True)]
+        buffers[at] = pa.concat_tables(parts)
+        is_due = [times_of(rows) < min(reached) for rows in buffers]
+        yield [rows.filter(pa.array(mask)) for rows, mask in zip(buffers, is_due, strict=True)]
+        buffers = [rows.filter(pa.array(~mask)) for rows, mask in zip(buffers, is_due, strict=True)]
 
 
 def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     """Return the rows that two tables of `ARROW_SCHEMA` don't share: see `Difference.rows`.
 
-    If one has two rows of an account and a time, that is a CheckError.
+    Raises
+    ------
+    CheckError
+        If one of them has two rows of one account and time.
     """
     both = canonical(pa.concat_tables([one, other]), sort=False)
     numbers, times = numbers_of(both, ACCOUNT_KEY), times_of(both)
@@ -390,23 +394,23 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
 NO_DIFFERENCE: Final = differing(NO_ROWS, NO_ROWS)
 
 
-def rows_text(rows: pd.DataFrame, form: str) -> str:
-    """Return the first rows of a frame in words: a form that names its columns, and `account`."""
-    said = []
+def rows_text(rows: pd.DataFrame, template: str) -> str:
+    """Describe a frame's first rows, each by a template with its columns and `account`."""
+    texts = []
     for row in rows.sort_values("timestamp").astype(object).to_dict("records"):
         account = ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
-        texts = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
-        texts |= {"timestamp": moment_text(row["timestamp"]), "account": account}
-        said.append(form.format_map(texts))
-    return list_text(said, sep="; ", rest="{} rows more differ")
+        cells = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
+        cells |= {"timestamp": moment_text(row["timestamp"]), "account": account}
+        texts.append(template.format_map(cells))
+    return list_text(texts, sep="; ", rest="{} more rows differ")
 
 
 @contextlib.contextmanager
 def _sides(one: Any, other: Any, start: int, end: int) -> Iterator[tuple[Side, Side]]:  # noqa: ANN401 - of many kinds
-    """Give both sides of what `diff` takes; nodes are asked for [start, end), microseconds."""
+    """Yield both sides of a comparison; nodes are asked for [start, end) (in microseconds)."""
     with contextlib.ExitStack() as stack:
         sides = [_opened(source, stack) for source in (one, other)]
-        # Two nodes end at the same moment at the latest, though one is asked after the other.
+        # Two nodes are asked one after the other, but for the same end.
         if not any(isinstance(side, Side) for side in sides):
             end = min(end, time.time_ns() // 1000)
         both = [
@@ -433,16 +437,16 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
 
 
 def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
-    """Return some accounts of a state of an archive as a side of a comparison."""
+    """Return a snapshot's accounts that filters select as a side of a comparison."""
 
     def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
         scan = Scan(snapshot.store, filters, (), Evidence())
         for file in snapshot.files():
-            count = max(note.rows for note in file.notes) // (2 * _PART) + 1
+            count = max(entry.rows for entry in file.entries) // (2 * _PART) + 1
             edges = np.linspace(file.begin, file.stop, count + 1).astype(np.int64).tolist()
             for cut in itertools.pairwise(edges):
                 if wanted := overlap(overlap(file.spans, spans), [cut]):
-                    # The stretches are complete: a file that is put in its place has these rows.
+                    # The stretches are complete: a file that replaces this one has the same rows.
                     part = replace(file, spans=tuple(wanted), is_final=True)
                     yield pa.concat_tables([NO_ROWS, *scan.rows(part, use_threads=True)])
 
@@ -456,7 +460,7 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     table.attrs = source.attrs
     evidence, note = table_evidence(table, is_sorted=True), ""
     if evidence is None:
-        evidence, note = Evidence(), _CURE
+        evidence, note = Evidence(), _ADVICE
     rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
     places = range(0, rows.num_rows, _PART)
     metadata = None if note else source.attrs.get(ATTRS_KEY)
@@ -491,9 +495,9 @@ def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
 def _node(
     client: Client, mate: Side | Client, start: int, end: int, stack: contextlib.ExitStack
 ) -> Side:
-    """Return a node as a side, asked for what the other side has: what comes waits in a file.
+    """Return a node as a side, after asking it for what the other side has.
 
-    What a node proves of it shows only after the last answer.
+    Its rows are buffered in a temporary file, as its evidence is known only after the last answer.
     """
     since, openings, filters = EVER[0], None, Filters()
     if isinstance(mate, Side):
@@ -527,41 +531,41 @@ def confirm(
     start: Instant | None = None,
     end: Instant | None = None,
 ) -> Difference:
-    """Compare an archive with another source, and keep in the archive what that agrees with.
+    """Compare an archive with another source, and record in the archive where both agree.
 
-    What both call complete is confirmed, but for the moments at which a row differs. It is
-    confirmed by the nodes that the other source's rows came from. It doesn't count where their
-    origins are unknown, or share an address with those of the archive's own rows: a node, a file or
-    a copy of it isn't a second source. One machine that answers under two addresses can't be
-    recognised. What differs is written to `_disputes/` in the archive, takes the word "confirmed"
-    away at its moment until `confirm` asks the same node again and it agrees, and leaves the
-    archive's rows as they are.
+    Time in which both are complete is confirmed, except the moments at which a row differs. It is
+    confirmed by the nodes that the other source's rows came from. It isn't confirmed if their
+    origins are unknown, or share an address with those of the archive's own rows: the same node or
+    file, or a copy of it, isn't a second source. A machine that answers under two addresses can't
+    be recognised. Differences are written to `_disputes/` in the archive; they leave the archive's
+    rows as they are. Their moments aren't confirmed, until `confirm` asks the same node again and
+    it agrees.
 
     Parameters
     ----------
     archive
         An Archive, or its path.
     other
-        As for `diff`. It must hold all accounts of the archive: else nothing is confirmed.
+        As for `diff`. It must have all accounts of the archive; else nothing is confirmed.
     start, end
-        The interval, half-open; without a time zone UTC. By default all that the archive holds.
+        The half-open interval; without a time zone UTC. By default the whole archive.
 
     Returns
     -------
     Difference
-        As of `diff`; `Archive.coverage` and `Archive.status` show what is confirmed.
+        As from `diff`; `Archive.coverage` and `Archive.status` show what is confirmed.
 
     Raises
     ------
     ArchiveLockedError
         If another run is writing to the archive.
     NetworkMismatchError
-        If both have rows, but none in common, or segments of two chains: then nothing is written.
+        If both have rows but none in common, or are of two chains; nothing is written.
     ArchiveError, CheckError, RequestError, DecodeError, IncompleteError, ValueError
         As `diff`.
     """
     (begin, stop), store, now = interval_of(start, end), to_store(archive), time.time_ns() // 1000
-    read_snapshot(store)  # only an archive gets a lock
+    read_snapshot(store)  # raises before a folder that isn't an archive gets a lock
     with one_writer(store):
         writer = Writer(store)
         writer.recover()
@@ -572,33 +576,33 @@ def confirm(
             raise NetworkMismatchError(f"{one} and {another} have no row in common")
         if ours.chains and theirs.chains and ours.chains != theirs.chains:
             raise NetworkMismatchError(
-                f"{one} is of the chain {', '.join(ours.chains)}, and {another} of "
+                f"{one} is from the chain {', '.join(ours.chains)}, but {another} from "
                 f"{', '.join(theirs.chains)}"
             )
-        evidence = _with_words(ours, theirs, difference, now)
+        evidence = _with_verdicts(ours, theirs, difference, now)
         if len(rows := difference.rows):
             texts = rows.astype("str").where(rows.notna(), None).to_dict("records")
             content = {"one": one, "other": another, "rows": texts, "disputed": evidence.disputed}
             encoded = msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=1)
-            # By its content, so that a dispute that is seen each hour is kept once.
+            # Named by its content, so that a dispute that is found again is kept only once.
             name = hashlib.sha256(encoded).hexdigest()
             store.write(f"{layout.DISPUTES}{name}.json", encoded + b"\n")
-        writer.prove(evidence)
+        writer.set_evidence(evidence)
     return difference
 
 
-def _with_words(ours: Evidence, theirs: Evidence, difference: Difference, now: int) -> Evidence:
-    """Return an archive's evidence with the words of the nodes that another's rows came from.
+def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now: int) -> Evidence:
+    """Return an archive's evidence with the verdicts of the other source's nodes.
 
-    An answer from before `now` lifts no dispute.
+    Answers from before `now` don't settle disputes.
     """
     shared = [(to_microseconds(a), to_microseconds(b)) for a, b in difference.shared]
-    times = [to_microseconds(each) for each in difference.rows["timestamp"].drop_duplicates()]
+    times = map(to_microseconds, difference.rows["timestamp"].drop_duplicates())
     differing_at = joined((time, time + 1) for time in times)
-    # Of fewer accounts, or without a row in common, a node can't agree.
+    # With fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at
     for answer in theirs.answers:
-        words = (overlap(each, [answer.span]) for each in (shared, differing_at))
-        ours = ours.with_verdict(answer.node, *words, is_new=answer.asked[0] >= now)
+        verdict = (overlap(spans, [answer.span]) for spans in (shared, differing_at))
+        ours = ours.with_verdict(answer.node, *verdict, is_new=answer.asked[0] >= now)
     return ours

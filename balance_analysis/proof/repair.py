@@ -1,7 +1,7 @@
-"""Mend an archive: ask a node again for the periods whose files are damaged.
+"""Repair an archive: ask a node again for the periods whose files are damaged.
 
-Rows of a damaged file are not trusted. Its period is asked for again, all of it that was answered
-before, and its file is replaced whole. Where that gives the very bytes that were written once,
+A damaged file's rows aren't trusted: all answered parts of its period are asked for again, and the
+whole file is replaced. If the new file has the same bytes as the one that was written before,
 nothing else changes.
 """
 
@@ -47,21 +47,21 @@ from balance_analysis.table.text import spans_text
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did.
+    """The result of a repair.
 
     Attributes
     ----------
     periods
-        Those that were asked for again and are whole now.
+        Periods that were asked for again and are whole now.
     changed
-        Those of them whose rows are others now than the manifest said.
+        Those of them that have other rows than before.
     bad_rows
-        How many rows that the table can't hold were kept aside.
+        Number of rows that the table can't hold; they were set aside.
     is_rebuilt
-        Whether the manifest was lost or damaged, and is made again from the files: all of it is
+        Whether the manifest was lost or damaged, and was rebuilt from the files; everything is then
         unproven.
     left
-        What is wrong with the archive still; strangers are never deleted.
+        The archive's remaining problems; files that aren't part of it are never deleted.
     """
 
     periods: tuple[str, ...]
@@ -81,12 +81,12 @@ def repair(
     workers: int = defaults.WORKERS,
     on_report: Callable[[Run], object] | None = None,
 ) -> Repaired:
-    """Mend what `Archive.verify` finds wrong, with the help of a node.
+    """Repair what `Archive.verify` finds wrong, with a node's help.
 
-    The periods of files that are damaged, missing or wrong are asked for again. Checkpoints are
-    made again from sound files, and a manifest that is lost or damaged from the files: then all is
-    unproven, until `export` fills gaps, and what a node has ever disputed is disputed again. Files
-    that are no part of the archive stay.
+    Periods whose files are damaged, missing or wrong are asked for again. Checkpoints are rebuilt
+    from sound files. A lost or damaged manifest is rebuilt from the files: everything is then
+    unproven until `export` fills gaps, and all disputes that were ever recorded are open again.
+    Files that aren't part of the archive stay.
 
     Parameters
     ----------
@@ -95,8 +95,9 @@ def repair(
     archive
         The archive, or its path.
     start, end
-        Ask again for the periods in this interval too, sound or not: for what differs from a node.
-        A sound file keeps its rows at a moment at which the node sends a bad row.
+        Ask again for all periods in this interval too, even sound ones, for example where rows
+        differ from a node's. A sound file keeps its rows at moments at which the node sends a bad
+        row.
     page_size, workers
         As for `load_balance_changes`.
     on_report
@@ -105,19 +106,19 @@ def repair(
     Returns
     -------
     Repaired
-        What was mended, and what is left.
+        The repaired periods, and the remaining problems.
 
     Raises
     ------
     ArchiveError
-        If there is no archive, or the node has forgotten, doesn't hold yet, or is of another
-        network than (NetworkMismatchError), what would have to be asked for: then the period's file
-        stays as it is, and so do later ones. Also if no run's report says which accounts an archive
-        without a manifest is bound to.
+        If there is no archive. If the node has forgotten rows of a period, doesn't have all of it
+        yet, or is of another network (NetworkMismatchError): this period's file and later ones then
+        stay as they are. If the manifest is lost, and no run's report has the accounts that the
+        archive is bound to.
     ArchiveLockedError
         If another run is writing to the archive.
     RequestError, DecodeError, IncompleteError, CheckError
-        As `load_balance_changes`. What was mended before stays.
+        As `load_balance_changes`. Periods that were repaired before stay repaired.
     ValueError
         If `start` is not before `end`.
     OSError
@@ -129,7 +130,7 @@ def repair(
     run = RunWriter(store, Run(kind="repair"), stats=RequestStats())
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
-        read_manifest(store)  # only an archive gets a lock
+        read_manifest(store)  # raises before a folder that isn't an archive gets a lock
     with one_writer(store):
         is_rebuilt, writer = _rebuild(store), Writer(store)
         with run.reported(writer, on_report):
@@ -138,63 +139,63 @@ def repair(
             damaged = {period for problem in left.problems for period in problem.periods}
             evidence, partition = writer.manifest.evidence, writer.manifest.partition
             spans = overlap(evidence.answered, wanted)
-            named = (layout.periods_between(*span, partition) for span in spans)
-            periods = sorted(damaged.union(*named))
+            requested = (layout.periods_between(*span, partition) for span in spans)
+            periods = sorted(damaged.union(*requested))
             for period in periods:
                 source = NodeSource(client, evidence.filters, stats=run.stats, **sizes)
-                if _mend(period, source, writer, run, damaged):
+                if _repair_period(period, source, writer, run, damaged):
                     changed.append(period)
             if periods or left.problems:
-                # All files up to the first gap are sound by now.
-                writer.amend(replace(writer.manifest, checkpoints={}))
+                # All files up to the first gap are sound now.
+                writer.write_manifest(replace(writer.manifest, checkpoints={}))
                 writer.checkpoint()
                 left = verify(store)
     return Repaired(tuple(periods), tuple(changed), run.record.bad_rows, is_rebuilt, left)
 
 
-def _mend(
+def _repair_period(
     period: str, source: NodeSource, writer: Writer, run: RunWriter, damaged: set[str]
 ) -> bool:
-    """Ask for all that was answered of a period, and put it in place; return whether it is other.
+    """Ask again for a period's answered parts, and replace its file; return whether it changed.
 
     Raises
     ------
     ArchiveError
-        If the node can't know all that the period had.
+        If the node may lack rows that the period had.
     NetworkMismatchError
-        If it isn't of the archive's network.
+        If the node isn't of the archive's network.
     """
     manifest, bounds = writer.manifest, layout.period_bounds(period, writer.manifest.partition)
-    spans, note = overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
+    spans, entry = overlap(manifest.evidence.answered, [bounds]), manifest.files.get(period)
     run.asks(spans)
     steps = [step for span in spans for step in source.known_rows(*span)]
     run.sets_aside(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
     batches = [batch for step in steps for batch in step.batches]
-    held = NO_ROWS if period in damaged else writer.rows_of(period)
-    # A row that the node sends spoilt is no reason to lose a sound one.
+    old_rows = NO_ROWS if period in damaged else writer.rows_of(period)
+    # Keep sound rows where the node sends bad ones.
     doubtful = [aside.span for step in steps for aside in step.set_aside]
-    kept = [within(held, *span) for span in joined(doubtful)]
+    kept_rows = [within(old_rows, *span) for span in joined(doubtful)]
     rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
-    rows = merge_rows(pa.concat_tables([NO_ROWS, *kept]), rows, *bounds).rows
-    content, new = encode_rows(rows) if rows.num_rows else (b"", None)
-    if new == note:
-        if new is not None:
+    rows = merge_rows(pa.concat_tables([NO_ROWS, *kept_rows]), rows, *bounds).rows
+    content, new_entry = encode_rows(rows) if rows.num_rows else (b"", None)
+    if new_entry == entry:
+        if new_entry is not None:
             writer.store.write(manifest.changes_file(period), content)
     else:
-        conflicts = merge_rows(held, rows, *bounds).conflicts
+        conflicts = merge_rows(old_rows, rows, *bounds).conflicts
         proof, url = source.evidence(), source.client.base_url
         stays = f"{writer.store.uri}: {period} stays as it is: {url}"
-        had = [] if note is None else [(note.first, note.last + 1)]
+        had = [] if entry is None else [(entry.first, entry.last + 1)]
         needed = overlap([*manifest.evidence.complete, *had], spans)
         if lost := between_all(needed, proof.reached):
             raise ArchiveError(
-                f"{stays} doesn't vouch for {spans_text(lost)}: it may have forgotten rows, "
-                "doesn't hold all of it yet, or says itself that it may lack rows; ask a node that "
-                "reaches over it, or put back a copy of the file"
+                f"{stays} can't prove {spans_text(lost)}: it may have forgotten rows, doesn't "
+                "have all of them yet, or says that it may lack rows; ask a node that "
+                "reaches over this time, or restore a backup of the file"
             )
-        is_known = _extent(new) == _extent(note) or conflicts.num_rows < held.num_rows
-        if not (new and (is_known or _knows_another(source, writer, {*damaged, period}))):
+        is_known = _extent(new_entry) == _extent(entry) or conflicts.num_rows < old_rows.num_rows
+        if not (new_entry and (is_known or _knows_another(source, writer, {*damaged, period}))):
             raise NetworkMismatchError(
                 f"{stays} sends no row that the archive holds: it is of another network, or has "
                 "lost rows"
@@ -202,28 +203,28 @@ def _mend(
         run.replaces(canonical(conflicts))
         logger.warning("%s now has other rows than before", manifest.changes_file(period))
         evidence = manifest.evidence.updated(proof).without_agreements([bounds])
-        writer.put(period, (content, new), evidence)
+        writer.put(period, (content, new_entry), evidence)
     run.commits(spans)
-    return new != note
+    return new_entry != entry
 
 
 def _knows_another(source: NodeSource, writer: Writer, wrong: set[str]) -> bool:
-    """Return whether the node has a row of the archive's sound files; see `has_rows`."""
+    """Return whether the node has a row from the archive's sound files: see `has_rows`."""
     sound, files = Writer(writer.store), writer.manifest.files.items()
-    others = {period: note for period, note in files if period not in wrong}
+    others = {period: entry for period, entry in files if period not in wrong}
     sound.manifest = replace(writer.manifest, files=others)
     return bool(others) and has_rows(source, sound, source.urls[0])
 
 
-def _extent(note: FileEntry | None) -> tuple[int, int, int] | None:
-    return None if note is None else (note.rows, note.first, note.last)
+def _extent(entry: FileEntry | None) -> tuple[int, int, int] | None:
+    return None if entry is None else (entry.rows, entry.first, entry.last)
 
 
 def _rebuild(store: Store) -> bool:
-    """Write the manifest again from the files if it is lost or damaged; return whether it was.
+    """Rebuild the manifest from the files if it is lost or damaged; return whether it was.
 
-    The rows are kept. That none are missing can't be known from them, so all is unproven. Files
-    that are damaged are left out. The old manifest is kept aside.
+    Rows stay, but can't show that none are missing, so everything is unproven. Damaged files are
+    left out. The old manifest moves to quarantine.
     """
     old = store.read(layout.MANIFEST)
     try:
@@ -232,13 +233,13 @@ def _rebuild(store: Store) -> bool:
         query = next((run.query for run in iter_reports(store) if run.query is not None), None)
         if query is None:
             raise ArchiveDamagedError(
-                f"{store.uri}: no run's report says which accounts it is bound to, so its manifest "
-                "can't be made again; put back a copy of it"
+                f"{store.uri}: no run's report has the accounts that it is bound to, so its "
+                "manifest can't be rebuilt; restore a backup of it"
             ) from error
     else:
         return False
     where = f"{store.uri}/{layout.MANIFEST}"
-    logger.warning("%s is damaged; it is made again, and nothing is proven", where)
+    logger.warning("%s is damaged; rebuilding it, with everything unproven", where)
     files, spans = dict[str, FileEntry](), list[Span]()
     for name in store.names(layout.CHANGES):
         if (period := layout.period_named(name, query.partition)) is not None:
@@ -250,7 +251,7 @@ def _rebuild(store: Store) -> bool:
                 logger.warning("%s/%s is left out: it %s", store.uri, name, error)
     if old is not None:
         store.write(f"{layout.QUARANTINE}{layout.MANIFEST}", old)
-    ends = [moment for note in files.values() for moment in (note.first, note.last + 1)]
+    ends = [moment for entry in files.values() for moment in (entry.first, entry.last + 1)]
     known = clipped(joined(spans), min(ends, default=0), max(ends, default=0))
     answers = (Answer(span, Node("unknown"), (0, 0), reached=False) for span in known)
     evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
@@ -263,7 +264,7 @@ def _rebuild(store: Store) -> bool:
 
 
 def _disputes_in(store: Store) -> Verdicts:
-    """Return what the files that `confirm` wrote of differences say: which node disputes when."""
+    """Return the disputes that `confirm` has written to files: which node disputes when."""
     verdicts: Verdicts = ()
     for name in store.names(layout.DISPUTES):
         try:
@@ -271,22 +272,22 @@ def _disputes_in(store: Store) -> Verdicts:
             verdicts += msgspec.convert(content["disputed"], Verdicts)
         except (ValueError, LookupError, TypeError) as error:
             logger.warning(
-                "%s/%s can't be read, so it disputes nothing: %s", store.uri, name, error
+                "%s/%s can't be read, so its disputes are lost: %s", store.uri, name, error
             )
     return tuple(dict.fromkeys(verdicts))
 
 
 def _sound_entry(content: bytes, bounds: Span) -> FileEntry:
-    """Return the entry of a period's file; one of several errors if it isn't as it was written."""
+    """Return the entry of a period's file; ValueError or one of pyarrow's errors if damaged."""
     rows = decode_rows(content)
-    again, _ = encode_rows(rows)
-    footers = [read_footer(pa.BufferReader(each)) for each in (content, again)]
+    encoded, _ = encode_rows(rows)
+    footers = [read_footer(pa.BufferReader(data)) for data in (content, encoded)]
     # The same rows give the same bytes, unless another release of pyarrow wrote them. Checksums
-    # alone don't show all damage: they leave out headers and indexes.
-    writers = {Footer(each).metadata.created_by for each in footers}
-    if again != content and len(writers) == 1:
+    # alone don't show all damage: they don't cover headers and indexes.
+    releases = {Footer(footer).metadata.created_by for footer in footers}
+    if encoded != content and len(releases) == 1:
         raise ValueError("is not what was written")
     entry = entry_of(content, rows["timestamp"])
-    if wrong := find_wrong_rows(canonical(rows, sort=False), entry, bounds, [bounds]):
-        raise ValueError(wrong)
+    if fault := find_wrong_rows(canonical(rows, sort=False), entry, bounds, [bounds]):
+        raise ValueError(fault)
     return entry

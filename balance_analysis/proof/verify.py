@@ -1,9 +1,8 @@
-"""Check that an archive is what it says, and name each problem.
+"""Verify an archive: check its files against the manifest, and report each problem.
 
-Each file is read once, and checked against the manifest. Where a run replaces a file meanwhile, the
-check begins again. The rows can be compared with another source, and each change of a balance with
-the ledger of network history segments: the sum of what it moved to the account less what it moved
-away.
+Each file is read once. If a run replaces a file meanwhile, the check starts again. Rows can also be
+compared with another source, and balance changes with the ledger of network history segments: an
+account's change must be the sum that the ledger moved to it less the sum that it moved away.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from balance_analysis.archive.manifest import (
     check_not_replaced,
     export_command,
 )
-from balance_analysis.archive.sidecars import MEND_LIMITS, read_limits, read_names_file
+from balance_analysis.archive.sidecars import LIMITS_ADVICE, read_limits, read_names_file
 from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapshot
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
@@ -69,44 +68,44 @@ from balance_analysis.table.text import (
     without_credentials,
 )
 
-_WAITING: Final = 1 << 20
-"""How many rows wait to be reduced to each account's last one."""
+_BUFFER_ROWS: Final = 1 << 20
+"""Maximum buffered rows before they are reduced to each account's last one."""
 
-_BESIDE: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES, layout.CHECKPOINTS)
-"""Folders of an archive with files that the manifest needn't name."""
+_UNLISTED: Final = (layout.RUNS, layout.QUARANTINE, layout.DISPUTES, layout.CHECKPOINTS)
+"""Folders of an archive whose files may be missing from the manifest."""
 
-_PLAIN: Final[dict[str, Callable[[Store], object]]] = {
+_SIDECARS: Final[dict[str, Callable[[Store], object]]] = {
     layout.LIMITS: read_limits,
     layout.ASSETS: partial(read_names_file, file=layout.ASSETS),
     layout.LABELS: partial(read_names_file, file=layout.LABELS),
 }
-"""Files of an archive that have no rows, and how each is read."""
+"""The function that reads each of an archive's files without rows."""
 
 _DIFFERS: Final = (
     "at {timestamp} the balance changes by {delta}, but the ledger moved {net}, of {account}"
 )
-_CONTRADICTION: Final = "the segments contradict themselves or the archive: find out what is right"
+_CONTRADICTION: Final = "the segments contradict themselves or the archive: find out which is wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with an archive.
+    """A problem of an archive.
 
     Attributes
     ----------
     kind
         "rows" (a file of balance changes), "manifest", "checkpoint", "limits", "assets", "labels",
-        "difference" (from another source), "ledger" (a change that segments' ledger has otherwise),
-        "stranger" (a file that is no part of an archive). Leftovers of an interrupted run are no
-        problem: the next one recovers them.
+        "difference" (from another source), "ledger" (a change that differs from the segments'
+        ledger), "stranger" (a file that isn't part of an archive). Leftovers of an interrupted run
+        aren't problems: the next run recovers them.
     what
-        What is wrong, in words.
+        A description of the problem.
     where
-        The file, or the time that was compared.
+        The file, or the compared time.
     mend
         What to do about it; by default a repair.
     periods
-        The periods that are to be asked for again.
+        The periods to ask for again.
     """
 
     kind: str
@@ -118,24 +117,24 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport(Record):
-    """What was checked of an archive, and what is wrong. As text it is a list for the terminal.
+    """The result of verifying an archive. As text it is a list for the terminal.
 
     Attributes
     ----------
     uri
-        Its address.
+        The archive's address.
     problems
         Problems in what was checked and compared.
     files, rows, checkpoints
         How many were checked.
     compared
-        The comparisons with other sources: what was compared, and what only one has.
+        The comparisons with other sources.
     changes
-        How many changes of balances were compared with a ledger.
+        Number of balance changes that were compared with a ledger.
     not_compared
         What could not be compared with a ledger, and why.
     missing, unproven
-        How many stretches are missing and how many unproven: no problems, but not complete.
+        Number of missing and of unproven stretches. They aren't problems, but aren't complete.
     """
 
     uri: str
@@ -151,13 +150,13 @@ class VerifyReport(Record):
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is no problem in what was checked and compared."""
+        """Whether nothing that was checked and compared has a problem."""
         return not self.problems
 
     @property
     def compared_nothing(self) -> bool:
-        """Whether there was another source to compare with, but nothing in common."""
-        return any(not each.shared for each in self.compared)
+        """Whether another source has nothing in common with the archive."""
+        return any(not difference.shared for difference in self.compared)
 
     _header = ("where", "what", "what to do")
     _also = ("is_whole",)
@@ -172,18 +171,18 @@ class VerifyReport(Record):
         if self.missing or self.unproven:
             unproven = count_text(self.unproven, "unproven part")
             parts = f"{self.missing:,} missing and {unproven}"
-            which = shlex.join(["balance-analysis", "status", self.uri])
-            yield "coverage", parts, f"`{which}` shows which"
+            command = shlex.join(["balance-analysis", "status", self.uri])
+            yield "coverage", parts, f"`{command}` lists them"
         for problem in self.problems:
             yield problem.where, problem.what, problem.mend
         for difference in self.compared:
-            said = f"{count_text(difference.compared[0], 'row')} of {spans_text(difference.shared)}"
-            yield f"compared with {difference.other}", said if difference.shared else "nothing", ""
+            what = f"{count_text(difference.compared[0], 'row')} of {spans_text(difference.shared)}"
+            yield f"compared with {difference.other}", what if difference.shared else "nothing", ""
             yield from (("not compared", what, "") for what in difference.left_out())
         if self.changes:
             yield "compared with the ledger", count_text(self.changes, "change"), ""
-        for said in self.not_compared:
-            yield "not compared", said, ""
+        for what in self.not_compared:
+            yield "not compared", what, ""
 
 
 def verify(
@@ -195,12 +194,12 @@ def verify(
     end: Instant | None = None,
     progress: bool | Report | None = False,
 ) -> VerifyReport:
-    """Check that an archive is what it says: see `Archive.verify`.
+    """Verify an archive: see `Archive.verify`.
 
     Raises
     ------
     SnapshotGoneError
-        If runs replace files that seem wrong, again and again.
+        If runs keep replacing files that seem wrong.
     """
     span, uri = interval_of(start, end), without_credentials(store.uri)
     repair = export_command(store, "--repair")
@@ -209,23 +208,23 @@ def verify(
         checking = _Checking(store, snapshot.manifest)
         with reporting(progress) as show:
             problems = list(checking.problems(show))
-        for each in problems:
-            check_not_replaced(store, each.where, snapshot.manifest.entries(each.where))
+        for problem in problems:
+            check_not_replaced(store, problem.where, snapshot.manifest.entries(problem.where))
         return snapshot, checking.rows, problems
 
     try:
         snapshot, rows, problems = with_snapshot(store, check)
-    except ArchiveDamagedError as error:  # of the manifest; problems of other files are yielded
+    except ArchiveDamagedError as error:  # the manifest's; problems of other files are yielded
         what = without_credentials(str(error))
         return VerifyReport(uri, (Problem("manifest", what, layout.MANIFEST, repair),))
     manifest, evidence = snapshot.manifest, snapshot.evidence
-    # Files that are wrong prove nothing.
-    wrong = [period_bounds(x, manifest.partition) for each in problems for x in each.periods]
+    # Wrong files prove nothing.
+    wrong = [period_bounds(name, manifest.partition) for x in problems for name in x.periods]
     snapshot = snapshot.with_evidence(evidence.clipped(between(wrong, *EVER)))
-    held: Any = archive_side(snapshot)
+    archive: Any = archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
     others += [] if segments is None else [segments_side(segments)]
-    compared = [diff(held, other, start=start, end=end) for other in others]
+    compared = [diff(archive, other, start=start, end=end) for other in others]
     for difference in compared:
         problems += _differences(store, difference)
     ledger = _Ledger(snapshot.with_evidence(snapshot.evidence.within(*span)))
@@ -233,8 +232,8 @@ def verify(
     return VerifyReport(
         uri,
         tuple(
-            replace(each, what=without_credentials(each.what), mend=each.mend or repair)
-            for each in problems
+            replace(problem, what=without_credentials(problem.what), mend=problem.mend or repair)
+            for problem in problems
         ),
         files=len(manifest.files),
         rows=rows,
@@ -248,26 +247,26 @@ def verify(
 
 
 def _differences(store: Store, difference: Difference) -> Iterator[Problem]:
-    """Yield a problem for each day that differs, with its first rows in words."""
-    form = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
+    """Yield a problem for each day that differs, with a description of its first rows."""
+    template = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
     rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
-        yield Problem("difference", rows_text(differing, form), f"{begin} to {stop}", mend)
+        yield Problem("difference", rows_text(differing, template), f"{begin} to {stop}", mend)
 
 
 @dataclass(slots=True)
 class _Checking:
-    """One state of an archive that is being checked.
+    """The check of one state of an archive.
 
     Attributes
     ----------
     rows
-        How many were checked, so far.
+        Number of rows checked so far.
     balances
-        The last row of each account, of the files so far; `None` behind a wrong file, so that
-        checkpoints can't be recomputed.
+        Each account's last row in the files so far; `None` after a wrong file, as checkpoints then
+        can't be recomputed.
     """
 
     store: Store
@@ -291,121 +290,121 @@ class _Checking:
 
     def _check_period(self, period: str) -> Iterator[Problem]:
         name = self.manifest.changes_file(period)
-        rows, note, wrong = _read(self.store, name, self.manifest.entries(name))
-        if note != self.manifest.files.get(period):
-            if wrong:
-                return  # it is announced, and not there yet
+        rows, entry, fault = _read(self.store, name, self.manifest.entries(name))
+        if entry != self.manifest.files.get(period):
+            if fault:
+                return  # announced, but not written yet
             self.manifest = self.manifest.settle()
         bounds, spans = self._answered(period)
-        wrong = wrong or find_wrong_rows(rows, note, bounds, spans)
-        if wrong:
+        fault = fault or find_wrong_rows(rows, entry, bounds, spans)
+        if fault:
             self.balances, mend = None, ""
             if not spans:
                 since = ("--since", moment_text(bounds[0]), "--fill-gaps")
-                covers = export_command(self.store, *since)
-                mend = f"put back a copy of it, or cover its time with `{covers}`"
-            yield Problem("rows", wrong, name, mend, (period,) if spans else ())
-        self.rows += 0 if wrong else rows.num_rows
+                command = export_command(self.store, *since)
+                mend = f"restore a backup of it, or cover its time with `{command}`"
+            yield Problem("rows", fault, name, mend, (period,) if spans else ())
+        self.rows += 0 if fault else rows.num_rows
         if self.balances is not None:
             self.balances.append(last_rows(rows))
-            if sum(part.num_rows for part in self.balances) > _WAITING:
+            if sum(part.num_rows for part in self.balances) > _BUFFER_ROWS:
                 self.balances = [merge_last_rows(self.balances)]
 
     def _answered(self, period: str) -> tuple[Span, list[Span]]:
-        """Return the bounds of a period, and its answered stretches."""
+        """Return a period's bounds and its answered stretches."""
         bounds = period_bounds(period, self.manifest.partition)
         return bounds, overlap(self.manifest.evidence.answered, [bounds])
 
     def _check_checkpoint(self, moment: int) -> Iterator[Problem]:
         name = layout.checkpoint_file(moment)
-        rows, _, wrong = _read(self.store, name, (self.manifest.checkpoints[moment],))
-        if not wrong and self.balances is not None:
+        rows, _, fault = _read(self.store, name, (self.manifest.checkpoints[moment],))
+        if not fault and self.balances is not None:
             self.balances = [merge_last_rows(self.balances)]
             if not canonical(rows).equals(canonical(self.balances[0])):
-                wrong = f"is not what the rows before {moment_text(moment)} add up to"
-        if wrong:
-            yield Problem("checkpoint", wrong, name)
+                fault = f"differs from the balances before {moment_text(moment)}"
+        if fault:
+            yield Problem("checkpoint", fault, name)
 
     def _check_others(self) -> Iterator[Problem]:
-        """Read the files that have no rows."""
-        for name, read in _PLAIN.items():
+        """Read the files without rows, and yield each problem."""
+        for name, read in _SIDECARS.items():
             try:
                 read(self.store)
             except ArchiveError as error:
                 kind = name[1:].partition(".")[0]
                 mend = f"remove it; the next run with --{kind} writes a new one"
-                mend = MEND_LIMITS if name == layout.LIMITS else mend
+                mend = LIMITS_ADVICE if name == layout.LIMITS else mend
                 yield Problem(kind, str(error).removesuffix(f": {mend}"), name, mend)
 
     def _check_names(self) -> Iterator[Problem]:
-        """Look for files that should not be there."""
-        known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_PLAIN, *self.manifest.committed}
+        """Yield a problem for each file that should not be there."""
+        known = {layout.MANIFEST, layout.LOCK, layout.HOLDER, *_SIDECARS, *self.manifest.committed}
         known |= {self.manifest.pending.name} if self.manifest.pending else set()
         for name in self.store.names():
-            if name in known or name.startswith(_BESIDE) or is_leftover(name):
+            if name in known or name.startswith(_UNLISTED) or is_leftover(name):
                 continue
             period = layout.period_named(name, self.manifest.partition)
             if period is not None and self._answered(period)[1]:
-                what = "is not in the manifest, which says that its rows came"
+                what = "is not in the manifest, although its period was answered"
                 yield Problem("rows", what, name, periods=(period,))
             else:
-                what = "is no part of the archive"
+                what = "is not part of the archive"
                 yield Problem("stranger", what, name, "move it out of the archive")
 
 
-def _read(store: Store, name: str, notes: Sequence[FileEntry]) -> tuple[pa.Table, FileEntry, str]:
-    """Return a file's rows, its note, and how it differs from all notes; empty if it doesn't."""
+def _read(store: Store, name: str, entries: Sequence[FileEntry]) -> tuple[pa.Table, FileEntry, str]:
+    """Return a file's rows, the entry that it matches, and its fault; empty if it has none."""
     try:
         content = store.read(name)
-        wrong = [note.mismatch(content) for note in notes]
-        if content is None or all(wrong):
-            return NO_ROWS, notes[0], wrong[0]
-        return canonical(decode_rows(content), sort=False), notes[wrong.index("")], ""
+        faults = [entry.mismatch(content) for entry in entries]
+        if content is None or all(faults):
+            return NO_ROWS, entries[0], faults[0]
+        return canonical(decode_rows(content), sort=False), entries[faults.index("")], ""
     except OtherFileError as error:
-        return NO_ROWS, notes[0], str(error)
+        return NO_ROWS, entries[0], str(error)
     except (pa.ArrowException, OSError, ArchiveError) as error:
-        return NO_ROWS, notes[0], f"can't be read: {error}"
+        return NO_ROWS, entries[0], f"can't be read: {error}"
 
 
-def find_wrong_rows(rows: pa.Table, note: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
-    """Return how rows contradict a file's note, its period or its answered stretches, in words."""
-    accounts, times, said = numbers_of(rows), times_of(rows), list[str]()
+def find_wrong_rows(rows: pa.Table, entry: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
+    """Describe how rows contradict a file's entry, period or answered stretches; else empty."""
+    accounts, times, faults = numbers_of(rows), times_of(rows), list[str]()
     order = np.lexsort([times, accounts])
     if np.any(np.diff(order) < 0):
-        said.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
+        faults.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
     is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
     outside = np.searchsorted(np.array(spans, np.int64).ravel(), times, side="right") % 2 == 0
     for is_wrong, what in (
         (is_same, "repeat the account and timestamp of another"),
-        ((times < bounds[0]) | (times >= bounds[1]), "are not of its period"),
-        (outside, "are outside of the answered time"),
+        ((times < bounds[0]) | (times >= bounds[1]), "are outside its period"),
+        (outside, "are outside the answered time"),
     ):
         if count := np.sum(is_wrong):
-            said.append(f"{count} of its rows {what}")
+            faults.append(f"{count} of its rows {what}")
     ends = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-    its, noted = (
+    actual, expected = (
         f"{count_text(count, 'row')} from {range_text(*span)}"
-        for count, span in ((len(times), ends), (note.rows, (note.first, note.last)))
+        for count, span in ((len(times), ends), (entry.rows, (entry.first, entry.last)))
     )
-    if its != noted or not note.rows:
-        said.append(f"has {its}, not {noted}")
-    return "; ".join(said)
+    if actual != expected or not entry.rows:
+        faults.append(f"has {actual}, not {expected}")
+    return "; ".join(faults)
 
 
 @dataclass(slots=True)
 class _Ledger:
-    """A comparison of an archive's changes with the ledger of segments.
+    """The comparison of an archive's changes with the segments' ledger.
 
-    Segments of about a period are in memory at a time.
+    It reads the segments of about a day at a time.
 
     Attributes
     ----------
     snapshot
-        The archive, whose changes are compared where it is complete.
+        The archive's state; changes are compared where it is complete.
     not_compared
         What could not be compared so far, and why.
     changes
-        How many changes were compared so far.
+        Number of changes compared so far.
     """
 
     snapshot: Snapshot
@@ -413,51 +412,52 @@ class _Ledger:
     changes: int = 0
 
     def problems(self, stretches: list[Stretch]) -> Iterator[Problem]:
-        """Compare all changes with the ledger of segments, and yield where they differ."""
+        """Compare all changes with the segments' ledger, and yield a problem where they differ."""
         for gap in missing_blocks(stretches):
             self.not_compared.append(f"blocks {heights_text([gap])}: no segment has them")
         for stretch in stretches:
             is_whole = stretch.is_from_first
             for span, flows in self._days(stretch):
                 if self.snapshot.evidence.incomplete(*span):
-                    said = f"{range_text(*span)}: the archive is not complete there"
-                    self.not_compared.append(said)
+                    what = f"{range_text(*span)}: the archive is not complete there"
+                    self.not_compared.append(what)
                     is_whole = False
-                elif wrong := self._compare(span, flows, nothing_before=is_whole):
-                    yield Problem("ledger", wrong, range_text(*span), _CONTRADICTION)
+                elif fault := self._compare(span, flows, nothing_before=is_whole):
+                    yield Problem("ledger", fault, range_text(*span), _CONTRADICTION)
 
     def _days(self, stretch: Stretch) -> Iterator[tuple[Span, pd.DataFrame]]:
-        """Yield the time of the segments that begin on a day, and their ledger's flows.
+        """Yield the span and the ledger's flows of each day's segments.
 
-        The time of one begins where that of the one before ends.
+        A segment belongs to the day that it begins on. Each span starts where the previous one
+        ends.
         """
         filters, start = self.snapshot.evidence.filters, 0
         accounts = read_accounts(stretch.segments[-1], filters)
         spans = ((segment, read_blocks(segment).span) for segment in stretch.segments)
-        for _, some in groupby(spans, lambda x: layout.period_of(x[1][0], "day")):
-            segments, times = zip(*some, strict=True)
+        for _, group in groupby(spans, lambda x: layout.period_of(x[1][0], "day")):
+            segments, times = zip(*group, strict=True)
             start, end = start or times[0][0], times[-1][1]
-            flows = pa.Table.from_batches([read_flows(each, accounts) for each in segments])
+            flows = pa.Table.from_batches([read_flows(segment, accounts) for segment in segments])
             yield (start, end), to_frame(flows, sort=False).rename(columns={"balance": "net"})
             start = end
 
     def _compare(self, span: Span, flows: pd.DataFrame, *, nothing_before: bool) -> str:
-        """Compare a stretch of time, and return what differs in words; empty if nothing does.
+        """Compare a stretch of time, and describe the differences; empty if there are none.
 
-        `nothing_before` says that an account without an older row held nothing.
+        With `nothing_before`, accounts without an older row held nothing.
         """
         start, end = map(from_microseconds, span)
-        how: Any = {"start": start, "end": end, "opening": True, "partial": True}
-        held = with_snapshot(self.snapshot.store, lambda now: now.scan(Filters(), **how).read())
+        options: Any = {"start": start, "end": end, "opening": True, "partial": True}
+        table = with_snapshot(self.snapshot.store, lambda x: x.scan(Filters(), **options).read())
         if nothing_before:
-            held = to_table(held, nothing_before=True)
+            table = to_table(table, nothing_before=True)
         try:
-            wrong = reconcile(held, flows)
+            differing = reconcile(table, flows)
         except OverflowError as error:
             return str(error)
-        count = wrong.attrs[ATTRS_KEY]["not_compared"]
-        self.changes += int((held["timestamp"] >= start).sum()) - count
+        count = differing.attrs[ATTRS_KEY]["not_compared"]
+        self.changes += int((table["timestamp"] >= start).sum()) - count
         if count:
-            what = f"{count_text(count, 'change')} of accounts whose balance before is not known"
+            what = f"{count_text(count, 'change')} of accounts with unknown balances before"
             self.not_compared.append(f"{range_text(*span)}: {what}")
-        return rows_text(wrong, _DIFFERS) if len(wrong) else ""
+        return rows_text(differing, _DIFFERS) if len(differing) else ""

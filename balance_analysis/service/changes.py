@@ -20,7 +20,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
-from balance_analysis.archive.snapshot import File, LruCache, Snapshot, opened, with_snapshot
+from balance_analysis.archive.snapshot import FileSlice, LruCache, Snapshot, opened, with_snapshot
 from balance_analysis.archive.store import Store
 from balance_analysis.service.listing import ListedRow, Place, cursor_error, in_order, render
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
@@ -153,7 +153,7 @@ class Finder:
         exists = place < len(listed) and listed[place][:2] == cursor
         return exists, listed[:place][::-1] if descending else listed[place + exists :]
 
-    def _files(self, start: int, end: int) -> list[tuple[File, tuple[Span, ...]]]:
+    def _files(self, start: int, end: int) -> list[tuple[FileSlice, tuple[Span, ...]]]:
         """Return the files that may have rows in [start, end), each with the spans it covers."""
         files = _files_of(self.snapshot)
         low = bisect.bisect_right(files, start, key=lambda file: file.stop)
@@ -161,7 +161,7 @@ class Finder:
         pairs = ((file, tuple(clipped(file.spans, start, end))) for file in files[low:high])
         return [(file, spans) for file, spans in pairs if spans]
 
-    def _rows(self, file: File, predicate: Predicate, nearest: Nearest) -> pa.Table:
+    def _rows(self, file: FileSlice, predicate: Predicate, nearest: Nearest) -> pa.Table:
         """Return a file's rows that a page may need, in any order.
 
         Raises
@@ -171,7 +171,7 @@ class Finder:
         ArchiveError
             If the file is damaged.
         """
-        is_small = max(note.rows for note in file.notes) <= KEPT_ROWS
+        is_small = max(entry.rows for entry in file.entries) <= KEPT_ROWS
         if is_small and predicate.spans and not predicate.allowed:
             return nearest.among(self._whole(file), predicate.spans)
         rows = NO_ROWS
@@ -185,7 +185,7 @@ class Finder:
                 rows = nearest.among(pa.concat_tables([rows, part]))
         return rows
 
-    def _whole(self, file: File) -> pa.Table:
+    def _whole(self, file: FileSlice) -> pa.Table:
         """Return all rows of a file, from the cache if it has them."""
 
         def read() -> tuple[pa.Table, int]:
@@ -193,7 +193,7 @@ class Finder:
                 rows = data.read(use_threads=True)
             return rows, rows.nbytes
 
-        key = file.name, file.notes
+        key = file.name, file.entries
         rows: pa.Table | None = self.cache.peek(key)
         if rows is None:
             with _reading:
@@ -202,7 +202,7 @@ class Finder:
 
 
 @lru_cache(maxsize=4)
-def _files_of(snapshot: Snapshot) -> list[File]:
+def _files_of(snapshot: Snapshot) -> list[FileSlice]:
     return snapshot.files()
 
 

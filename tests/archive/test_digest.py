@@ -153,7 +153,7 @@ def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):
     ("options", "said"),
     [
         (("digest", "{}", "--since", "2023-05-01", "--until", "2023-05-01"), "before end"),
-        (("digest", "{}/none"), "is no archive"),
+        (("digest", "{}/none"), "is not an archive"),
     ],
 )
 def test_what_cant_be_a_digest_is_refused(folder, options, said):

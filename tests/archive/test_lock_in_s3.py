@@ -204,7 +204,7 @@ def test_a_store_without_conditional_puts_has_no_lock(
 def test_without_boto3_there_is_no_lock_and_the_way_to_one_is_named(archive, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with locked(archive), locked(archive):
-        assert "has no lock: a lock takes boto3: pip install 'balance-analysis[s3]'" in caplog.text
+        assert "has no lock: a lock needs boto3: pip install 'balance-analysis[s3]'" in caplog.text
         assert "?" not in caplog.text
 
 

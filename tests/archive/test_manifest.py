@@ -109,7 +109,7 @@ def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
         answered((12, 14), "http://two", "2023-04-03T00:00:00+00:00", height=11)
     )
     third = answered((3, 4), "http://you:secret@three", asked_at).answers[0].node
-    writer.prove(evidence.with_verdict(third, [(3, 4)], []))
+    writer.set_evidence(evidence.with_verdict(third, [(3, 4)], []))
     frame = Archive(tmp_path).coverage()
     assert frame["state"].tolist() == ["unproven", "complete", "confirmed", "missing", "complete"]
     assert frame["start"].astype("int64").tolist() == [0, 2, 3, 4, 9]

@@ -119,7 +119,7 @@ def test_any_interval_filters_and_openings_give_the_rows_that_match(
 @pytest.mark.parametrize(
     ("filters", "said"),
     [
-        ({"party_ids": [PARTIES[0], "0" * 64]}, f"no row has the party '{'0' * 64}'; there is"),
+        ({"party_ids": [PARTIES[0], "0" * 64]}, f"no row has the party '{'0' * 64}'; known: "),
         ({"asset_id": "0" * 64}, "no row has the asset '0"),
         ({"market_ids": "0" * 64}, "no row has the market '0"),
         ({"account_types": "new:OTHER"}, "no row has the account type 'OTHER'"),
@@ -289,6 +289,6 @@ def test_where_an_archive_ends_is_said_to_whoever_asks_for_more(folder):
 def test_accounts_are_counted_and_merged_in_rounds(folder, monkeypatch):
     archive = Archive(folder)
     whole = balance_at(archive, moment(END - 1))
-    monkeypatch.setattr("balance_analysis.archive.datafile._WAITING", 3)
+    monkeypatch.setattr("balance_analysis.archive.datafile._BUFFER_ROWS", 3)
     pd.testing.assert_frame_equal(balance_at(archive, moment(END - 1)), whole)
     assert archive.status().accounts == len({row.account for row in ROWS}) == len(whole)

@@ -69,7 +69,7 @@ def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touc
         answered((at[a], at[b]), f"http://{a}", f"2023-05-0{9 - a}T00:00+00:00", reached=proven)
         for a, b, proven in bounds
     ]
-    writer_of(tmp_path).prove(reduce(lambda older, newer: older.updated(newer), evidence))
+    writer_of(tmp_path).set_evidence(reduce(lambda older, newer: older.updated(newer), evidence))
     shown = status(tmp_path)
     assert (shown.source, shown.block_height) == ("http://0", None)
     assert shown.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
@@ -104,7 +104,7 @@ def test_a_run_that_was_cut_off_is_shown_and_one_that_goes_on_is_not(copied):
     writer = writer_of(copied)
     assert "interrupted" not in str(status(copied))
     name, manifest = "changes/date=2023-04-29/changes.parquet", writer.manifest
-    writer.amend(manifest.announce(name, manifest.files["2023-04-29"], manifest.evidence))
+    writer.write_manifest(manifest.announce(name, manifest.files["2023-04-29"], manifest.evidence))
     assert status(copied).is_interrupted
     assert "interrupted" in str(status(copied))
     with locked(copied):

@@ -65,7 +65,7 @@ def test_an_archive_is_filled_and_read_wherever_it_is(place):
 
 def test_a_missing_bucket_is_named(address):
     address = address.replace("s3://", "s3://nowhere-")
-    with pytest.raises(ba.ArchiveError, match=r"s3://nowhere-.*is no archive"):
+    with pytest.raises(ba.ArchiveError, match=r"s3://nowhere-.*is not an archive"):
         ba.Archive(address).coverage()
     with node_of([]) as node, pytest.raises(OSError, match="nowhere-"):
         run_export(node, address, start=START, end=END)

@@ -34,7 +34,7 @@ def begin(folder, partition="day", **query):
     """Make an archive of nothing yet, bound to a query, and return what writes to it."""
     bound = BoundQuery(_evidence((), query).filters, partition)
     writer = Writer(Archive(folder).store, bound)
-    writer.amend(writer.manifest)
+    writer.write_manifest(writer.manifest)
     return writer
 
 

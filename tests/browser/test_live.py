@@ -587,7 +587,7 @@ def test_a_page_says_whether_its_rows_are_complete_and_confirmed(
         page = open_page(url)
         assert page.locator("#said .verdict:not(.bad)").inner_text() == "complete"
         node = another.answers[0].node
-        writer.prove(writer.manifest.evidence.with_verdict(node, [span], []))
+        writer.set_evidence(writer.manifest.evidence.with_verdict(node, [span], []))
         page.reload()
         expect(page.locator("#said .verdict:not(.bad)")).to_have_text("confirmed")
 

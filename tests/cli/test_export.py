@@ -288,7 +288,7 @@ def test_no_command_is_said_to_mend_limits_that_are_damaged(node, tmp_path):
     damaged = tmp_path / "a" / "_limits.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-9])
     (only,) = printed_commands(run("export", tmp_path / "a", node.url, code=5).stderr)
-    assert "put back a copy of it; else remove what is there" in run(*only, code=5).stdout
+    assert "restore a backup of it; otherwise remove it" in run(*only, code=5).stdout
     damaged.unlink()
     run("export", tmp_path / "a", node.url)
     run("verify", tmp_path / "a")

@@ -170,10 +170,10 @@ def test_the_file_s_name_gives_the_format_and_the_bytes_are_the_same_each_time(
 def test_an_archive_with_a_gap_is_incomplete_unless_partial_is_asked_for(command, gapped, tmp_path):
     said = fails(command, gapped, "-o", tmp_path / "x.csv", code=3, folder=tmp_path)
     assert "is missing" in said
-    assert "; `--partial` takes what there is" in said
+    assert "; pass `--partial` to read what there is" in said
     said = run(command, gapped, "-o", tmp_path / "x.csv", "--partial").stderr
     assert "is missing" in said
-    assert "takes what there is" not in said
+    assert "to read what there is" not in said
     assert (tmp_path / "x.csv").exists()
 
 

@@ -68,7 +68,7 @@ def random_archive(folder, seed):
     is_first = rng.random() < 0.3 and stretches[0].proven
     if is_first:
         writer = writer_of(archive)
-        writer.prove(replace(writer.manifest.evidence, from_first_block=True))
+        writer.set_evidence(replace(writer.manifest.evidence, from_first_block=True))
     known = joined((one.start, one.end) for one in stretches if one.proven)
     rows = [(*account, time, balance) for account, time, balance in rows]
     return archive, World(rows, known=known, nothing_before=is_first), rng

@@ -114,7 +114,7 @@ def test_a_file_that_may_have_lost_something_is_refused(rows, says, path):
         (TABLE.drop(columns="balance"), ValueError, "balance"),
         (TABLE.assign(balance=1.5), TypeError, "balance"),
         (TABLE.assign(balance=pd.array([1, None, 2], TABLE["balance"].dtype)), ValueError, "."),
-        (TABLE.assign(name="Ada", **{"7": 7}), ValueError, "has name, 7 besides; write_table wri"),
+        (TABLE.assign(name="Ada", **{"7": 7}), ValueError, "also has name, 7; write_table writes"),
     ],
 )
 def test_what_is_no_table_is_not_written(frame, error, says, path):

@@ -153,7 +153,7 @@ def assert_whole(folder):
     """Check that an archive can be read at once, as exactly the intervals that it says."""
     if not (folder / "_archive.json").exists():
         assert content_of(folder, "changes/") == {}
-        with pytest.raises(ba.ArchiveError, match="is no archive"):
+        with pytest.raises(ba.ArchiveError, match="is not an archive"):
             ba.Archive(folder).read()
         return
     assert_holds(folder, ROWS)

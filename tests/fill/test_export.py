@@ -431,7 +431,7 @@ def test_a_run_goes_on_without_its_limits_and_names_what_is_wrong(node, archive,
     run = run_export(node, archive, end=END)
     assert run.damaged == ["_limits.parquet"]
     assert "_limits.parquet" in caplog.text
-    assert "put back a copy" in caplog.text
+    assert "restore a backup" in caplog.text
     assert limits.read_bytes() == b"PAR1"
     assert_holds(archive, ROWS)
 

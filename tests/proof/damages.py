@@ -161,12 +161,12 @@ FILES = [
     (
         rewritten(name_of(FIRST), with_row_at(EARLY), first=EARLY),
         name_of(FIRST),
-        "1 of its rows are outside of the answered time$",
+        "1 of its rows are outside the answered time$",
     ),
     (
         rewritten(NAME, with_row_at(OTHER_DAY), last=OTHER_DAY),
         NAME,
-        "1 of its rows are not of its period",
+        "1 of its rows are outside its period",
     ),
     (
         rewritten(NAME, lambda rows: [*rows, rows[-1]]),
@@ -190,7 +190,7 @@ FILES = [
     (
         rewritten(CHECKPOINT, with_balance(3, 12345)),
         CHECKPOINT,
-        "is not what the rows before 2023-05-01T00:00Z add up to",
+        "differs from the balances before 2023-05-01T00:00Z",
     ),
 ]
 """What harms an archive, the file that it harms, and what is said of that."""
@@ -206,7 +206,7 @@ HELPLESS = {
         lambda: prunes_meanwhile(node_of(ROWS), START + 16 * HOUR),
         "2023-04-29 stays as it is: .* may have forgotten",
     ),
-    "holds less yet": (lambda: held_until(START + DAY), "as it is.*doesn't hold all of it"),
+    "holds less yet": (lambda: held_until(START + DAY), "as it is.*doesn't have all of them"),
     "is another": (
         lambda: node_of(spread_history(6, rows=400, accounts=20)),
         "of another network",
@@ -217,6 +217,6 @@ HELPLESS = {
     ),
     "says that it lacks it": (
         lambda: lacking(ROWS, START + 10 * HOUR, START + 16 * HOUR),
-        "says itself that it may",
+        "says that it may",
     ),
 }

@@ -304,7 +304,7 @@ def test_segments_of_another_chain_confirm_nothing_whatever_rows_they_have(tmp_p
     ba.import_segments(tmp_path / "b", tmp_path / "other")
     ba.write_parquet(ba.Archive(tmp_path / "b").read(), tmp_path / "x.parquet")
     for other in (tmp_path / "other", tmp_path / "b", tmp_path / "x.parquet"):
-        with pytest.raises(ba.NetworkMismatchError, match=r"of the chain one, and .* of other"):
+        with pytest.raises(ba.NetworkMismatchError, match=r"from the chain one, but .* from other"):
             ba.confirm(tmp_path / "a", other)
     assert not confirmed(tmp_path / "a")
 
@@ -330,7 +330,7 @@ def test_confirm_wants_one_other_source(tmp_path):
         run_export(node, tmp_path / "a", start=TIMES[0], end=END)
     said = fails("verify", tmp_path / "a", "--confirm", code=2, folder=tmp_path)
     assert "--against SOURCE" in said
-    with pytest.raises(ba.ArchiveError, match="is no archive"):
+    with pytest.raises(ba.ArchiveError, match="is not an archive"):
         ba.confirm(tmp_path / "none", tmp_path / "a")
 
 

@@ -137,7 +137,7 @@ def test_rows_of_time_that_is_not_covered_are_named_with_the_way_to_cover_it(nod
     edit_answers((START, until), (until + DAY, END))(folder)
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
     assert problem.where == name_of(SECOND)
-    assert "are outside of the answered time" in problem.what
+    assert "are outside the answered time" in problem.what
     assert problem.mend.endswith("--fill-gaps`")
     assert not mend(node, folder).left.is_whole
     run_export(node, folder, fill_gaps=True)
@@ -150,13 +150,13 @@ def test_a_report_counts_gaps_too(node, tmp_path):
     said = str(verify(tmp_path / "a"))
     assert "no problem (" in said
     status = f"balance-analysis status {tmp_path / 'a'}"
-    assert f"\ncoverage: 1 missing and 1 unproven part\n    `{status}` shows which" in said
+    assert f"\ncoverage: 1 missing and 1 unproven part\n    `{status}` lists them" in said
 
 
 def test_what_is_no_archive_is_refused(node, tmp_path):
-    with pytest.raises(ba.ArchiveError, match="is no archive"):
+    with pytest.raises(ba.ArchiveError, match="is not an archive"):
         verify(tmp_path)
-    with pytest.raises(ba.ArchiveError, match="is no archive"):
+    with pytest.raises(ba.ArchiveError, match="is not an archive"):
         mend(node, tmp_path / "missing")
     assert list(tmp_path.iterdir()) == []
 
@@ -228,9 +228,9 @@ def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_
     HARMS[harm](limits, tmp_path / "other")
     (problem,) = verify(folder).problems
     assert (problem.kind, problem.where) == ("limits", "_limits.parquet")
-    assert "put back a copy of it; else remove what is there" in problem.mend
+    assert "restore a backup of it; otherwise remove it" in problem.mend
     assert re.search(r"is missing$|is not what was written: \S+ \S+", problem.what)
-    assert str(verify(folder)).count("put back a copy") == 1
+    assert str(verify(folder)).count("restore a backup") == 1
     for read in (ba.Archive(folder).limits, ba.Archive(folder).connect):
         with pytest.raises(ba.ArchiveDamagedError, match=r"_limits\.parquet"):
             read()
@@ -240,7 +240,7 @@ def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_
     assert verify(changed).is_whole
     limits.unlink(missing_ok=True)
     assert run_export(node, folder, end=END).damaged == []
-    assert "without the older limits" in caplog.text
+    assert "the older limits are lost" in caplog.text
     assert verify(folder).is_whole
     assert len(ba.Archive(folder).limits()) == 1
 
@@ -406,7 +406,7 @@ def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
     for report in (folder / "_runs").iterdir():
         report.unlink()
     (folder / MANIFEST).unlink()
-    with unchanged(folder), pytest.raises(ba.ArchiveDamagedError, match="which accounts it is"):
+    with unchanged(folder), pytest.raises(ba.ArchiveDamagedError, match="that it is bound to"):
         mend(node, folder)
 
 

@@ -68,7 +68,7 @@ def write_archive(
         set_aside=tuple(SetAside(*each) for each in bad),
         from_first_block=from_first_block,
     )
-    writer.amend(replace(writer.manifest, evidence=evidence, files=files))
+    writer.write_manifest(replace(writer.manifest, evidence=evidence, files=files))
     return Archive(folder)
 
 

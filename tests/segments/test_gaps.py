@@ -80,7 +80,7 @@ def test_segments_are_compared_as_far_as_what_was_before_is_known(archive, tmp_p
     for some in (paths, others):
         report = archive.verify(segments=some)
         assert report.problems == ()
-    said = "3 changes of accounts whose balance before is not known"
+    said = "3 changes of accounts with unknown balances before"
     assert any(said in each for each in report.not_compared)
 
 

@@ -57,7 +57,7 @@ def test_from_a_later_block_on_first_changes_are_not_compared_and_named(tmp_path
     ba.import_segments(tmp_path / "archive", tmp_path / "segments", partition="month")
     report = verified(tmp_path / "archive", tmp_path / "segments")
     assert report.problems == ()
-    assert all("whose balance before is not known" in said for said in report.not_compared)
+    assert all("unknown balances before" in said for said in report.not_compared)
 
 
 def test_what_the_archive_lacks_is_not_compared_and_named(tmp_path, segments):

@@ -133,7 +133,7 @@ def _leave(writer, rows, *, torn):
     period = layout.period_of(rows[0].time, writer.manifest.partition)
     content, note = rowfiles.encode_rows(to_table([*_rows(writer.rows_of(period)), *rows]))
     file = layout.changes_file(period, writer.manifest.partition)
-    writer.amend(writer.manifest.announce(file, note, writer.manifest.evidence))
+    writer.write_manifest(writer.manifest.announce(file, note, writer.manifest.evidence))
     if torn:
         writer.store.write(file, content)
 

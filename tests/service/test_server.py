@@ -293,7 +293,7 @@ def test_an_answer_that_takes_too_long_is_given_up_and_a_second_signal_ends_all(
     [
         ((), "give an archive, or --demo"),
         (("x", "--demo"), "not both"),
-        (("no archive",), "is no archive"),
+        (("no archive",), "is not an archive"),
         (("--demo", "--allow-origin", "example.org"), "'example.org' is not an origin: give one"),
         (("--demo", "--host", "no-such-host.invalid"), "no-such-host.invalid"),
     ],

@@ -191,7 +191,7 @@ def test_an_archive_shows_its_status_or_why_it_has_none(exported, tmp_path):
     _, archive = exported
     facts = facts_of(archive)
     assert facts["complete"] == facts_of(archive.status())["complete"]
-    assert "is no archive" in facts_of(ba.Archive(tmp_path / "none"))["state"]
+    assert "is not an archive" in facts_of(ba.Archive(tmp_path / "none"))["state"]
 
 
 @pytest.mark.parametrize("is_notebook", [True, False])
