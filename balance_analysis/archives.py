@@ -1,6 +1,6 @@
 """Read, verify and query one archive.
 
-Each method reads one snapshot. Filling and repairing an archive needs its files alone.
+Each method reads one snapshot. Code that fills or repairs an archive uses its `store` instead.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ T = TypeVar("T")
 
 
 def to_archive(archive: Archive | PathLike) -> Archive:
-    """Return an archive, which may be given by its path or address."""
+    """Return an archive, given as one or by its path or address."""
     return archive if isinstance(archive, Archive) else Archive(archive)
 
 
 class Archive:
     """An archive of balance changes: a folder, or an address in an object store.
 
-    `export` fills it. Its methods read exact digits, and only where the archive is complete, unless
-    the caller passes `partial`. `uri` is its address, `store` its files, `filters` the accounts
-    that were selected.
+    `export` fills it. Its methods return exact balances, and only those of complete intervals
+    unless you pass `partial`. `uri` is its address, `store` its files, `filters` the selected
+    accounts.
 
     Parameters
     ----------
@@ -67,8 +67,7 @@ class Archive:
     Raises
     ------
     ArchiveError
-        If the address can't be understood; from each method also if there is no archive, or it is
-        damaged.
+        If the address is malformed. Methods also raise it if the archive is missing or damaged.
     """
 
     def __init__(self, uri: PathLike) -> None:
@@ -89,17 +88,17 @@ class Archive:
             return facts_html("Archive", [("archive", self.uri), ("state", str(error))])
 
     def snapshot(self) -> Snapshot:
-        """Return the current state of the archive: its query, its evidence, its files."""
+        """Return the archive's current state: its query, its evidence and its files."""
         return self._read(lambda snapshot: snapshot)
 
     def at(self, snapshot: Snapshot) -> Archive:
-        """Return the archive fixed at a state; reading raises SnapshotGoneError once it is gone."""
+        """Return the archive at a fixed state; reads raise SnapshotGoneError once that is gone."""
         archive: Archive = copy.copy(self)
         archive._fixed = snapshot
         return archive
 
     def _read(self, read: Callable[[Snapshot], T]) -> T:
-        """Return the result of a function of the archive's state: the fixed one, or the current."""
+        """Return a function's result for the fixed state or, if there is none, the current one."""
         return with_snapshot(self.store, read) if self._fixed is None else read(self._fixed)
 
     def select(
@@ -112,34 +111,34 @@ class Archive:
         assets: AssetsLike | None = None,
         labels: LabelsLike | None = None,
     ) -> Archive:
-        """Return the archive narrowed to some accounts: whatever reads rows reads theirs alone.
+        """Return the archive narrowed to some accounts: methods that read rows read only theirs.
 
-        `coverage`, `limits`, `status`, `verify`, `digest` and `connect` still speak of the whole
+        `coverage`, `limits`, `status`, `verify`, `digest` and `connect` still cover the whole
         archive.
 
         Parameters
         ----------
         asset_id, party_ids, market_ids, account_types
-            As for `load_balance_changes`. Ids that the archive has may be short, such as
-            `c2071f…76b5` or the first four characters or more, if no other id has these.
+            As for `load_balance_changes`. An id of the archive may be shortened to `c2071f…76b5` or
+            its first four or more characters if they are unique.
         assets, labels
-            What assets, parties and markets are called, as for `load_balance_changes`; by default
-            as the archive keeps it.
+            The names of assets, parties and markets, as for `load_balance_changes`; by default
+            those that the archive keeps.
 
         Returns
         -------
         Archive
-            A selection of it is narrowed further.
+            The selection. Selecting again narrows it further.
 
         Raises
         ------
         ValueError
-            If a filter is malformed, or stands for nothing that the archive has.
+            If a filter is malformed, or matches nothing in the archive.
         ArchiveError
             If there is no archive, it is damaged, or it is bound to other accounts.
         """
         names = self.names().overridden_by(assets, labels)
-        words = {
+        texts = {
             "asset_id": asset_id,
             "party_ids": party_ids,
             "market_ids": market_ids,
@@ -147,23 +146,23 @@ class Archive:
         }
         archive: Archive = copy.copy(self)
         archive._names = names
-        archive.filters = self._read(lambda x: x.find(self.filters, names=lambda: names, **words))
+        archive.filters = self._read(lambda x: x.find(self.filters, names=lambda: names, **texts))
         return archive
 
     def coverage(self) -> pd.DataFrame:
-        """Return which intervals are covered, and what is missing between them.
+        """Return the covered intervals, and the missing ones between them.
 
         Returns
         -------
         pandas.DataFrame
             One row per stretch, in time order: `start`, `end` (datetime64[us, UTC], half-open) and
             `state` (category): "confirmed" (complete, and a source of another origin has the same
-            rows), "complete" (every row is there), "unproven" (rows are there, but a node may have
-            forgotten some, or a bad row was set aside) or "missing" (no node answered for it).
-            Except for what is missing: `source` (str, the node), `block_height` and
-            `first_block_height` (Int64, its last block when it was asked; answers of several runs
-            are kept as one, with the highest and the lowest), `asked_at` and `first_asked_at`
-            (datetime64[us, UTC], when it was asked last and first), and `confirmed_by` (str).
+            rows), "complete" (every row is present), "unproven" (rows may be missing, because a
+            node may have deleted some or a bad row was set aside) or "missing" (no node answered
+            for it). Unless missing, also `source` (str, the node), `block_height` and
+            `first_block_height` (Int64, the highest and lowest last block of its answers),
+            `asked_at` and `first_asked_at` (datetime64[us, UTC], when it was last and first asked)
+            and `confirmed_by` (str).
         """
         return coverage_frame(self.snapshot().evidence)
 
@@ -173,20 +172,20 @@ class Archive:
         Returns
         -------
         pandas.DataFrame
-            One row for each distinct snapshot, in the order in which they were seen: `first_seen`
-            and `last_seen` (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and
-            the fields of `NetworkLimits`; `extra` as JSON. A row from segments, which name each
-            change, holds from the time of its block to that of the next change.
+            One row per distinct snapshot, in the order they were seen: `first_seen` and `last_seen`
+            (datetime64[us, UTC]), `source` (the node), `block_height` (Int64), and the fields of
+            `NetworkLimits`; `extra` as JSON. Segments list every change, so a row from segments
+            holds from the time of its block to that of the next change.
         """
         rows = self._read(lambda snapshot: sidecars.read_limits(snapshot.store))
         frame: pd.DataFrame = rows.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
         return frame
 
     def names(self) -> Names:
-        """Return the names that the archive keeps, or those that `select` was given; maybe none.
+        """Return the names that the archive keeps, or those passed to `select`; may be empty.
 
-        `assets` are symbols and decimals by id, `labels` own names of parties, markets and
-        accounts; tables read from the archive carry both. A damaged file raises
+        `assets` has symbols and decimals by id, `labels` the user's names of parties, markets and
+        accounts. Tables read from the archive have both in their attrs. A damaged file raises
         ArchiveDamagedError.
         """
         return sidecars.read_archive_names(self.store) if self._names is None else self._names
@@ -200,36 +199,36 @@ class Archive:
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
     ) -> pd.DataFrame:
-        """Return balance changes as a table; files and row groups without any are not read.
+        """Return balance changes as a table, reading only the files and row groups that have any.
 
         Parameters
         ----------
         start, end
-            The interval, half-open; without a time zone UTC. By default from where the first
-            complete interval begins to where the last one ends.
+            The interval, half-open; UTC if without a time zone. By default from the beginning of
+            the first complete interval to the end of the last one.
         opening
-            Whether to add what accounts held at `start`: of each account the last row before it.
-            Accounts that are quiet in the interval are then there as well.
+            Whether to add openings: each account's last row before `start`, which is the balance
+            held then. Accounts without a change in the interval are then included.
         columns
-            Which columns of the table to return, in this order; fewer are read faster.
+            The columns of the table to return, in this order; fewer are read faster.
         partial
-            Whether to return what there is where the interval is not complete. The default interval
-            is then from the first to the last that was asked for.
+            Whether to return the available rows of an incomplete interval. The default interval
+            then reaches from the first to the last moment that a source was asked for.
 
         Returns
         -------
         pandas.DataFrame
-            The table, as of `load_balance_changes`. Its attrs have the names, `start` and which
-            times are known: those that are complete. A change may be missing between an opening
-            and `start`; what the account held is then unknown. With fewer columns, rows keep the
-            order of the files: by period, then by party.
+            The table, as from `load_balance_changes`. Its attrs have the names, `start` and the
+            known intervals, which are the complete ones. If a gap follows an opening, the balance
+            may have changed within it and is unknown at `start`. With fewer columns, rows are in
+            the order of the files: by period, then by party.
 
         Raises
         ------
         IncompleteError
-            If the archive is not known to be complete for [start, end), unless `partial`.
+            If [start, end) isn't complete, unless `partial`.
         ValueError
-            If `columns` are not some of the table's, each once, or `start` is not before `end`.
+            If `columns` has an unknown name or one twice, or `start` is not before `end`.
         """
         check_columns(columns)
         how: Any = {"start": start, "end": end, "opening": opening, "partial": partial}
@@ -242,7 +241,7 @@ class Archive:
     def scan(
         self, *, start: Instant | None = None, end: Instant | None = None, partial: bool = False
     ) -> Scan:
-        """Return the rows that `read` would read, unread; it takes and raises the same."""
+        """Return a scan of the rows that `read` returns; arguments and errors are the same."""
         return self.snapshot().scan(self.filters, start, end, partial=partial)
 
     def by_slices(
@@ -252,7 +251,7 @@ class Archive:
         rows: int = ROWS,
         show: Report = lambda _share, _rows: None,
     ) -> T:
-        """Return the result of a function of the archive's slices of accounts: see `Slices`."""
+        """Return a function's result for the archive's slices of accounts: see `Slices`."""
         names = self.names()
         return self._read(lambda now: work(Slices(now, self.filters, names, rows, show)))
 
@@ -264,15 +263,16 @@ class Archive:
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield balance changes as Arrow batches, for what doesn't fit into memory.
+        """Yield balance changes as Arrow batches, for intervals that don't fit into memory.
 
-        Files are read one after the other, in time order; inside a file rows stand by party, then
-        in the table's order. It takes what `read` takes; what that raises comes before any batch.
+        Files are read one after the other, in time order; within a file, rows are sorted by party,
+        then as in a table. Arguments and errors are those of `read`; errors in the arguments are
+        raised before the first batch.
 
         Yields
         ------
         pyarrow.RecordBatch
-            `schema.ARROW_SCHEMA`, or these columns of it.
+            Of `schema.ARROW_SCHEMA`, or the chosen columns of it.
         """
         check_columns(columns)
         return self.scan(start=start, end=end, partial=partial).iter_batches(columns)
@@ -285,20 +285,20 @@ class Archive:
         columns: Sequence[str] = COLUMNS,
         partial: bool = False,
     ) -> dd.DataFrame:
-        """Return balance changes as a dask DataFrame: a partition for each file, read when needed.
+        """Return balance changes as a dask DataFrame: one partition per file, read when needed.
 
-        It needs the extra `cluster`, or raises ImportError. It takes what `read` takes, and raises
-        that at once. Rows that a later export adds are not in it.
+        This needs the extra `cluster`, else it raises ImportError. Arguments and errors are those
+        of `read`, raised at once. Rows added by a later export aren't included.
 
         Returns
         -------
         dask.dataframe.DataFrame
-            The columns in a table's dtypes. The index, `period`, is the beginning of the file's day
-            (datetime64[us, UTC]; or month, or hour: what the archive has files of), so divisions
-            are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Categories are those
-            of each partition, unknown to dask until `categorize(columns=ACCOUNT_KEY)` has looked.
-            dask's reductions of `groupby` handle decimals; for others use `map_partitions`.
-            `to_parquet` needs `schema=None`.
+            The columns, with a table's dtypes. The index `period` is the beginning of the file's
+            day (datetime64[us, UTC]; or its month or hour, depending on the archive), so divisions
+            are known and `.loc["2023-04-01":"2023-04-07"]` reads seven days. Categories differ by
+            partition and are unknown to dask until `categorize(columns=ACCOUNT_KEY)`. dask's
+            `groupby` reductions handle decimals; for other ones use `map_partitions`. `to_parquet`
+            needs `schema=None`.
         """
         check_columns(columns)
         return dask_frame(self.scan(start=start, end=end, partial=partial), columns)
@@ -306,7 +306,7 @@ class Archive:
     def status(
         self, *, now: dt.datetime | None = None, count_accounts: bool = True
     ) -> ArchiveStatus:
-        """Return the status: coverage, rows, files, and the archive's age `now`.
+        """Return the status: coverage, rows, files, and the archive's age at `now`.
 
         `count_accounts` reads the files since the last checkpoint.
         """
@@ -315,37 +315,36 @@ class Archive:
     def explain(
         self, account: Mapping[str, str] | Sequence[str] | pd.Series[Any], *, at: Instant
     ) -> Explanation:
-        """Return where an account's balance at a moment comes from, or why it is not known.
+        """Return where an account's balance at a moment comes from, or why it is unknown.
 
         Parameters
         ----------
         account
-            Its four ids: by the names of `ACCOUNT_KEY`, as a row of `balance_at` has them, or in
-            its order.
+            Its four ids: by name, as in a row of `balance_at`, or in the order of `ACCOUNT_KEY`.
         at
-            The moment; without a time zone UTC. A row at exactly that time counts, except where
-            what is complete ends: there it is what was held until then.
+            The moment; UTC if without a time zone. A row at exactly that time counts. The end of
+            the complete intervals has the balance held until then.
 
         Raises
         ------
         ArchiveError
-            If there is no archive, or a file that is read is damaged.
+            If there is no archive, or a file it reads is damaged.
         ValueError
             If `account` doesn't have four ids.
         """
         return self._read(lambda snapshot: explain(snapshot, account, at))
 
     def digest(self, *, start: Instant | None = None, end: Instant | None = None) -> ArchiveDigest:
-        """Return digests of the history, which are the same for each archive of the same history.
+        """Return digests of the history: archives of the same history have the same digests.
 
-        They don't depend on when and how often was exported, on the partition, or on how files are
-        encoded. All rows of the interval are read and checked.
+        They don't depend on when or how often rows were exported, on the partition, or on the
+        encoding of files. All rows of the interval are read and checked.
 
         Parameters
         ----------
         start, end
-            The interval, half-open; without a time zone UTC. By default all that is covered. Limits
-            and names belong to no interval: they are digested whole.
+            The interval, half-open; UTC if without a time zone. By default everything covered.
+            Limits and names have no interval: their digests are of all of them.
 
         Raises
         ------
@@ -356,30 +355,30 @@ class Archive:
 
         Notes
         -----
-        `digest` is the SHA-256 of a line of JSON, ended by a line break, and then of the 32 bytes
-        of the SHA-256 of each UTC day that has rows, in time order. The line has the sorted keys
-        `complete`, `filters`, `unproven` and `version` (2) and no blanks. The intervals are pairs
-        of microseconds since 1970, joined; `filters` has the sorted ids of each column by which the
-        archive is bound. A day's SHA-256 is that of its rows, which are sorted by party, asset,
-        account type, market (as UTF-8 sorts) and time. A row has 56 bytes: the SHA-256 of its
-        account, its microseconds in 8 bytes and its balance in 16, both the lowest first. An
+        `digest` is the SHA-256 of a line of JSON, including its line break, followed by the 32-byte
+        SHA-256 of each UTC day that has rows, in time order. The line has the sorted keys
+        `complete`, `filters`, `unproven` and `version` (2) and no spaces. The intervals are pairs
+        of microseconds since 1970, adjacent ones joined; `filters` has the sorted ids of each
+        column that the archive is bound by. A day's SHA-256 is that of its rows, sorted by party,
+        asset, account type, market (by their UTF-8 bytes) and time. A row has 56 bytes: the SHA-256
+        of its account, its microseconds in 8 bytes and its balance in 16, both little-endian. An
         account's bytes are asset, account type, party and market, each in UTF-8 after its length in
         4 bytes.
         """
         return self._read(lambda snapshot: digest(snapshot, start, end))
 
     def connect(self) -> DuckDBPyConnection:
-        """Return a DuckDB connection, in UTC, with views of what the archive holds, also in part.
+        """Return a DuckDB connection, in UTC, with views of the archive, complete or not.
 
-        `changes` has a table's columns, then `symbol`, and `amount`: the balance in whole units,
-        NULL where its asset's decimals are not known. An amount is exact, a DECIMAL of 38 digits
-        with as many decimals as any asset has; where one has more than 18, it is a DOUBLE.
-        `accounts`, `coverage` and `limits` are as the methods return them; `assets` (`asset_id`,
-        `symbol`, `name`, `decimals`) and `labels` (`id`, of an account its ids with slashes
-        between, and `label`) are the names that the archive keeps.
-        DuckDB reads the files that the coverage names when a query runs. Results are exact in
-        `to_arrow_table()`, `pl()` and `fetchall()`; `df()` makes floats of balances. It needs the
-        extra `sql`, or raises ModuleNotFoundError.
+        `changes` has a table's columns, then `symbol` and `amount`: the balance in whole units,
+        NULL if its asset's decimals are unknown. An amount is an exact DECIMAL of 38 digits with
+        the most decimals of any asset; if an asset has more than 18, it is a DOUBLE. `accounts`,
+        `coverage` and `limits` are as the methods return them. `assets` (`asset_id`, `symbol`,
+        `name`, `decimals`) and `labels` (`id`, for an account its ids joined by slashes, and
+        `label`) are the names that the archive keeps. When a query runs, DuckDB reads the files
+        that the archive had when it was connected. Results are exact in `to_arrow_table()`, `pl()`
+        and `fetchall()`; `df()` converts balances to floats. This needs the extra `sql`, else it
+        raises ModuleNotFoundError.
         """
         return self._read(views_of)
 
@@ -394,31 +393,30 @@ class Archive:
     ) -> VerifyReport:
         """Check the archive against its manifest, and return each problem with its remedy.
 
-        Every file is read: its digest, schema, order, rows and time; then the checkpoints by a
-        recomputation from the rows, the limits, and whether anything is there that is no part of
-        the archive.
+        This checks every file's digest, schema, order, rows and time, recomputes the checkpoints
+        from the rows, and checks the limits and that no other files are present.
 
         Parameters
         ----------
         against
-            Another source of the same rows, as for `diff`: all rows that both have are compared.
+            Another source of the same rows, as for `diff`: all rows that both cover are compared.
         segments
-            Network history segments, as for `read_segments`: the rows are compared with theirs, and
-            each account's change in each block with what their ledger moved.
+            Network history segments, as for `read_segments`: rows are compared with theirs, and
+            each account's change in each block with their ledger's movements.
         start, end
-            The interval to compare, half-open; without a time zone UTC. By default all. Files are
-            checked whatever their time.
+            The interval to compare, half-open; UTC if without a time zone. By default everything.
+            All files are checked in any case.
         progress
             As for `load_balance_changes`.
 
         Raises
         ------
         ArchiveError
-            If there is no archive. A damaged one is reported.
+            If there is no archive. Damage is reported, not raised.
         RequestError, DecodeError, IncompleteError, CheckError, ValueError
-            As `diff`, if something is compared.
+            As for `diff`, if `against` or `segments` is passed.
         """
-        from balance_analysis.proof.verify import verify  # noqa: PLC0415 - it asks nodes
+        from balance_analysis.proof.verify import verify  # noqa: PLC0415 - it queries nodes
 
         return verify(
             self.store, against=against, segments=segments, start=start, end=end, progress=progress

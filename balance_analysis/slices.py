@@ -1,9 +1,9 @@
-"""Slices of an archive's accounts, worked on in threads, or by the active client of Dask.
+"""Process an archive's accounts in slices, in threads or with the active Dask client.
 
-The footers of files say where which accounts have rows, so slices are cut before rows are read. A
-slice has every row of its accounts in an interval, and what they held before it; it is opened as a
-history. So nothing is carried from day to day. Only results come back. This module starts no
-cluster: it uses the `distributed.Client` that the caller has made.
+Files' footers show which accounts have rows where, so slices are cut before rows are read. A slice
+has every row of its accounts in an interval, and their balances before it; it is opened as a
+history, so no state is passed between days. Workers return only results. This module never starts
+a cluster: it uses the `distributed.Client` that the caller created.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
 from balance_analysis.table.spans import EVER
 
 ROWS: Final = 2_000_000
-"""Rows of a slice: with what is made of them, a thread needs some 400 MB."""
+"""Rows per slice: with their results, a thread needs some 400 MB."""
 
 _CELLS: Final = 2
-"""Cells of a slice's result, accounts times points, for each of these rows."""
+"""Maximum cells (accounts times points) of a slice's result per row of `ROWS`."""
 
 _ROUND: Final = 4
 """Round the number of slices up to a multiple of this, so that four workers finish together."""
 
 _FILES: Final = 8
-"""Files whose accounts one task counts."""
+"""Files per task that counts accounts."""
 
 _ALONE: Final = 2
-"""A slice that is alone may be larger by this, as nothing is held beside it."""
+"""Factor by which a single slice may be larger, because no other one is in memory."""
 
 _THREADS: Final = 4
-"""Maximum number of threads: each holds a slice."""
+"""Maximum number of threads, each of which holds a slice."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -70,13 +70,13 @@ class Slices:
     Attributes
     ----------
     snapshot, filters
-        The state, and which accounts.
+        The state, and the selected accounts.
     names
-        What assets, parties and markets are called.
+        The names of assets, parties and markets.
     rows
-        Maximum number of rows of a slice, about, unless one party has more of one asset.
+        Approximate maximum of rows per slice; more if one party has more of one asset.
     show
-        Is called after each slice with the part of them that is done, and the number of rows.
+        Called after each slice with the finished share and the number of rows so far.
     """
 
     snapshot: Snapshot
@@ -87,34 +87,34 @@ class Slices:
 
     @cached_property
     def scan(self) -> Scan:
-        """All rows."""
+        """A scan of all rows."""
         return self.snapshot.scan(self.filters)
 
     @cached_property
-    def _nothing(self) -> History:
-        nothing = replace(self.scan, files=()).read()
-        self._note_names(nothing)
-        return open_history(nothing)
+    def _empty(self) -> History:
+        table = replace(self.scan, files=()).read()
+        self._note_names(table)
+        return open_history(table)
 
     @property
     def attrs(self) -> dict[Any, Any]:
-        """The names and what is known; no file is read for them."""
-        return self._nothing.attrs
+        """The names and the known intervals; reads no file."""
+        return self._empty.attrs
 
     @cached_property
     def outline(self) -> History:
-        """A history without accounts that has the interval, the names and what is known."""
-        return replace(self._nothing, extent=np.array(self.scan.extent(), np.int64))
+        """A history without accounts, with the interval, the names and the known intervals."""
+        return replace(self._empty, extent=np.array(self.scan.extent(), np.int64))
 
     def _note_names(self, table: pd.DataFrame) -> None:
         table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
 
-    def warn_of_quiet(self) -> None:
-        """Warn, once for an archive, of accounts that sums leave out; no file is read for it."""
-        self._nothing.warn_of_quiet()
+    def warn_about_missing_accounts(self) -> None:
+        """Warn, once per archive, about accounts missing from sums; reads no file."""
+        self._empty.warn_about_missing_accounts()
 
-    def held(self, moments: NDArray[np.int64]) -> History:
-        """Return a history of all accounts that holds at some moments, microseconds."""
+    def history_at(self, moments: NDArray[np.int64]) -> History:
+        """Return a history with all accounts' balances at some moments (in microseconds)."""
         _, end = self.snapshot.evidence.bounds
         ends = {at for at in moments.tolist() if at + 1 < end} | {end}
         rows = [self.snapshot.last_rows(self.filters, at) for at in ends]
@@ -134,10 +134,10 @@ class Slices:
         function
             Takes a slice's history.
         grid
-            What it looks at; by default all rows. The history then has every row in the interval of
-            the grid, and of each account the last row before it and one behind it, if there are.
+            Restricts the history to the rows in the grid's interval and, if there are any, each
+            account's last row before it and a row after it; `None` for all rows.
         per_point
-            Whether each account has a cell of the result at each of its points.
+            Whether the result has a cell for each account and point of the grid.
         """
         scan, done = self._around(grid), 0
         parts = self._cut(scan, len(grid.points) if per_point and grid is not None else 1)
@@ -151,11 +151,11 @@ class Slices:
             done += rows
             self.show(number / len(parts), done)
             yield result
-        # What reading took isn't needed any more when results are put together.
+        # Free the memory of reading before the results are combined.
         pa.default_memory_pool().release_unused()
 
     def _around(self, grid: Grid | None) -> Scan:
-        """Return what to read for a grid."""
+        """Return the scan of the rows that a grid needs."""
         if grid is None or not len(grid):
             return self.scan
         stop = max(int(grid.edges[-1]), int(grid.points.max(initial=0)) + 1)
@@ -170,7 +170,7 @@ class Slices:
 
     @cached_property
     def owners(self) -> tuple[list[Owner], NDArray[np.int64]]:
-        """Return the owners that have accounts, ascending, and how many each."""
+        """The owners, ascending, and the number of accounts of each."""
         files = tuple(self.snapshot.files_since(EVER[1], EVER[1]))
         parts = replace(self.scan, files=files).split(_FILES)
         accounts = merge_last_rows(
@@ -192,17 +192,17 @@ def cut(
     rows: float,
     accounts: float,
 ) -> list[KeyRange]:
-    """Cut all accounts into slices of about equal work, where the owner changes.
+    """Cut all accounts, between owners, into slices of about equal work.
 
     Parameters
     ----------
     owners, sizes
         All owners, ascending, and the number of accounts of each.
     groups
-        Of stretches of rows the first owner, the last one and the number of rows, which are taken
-        to be spread evenly over the owners between.
+        The first owner, the last one and the number of rows of each row group; its rows are assumed
+        to be spread evenly over these owners.
     rows, accounts
-        Maximum of a slice. An owner with more is a slice of its own.
+        Maximum per slice. An owner with more has a slice of its own.
     """
     change = np.zeros(len(owners) + 1)
     for first, last, count in groups:
@@ -224,14 +224,14 @@ def cut(
 def _work(
     function: Callable[[History], T], scan: Scan, outline: History, part: KeyRange
 ) -> tuple[int, T]:
-    """Return how many rows a slice has, and what a function makes of it."""
-    with in_one_thread():  # as many slices are worked on at once as there are processors
+    """Return a slice's number of rows, and a function's result for it."""
+    with in_one_thread():  # other slices use the other processors
         history = _opened(scan, outline, part)
         return len(history.rows), function(history)
 
 
 def _opened(scan: Scan, outline: History, part: KeyRange) -> History:
-    """Return the history of a slice, with the interval and the names of the whole."""
+    """Return the history of a slice, with the interval and the names of the outline."""
     history = open_history(scan.read(part))
     return replace(history, extent=outline.extent, attrs=outline.attrs)
 
@@ -242,7 +242,7 @@ def mapped(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
     Raises
     ------
     Exception
-        What a task failed with, with a note of the item; the others are cancelled.
+        The error of a failed task, with a note that names its item; the other tasks are cancelled.
     """
     running: deque[tuple[S, Any]] = deque()
     with _executor() as (submit, width):
@@ -268,13 +268,13 @@ def _result(item: object, future: Any) -> Any:  # noqa: ANN401 - of concurrent.f
 
 @contextlib.contextmanager
 def _executor() -> Iterator[tuple[Callable[..., Any], int]]:
-    """Give what submits a task, and how many run at once."""
+    """Yield a function that submits a task, and the number of tasks that run at once."""
     client = None
     if "distributed" in sys.modules:
-        with contextlib.suppress(ValueError):  # the caller has made none
+        with contextlib.suppress(ValueError):  # no active client
             client = sys.modules["distributed"].Client.current()
     if client is not None:
-        # A result that is there already may be of another run: each call is a task of its own.
+        # Dask would reuse the result of an equal earlier call unless each task is impure.
         yield partial(client.submit, pure=False), max(1, sum(client.nthreads().values()))
         return
     width = min(os.cpu_count() or 1, _THREADS)
@@ -291,68 +291,71 @@ def over_accounts(
     progress: bool | Report | None = None,
     **options: Any,  # noqa: ANN401 - the function's own
 ) -> pd.DataFrame | None:
-    """Return or write what a function makes of an archive.
+    """Return or write a function's result for an archive.
 
     Parameters
     ----------
     function
-        A function of this package that takes a table first and returns a frame, such as
+        A function of this package that takes a table and returns a frame, such as
         `balance_series`.
     archive
         The archive, or a selection of it.
     to
-        A new folder to write the result to, whole or not at all, as Parquet files that together are
-        one dataset: `pyarrow.dataset`, `pandas.read_parquet` or DuckDB read it. Only a few slices
-        are then in memory at once. The rows of accounts stand by party, asset, type and market,
-        then time, file after file, as in an archive; those of other groups as the function returns
-        them. The columns `symbol` and `label` are left out.
+        A new folder to which the result is written, completely or not at all, as one dataset of
+        Parquet files: `pyarrow.dataset`, `pandas.read_parquet` and DuckDB read it. Only a few
+        slices are then in memory at once. Rows of accounts are sorted by party, asset, type and
+        market, then time, across the files, as in an archive; rows of other groups keep the
+        function's order. The columns `symbol` and `label` are omitted.
     rows_per_slice
-        Maximum number of rows, about, that are read at once; more take more memory. The rows that
-        one party has of one asset are always read together.
+        Approximate maximum of rows read at once; more rows take more memory. The rows of one party
+        and asset are always read together.
     progress
-        As for `load_balance_changes`: by the slices that are done.
+        As for `load_balance_changes`, counted in slices.
     **options
-        What the function takes besides.
+        The function's other arguments.
 
     Returns
     -------
     pandas.DataFrame
-        What `function(archive, **options)` returns; `None` if it was written.
+        The result of `function(archive, **options)`; `None` if it was written.
 
     Raises
     ------
     TypeError
-        If `function` is no such function.
+        If `function` isn't such a function.
     ValueError
-        If a wide layout is to be written.
+        If the result to write has the wide layout.
     OSError
-        If the folder is there already and not empty, or can't be written.
+        If the folder exists and isn't empty, or can't be written.
 
     Notes
     -----
-    Threads of this process do the work, or the workers of the `distributed.Client` that the caller
-    has made: these need this package, and must reach the archive's address.
+    Threads of this process do the work, or the workers of the active `distributed.Client`: these
+    need this package, and must reach the archive's address.
 
-    Results by account or by party need the memory of a few slices, besides what is returned. What
-    other groups hold changes at the moments of all their accounts, which are in memory together: of
-    `totals` and series without a `freq`, and of `summarize_parties` by such groups. 18 million
-    moments take 1.8 GB, and 2.2 GB as a series; `archive.select` narrows an archive to an asset.
+    Results by account or by party need the memory of a few slices, besides the result. For other
+    groups, `totals` and series without a `freq`, and `summarize_parties`, hold the changes of all
+    accounts in memory at once: 18 million changes take 1.8 GB, and 2.2 GB as a series. Use
+    `archive.select` to narrow an archive to one asset.
     """
     check_positive("rows_per_slice", rows_per_slice)
     frames = frames_of(function)
     with reporting(progress) as show:
-        how: Any = {"rows": rows_per_slice, "show": show}
+        slicing: Any = {"rows": rows_per_slice, "show": show}
         if to is None:
-            return archive.by_slices(lambda x: stacked([*frames(x, **options)]), **how)
-        return archive.by_slices(lambda x: _write(frames(x, **options), to), **how)
+            return archive.by_slices(lambda x: stacked([*frames(x, **options)]), **slicing)
+        return archive.by_slices(lambda x: _write(frames(x, **options), to), **slicing)
 
 
 def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
-    """Write frames of the same columns to a folder, a file each; one without rows is left out."""
+    """Write frames with the same columns to a folder, one file each.
+
+    Frames without rows are omitted, except the first.
+    """
     with making_folder(path) as folder:
         for number, frame in enumerate(frames):
             if "asset_id" in frame.columns.names:
-                raise ValueError("files take the long layout: layout='long'")
+                raise ValueError("the wide layout can't be written: pass layout='long'")
             rows = to_plain_arrow(frame)
             if {*FILE_KEY} <= {*frame}:
                 order = np.argsort(numbers_of_ids(frame[[*FILE_KEY]]), kind="stable")

@@ -1,4 +1,5 @@
-"""Reconstruction from the table: pure functions, table in, table out.
+"""Compute balances, flows and statistics from a table: pure functions, table in, table out.
 
-It computes exactly, and says what is unknown. It must not know files, the network or drawing.
+Results are exact, and mark what is unknown. This room must not import files, the network or
+drawing.
 """

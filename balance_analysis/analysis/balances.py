@@ -1,4 +1,4 @@
-"""Balances over time: at an instant, at many, at the points of a grid, or at every change.
+"""Balances over time: at one or several instants, at the points of a grid, or at every change.
 
 A balance is a right-open step: it holds from its row's timestamp until the account's next row.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pandas.api.extensions import ExtensionArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Units, door
+from balance_analysis.analysis.door import Units, any_source
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -53,43 +53,43 @@ STATES: Final = pd.CategoricalDtype(
 _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 
-@door
+@any_source
 def balance_at(
     source: AccountSlices,
     at: Instant | Iterable[Instant],
     *,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return the balance of every account at one instant, or at each of many.
+    """Return the balance of every account at one or several instants.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     at
-        The instant, or several; without a time zone UTC. A row at exactly that time counts.
+        One instant or several; UTC if without a time zone. A row at exactly that time counts.
     units
-        The assets, as `to_units` takes them, or `True` for the table's own: amounts are then
-        float64, in whole units, NaN where unknown.
+        Return amounts as float64 in whole units, NaN where unknown: pass the assets as for
+        `to_units`, or `True` for those in the table's attrs.
 
     Returns
     -------
     pandas.DataFrame
-        One row per account of `table`, sorted by `ACCOUNT_KEY` (category of str):
-        `balance` (decimal128(38, 0), in the asset's smallest unit, NA where it is unknown, as the
-        account has no row yet or may have changed since) and `since` (datetime64[us, UTC], the
-        timestamp of the row that set it, NaT where unknown). For several instants one row per
-        account and instant, in the order in which they were given, with `timestamp`
-        (datetime64[us, UTC]) before `balance`. Where a known interval of the table ends, that is
-        what was held until then, even if a change in that very microsecond is not in the table. A
-        warning names a moment outside of all known intervals at which no balance is known.
+        One row per account, sorted by `ACCOUNT_KEY` (category of str): `balance`
+        (decimal128(38, 0), in the asset's smallest unit; NA if unknown, because the account has no
+        row yet or may have changed since) and `since` (datetime64[us, UTC], the timestamp of the
+        row that set the balance; NaT if unknown). For several instants, one row per account and
+        instant, in the order you passed them, with `timestamp` (datetime64[us, UTC]) before
+        `balance`. At the end of a known interval, the balance is the one held until then, even if
+        the table lacks a change in that very microsecond. A warning names the first instant
+        outside all known intervals at which no balance is known.
 
     Raises
     ------
     CheckError
         If two rows of one account and timestamp differ in balance.
     ValueError, TypeError
-        If an instant is not valid.
+        If an instant is invalid.
 
     Examples
     --------
@@ -112,14 +112,14 @@ def balance_at(
     3       b2 2023-04-10 00:00:00+00:00        1
     """
     instants, is_one = to_instants(at)
-    history = source.held(instants)
+    history = source.history_at(instants)
     result = held_at(history, instants)
     warn_outside(history, instants, result["balance"].notna().to_numpy())
     yield result.drop(columns="timestamp") if is_one else result
 
 
 def held_at(history: History, instants: NDArray[np.int64]) -> pd.DataFrame:
-    """Return what `balance_at` does for several instants, microseconds."""
+    """Return the result of `balance_at` for several instants (in microseconds)."""
     points, order = np.unique(instants, return_inverse=True)
     steps = history.at(points)
     check_cells(len(steps), len(points))
@@ -139,15 +139,15 @@ def held_at(history: History, instants: NDArray[np.int64]) -> pd.DataFrame:
 def warn_outside(
     history: History, instants: NDArray[np.int64], is_known: NDArray[np.bool_]
 ) -> None:
-    """Warn of the first moment without any known balance outside of the known intervals.
+    """Warn about the first instant outside the known intervals at which no balance is known.
 
-    `is_known` says whether a balance is known for each account and instant.
+    `is_known` has a flag for each account and instant, account by account.
     """
     known = [*clipped(history.known or (), history.start, NEVER)]
     if not known or not len(is_known):
         return
-    lacking = np.sort(instants[~is_known.reshape(-1, len(instants)).any(axis=0)]).tolist()
-    outside = [at for at in lacking if not any(start <= at <= end for start, end in known)]
+    missing = np.sort(instants[~is_known.reshape(-1, len(instants)).any(axis=0)]).tolist()
+    outside = [at for at in missing if not any(start <= at <= end for start, end in known)]
     if outside:
         logger.warning(
             "no balance is known at %s: the table has every change only in %s",
@@ -156,7 +156,7 @@ def warn_outside(
         )
 
 
-@door
+@any_source
 def balance_series(
     source: AccountSlices,
     *,
@@ -168,47 +168,46 @@ def balance_series(
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return the balances of every account over time, at the points of a grid or at every change.
+    """Return every account's balances over time, at the points of a grid or at every change.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
-        The distance of the points: any frequency of pandas, such as "1h", "1D", "MS". `None`
-        stands for every change.
+        The distance between points: any pandas frequency, such as "1h", "1D", "MS"; `None` for
+        every change.
     start, end
-        The interval, half-open; without a time zone in `tz`. The grid begins at `start` and goes
-        on at the points of `freq` after it, below `end`: fixed frequencies and days count from
-        `start`, others, such as "MS", have points of their own. By default it reaches from the
-        last point not after the first row to the end of what is known, else to the first point not
-        before the last row; days stand at midnight, other fixed frequencies then count from
-        1970-01-01 by the clocks of `tz`.
+        The interval, half-open; in `tz` if without a time zone. The grid begins at `start` and
+        continues at the later points of `freq` below `end`. Fixed frequencies and days count from
+        `start`; others, such as "MS", have their own points. By default the grid begins at the
+        last point not after the first row, and ends where the known intervals end or, if that isn't
+        after the last row, at the first point not before that row. Days then begin at midnight, and
+        other fixed frequencies count from 1970-01-01 on the clocks of `tz`.
     by
-        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
-        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+        The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
+        result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     layout
         "wide": a column for each account. "long": a row for each account and point.
     tz
-        The time zone in which days are days, of 23 and 25 hours too, and in which the result's
-        timestamps are. By default UTC.
+        The time zone of days, which may have 23 or 25 hours, and of the result's timestamps. By
+        default UTC.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
         Wide: the index is `timestamp` (datetime64[us, tz]); the columns have the levels
         `ACCOUNT_KEY`, sorted; each cell is the balance at that moment (decimal128(38, 0), in the
-        asset's smallest unit), NA where it is unknown. Without `freq` there is a row for each
-        timestamp of the table in [start, end), and for `start` if it is given.
+        asset's smallest unit), NA if unknown. Without `freq`, each timestamp of the table in
+        [start, end) has a row, and so has `start` if you pass it.
 
         Long: `ACCOUNT_KEY` (category of str), `timestamp`, `balance` and `state` (category of str),
-        sorted by account and time. States: "observed", the account has a row at exactly that time;
-        "carried", the balance is that of an earlier row; "opening", it comes from an opening;
-        "unknown", the balance is NA. Without `freq` each account has its own rows only, and
-        `start` if it is given. Where the balance may have changed without a row, as `known` has
-        it, the state is "unknown" too.
+        sorted by account and time. States: "observed" (the account has a row at exactly that
+        time), "carried" (from an earlier row), "opening" (from an opening), "unknown" (the balance
+        is NA, also because it may have changed without a row outside the known intervals). Without
+        `freq`, each account has only its own rows, and `start` if you pass it.
 
     Raises
     ------
@@ -257,13 +256,13 @@ def balance_series(
 
 
 def check_layout(layout: Layout) -> None:
-    """Raise ValueError unless a layout is one."""
+    """Raise ValueError if a layout is neither "wide" nor "long"."""
     if layout not in {"wide", "long"}:
         raise ValueError(f"layout must be 'wide' or 'long', not {layout!r}")
 
 
 def _change_points(grid: Grid, has_start: bool, history: History) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of holders, and the times of rows in a grid, maybe with its start."""
+    """Return the number of holders and the times of their rows in a grid, optionally its start."""
     steps = history.at_points(grid)
     times, edges = steps.row_times, grid.edges
     within = times[(times >= edges[0]) & (times < edges[-1])] if len(grid) else times
@@ -285,7 +284,7 @@ def _series(
 
 
 def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame) -> pd.DataFrame:
-    """Return a column for each account or group: slices of one array, group by group."""
+    """Return a frame with a column for each account or group, cut from `cells` without a copy."""
     height = len(index)
     columns = {number: cells[number * height : (number + 1) * height] for number in range(len(ids))}
     frame = pd.DataFrame(columns, index=index, copy=False)
@@ -296,7 +295,7 @@ def wide_frame(cells: ExtensionArray, index: pd.DatetimeIndex, ids: pd.DataFrame
 
 
 def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """Return the words and the state of each account at each point."""
+    """Return each account's words and state at each point."""
     height = len(points)
     words = np.empty((len(steps) * height, 2), np.int64)
     states = np.full(len(words), _CARRIED, np.int8)
@@ -304,20 +303,20 @@ def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
     def fill(first: int, block: Steps) -> None:
         rows, is_known = as_of(block, points)
         cells = slice(first * height, (first + len(block)) * height)
-        words[cells], own = int128.take(block.words, rows), states[cells]
+        words[cells], block_states = int128.take(block.words, rows), states[cells]
         reached = count_before(points, block.times)
         hits = np.flatnonzero(np.append(points, ALWAYS)[reached] == block.times)
-        own[block.numbers[hits] * height + reached[hits]] = _OBSERVED
+        block_states[block.numbers[hits] * height + reached[hits]] = _OBSERVED
         if not block.is_row.all():
-            own[~block.is_row[rows]] = _OPENING
-        own[~is_known] = _UNKNOWN
+            block_states[~block.is_row[rows]] = _OPENING
+        block_states[~is_known] = _UNKNOWN
 
     map_blocks(fill, steps, points=height)
     return words, states
 
 
 def _changes(grid: Grid, has_start: bool, history: History) -> pd.DataFrame:
-    """Return the rows of each holder in a grid, maybe with its start, in the long layout."""
+    """Return each holder's rows in a grid, optionally with its start, in the long layout."""
     steps = history.at_points(grid)
     pieces = cut(steps, grid.edges)
     is_hit = steps.times[pieces.rows] == pieces.times

@@ -1,6 +1,6 @@
-"""The rules of the table, and what may be mended: identical duplicates.
+"""Check whether a frame is a table, and convert frames to tables.
 
-`schema` says what a table is; this module says whether a frame is one, and makes one of it.
+`schema` defines a table. Identical duplicates are the only fault that is mended.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from balance_analysis.table.known import (
 )
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
-_REBUILD: Final = "make a table of it with to_table"
+_REBUILD: Final = "convert it with to_table"
 
 
 def check_table(table: pd.DataFrame) -> None:
-    """Check that a frame is a table of balance changes, by every rule of it.
+    """Check that a frame meets every rule of a table of balance changes.
 
     The rules, in the order in which they are checked: the columns of `schema.COLUMNS` and no
     others, their dtypes (timestamps in UTC and microseconds), no missing value, sorted by
@@ -36,14 +36,14 @@ def check_table(table: pd.DataFrame) -> None:
     Parameters
     ----------
     table
-        Any frame. Categories that no row uses, and any index, are allowed: a selection of a table's
-        rows is a table.
+        Any frame. Unused categories and any index are allowed: a selection of a table's rows is a
+        table.
 
     Raises
     ------
     CheckError
-        At the first rule that is broken. The message says which, where and what to do; `rows` holds
-        the rows at fault, or `None` where the rule is about columns.
+        At the first broken rule. The message says which, where and what to do; `rows` holds the
+        faulty rows, or `None` if the rule is about columns.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def check_table(table: pd.DataFrame) -> None:
     >>> check_table(table)
     >>> check_table(table.drop(columns="balance"))
     Traceback (most recent call last):
-    balance_analysis.errors.CheckError: the table lacks the columns ['balance']: make ...
+    balance_analysis.errors.CheckError: the table lacks the columns ['balance']: convert ...
     """
     check_frame(table)
     _check_columns(table)
@@ -82,44 +82,45 @@ def to_table(
     start: Instant | None = None,
     nothing_before: bool = False,
 ) -> pd.DataFrame:
-    """Return a frame of balance changes as a table: typed, sorted, each row once.
+    """Convert a frame of balance changes to a table: typed, sorted, without duplicates.
 
-    Every function that takes a table does this by itself. Here you also say what your own rows
-    know; without a word, a table is taken to have every change.
+    Every function that takes a table does this itself. Call it to state in which intervals your
+    rows are complete; a table without such a statement is assumed to have every change.
 
     Parameters
     ----------
     table
-        Any frame with a table's columns, rows in any order: ids as text, timestamps as datetimes
-        (without a time zone UTC), balances as integers, `decimal.Decimal`, Arrow decimals or text
-        of digits. Rows that agree in all six columns count once; other columns are left out.
+        Any frame with a table's columns, its rows in any order: ids as text, timestamps as
+        datetimes (UTC if without a time zone), balances as integers, `decimal.Decimal`, Arrow
+        decimals or text of digits. Rows that agree in all six columns count once; other columns
+        are dropped.
     known
-        Intervals [start, end) in which the frame has every change of all accounts, without a time
-        zone in UTC. Outside of them a balance is unknown until the account's next row. By default
-        as the frame's attrs have them.
+        Intervals [start, end) in which the frame has every change of all accounts; UTC if without
+        a time zone. Outside them, a balance is unknown until the account's next row. By default
+        those in the frame's attrs.
     start
-        The moment from which on the frame has every change. Older rows are openings: of each
-        account the last row before `start`, under its own timestamp. They say what was held at
-        `start`, and are no changes. Where `known` has a gap between an opening and `start`, the
-        balance at `start` is unknown. By default as the frame's attrs have it.
+        The moment since which the frame has every change. Older rows are openings: each account's
+        last row before `start`, under its own timestamp. They set the balance held at `start` and
+        aren't changes. If `known` has a gap between an opening and `start`, the balance at `start`
+        is unknown. By default the one in the frame's attrs.
     nothing_before
         Whether an account without an opening held nothing before its first row.
 
     Returns
     -------
     pandas.DataFrame
-        A table, with a fresh index and the frame's attrs, which say what it knows.
+        A table, with a new index and the frame's attrs, which hold its known intervals.
 
     Raises
     ------
     ValueError
-        If a column or a value is missing, or a value doesn't fit its column, or `known` are no
-        intervals, or `start` no moment.
+        If a column or a value is missing, a value doesn't fit its column, or `known` or `start` is
+        invalid.
     TypeError
-        If a column is of another kind, such as floats as balances.
+        If a column has the wrong type, such as float balances.
     CheckError
-        If two rows of one account and timestamp differ in balance: which of them is true can't be
-        known. `rows` holds them.
+        If two rows of one account and timestamp differ in balance, because nothing tells which is
+        right. `rows` holds them.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def to_table(
 
 
 def is_typed(table: pd.DataFrame) -> bool:
-    """Whether the columns of a table are there, each once and of its dtype."""
+    """Return whether a frame has a table's columns, each once and with its dtype."""
     if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
         return False
     dtypes = table.dtypes.to_dict()
@@ -159,7 +160,7 @@ def is_typed(table: pd.DataFrame) -> bool:
 
 
 def sorted_ids(ids: pd.Categorical) -> pd.Categorical:
-    """Return ids with categories that are sorted and all in use."""
+    """Return ids whose categories are sorted and all in use."""
     categories = ids.categories
     is_used = np.zeros(len(categories), bool)
     is_used[ids.codes] = True
@@ -169,7 +170,7 @@ def sorted_ids(ids: pd.Categorical) -> pd.Categorical:
 
 
 def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
-    """Do what `to_table` does to a frame that `frame.to_frame` has just made."""
+    """Drop identical duplicates from a sorted frame, as returned by `frame.to_frame`."""
     _, repeated = _neighbours(table)
     if not repeated.any():
         return table
@@ -202,7 +203,7 @@ def _check_columns(table: pd.DataFrame) -> None:
 
 
 def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:
-    """Raise if any row is at fault, with these rows; the message describes the first."""
+    """Raise CheckError with the faulty rows, if any; the message describes the first."""
     if not faulty.any():
         return
     rows = table.loc[faulty]
@@ -217,7 +218,7 @@ def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str
 
 
 def _refuse_conflicts(table: pd.DataFrame, repeated: NDArray[np.bool_]) -> None:
-    """Raise if rows of one account and timestamp differ in balance."""
+    """Raise CheckError if rows of one account and timestamp differ in balance."""
     balances = table["balance"].array
     conflicting = repeated & (balances[1:] != balances[:-1]).to_numpy(bool, na_value=False)
     if conflicting.any():
@@ -228,9 +229,9 @@ def _refuse_conflicts(table: pd.DataFrame, repeated: NDArray[np.bool_]) -> None:
 
 
 def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return where a row belongs before the row above it, and where account and time are the same.
+    """Return which rows belong before the row above, and which repeat its account and time.
 
-    Both masks begin with the second row.
+    Both masks begin at the second row.
     """
     backwards = np.zeros(max(len(table) - 1, 0), dtype=bool)
     tied = ~backwards
@@ -242,6 +243,6 @@ def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool
 
 
 def _both(pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask of rows from a mask of neighbouring pairs; of no rows an empty one."""
+    """Return a mask of rows from a mask of neighbouring pairs; empty if there are no rows."""
     mask: NDArray[np.bool_] = np.append(False, pairs) | np.append(pairs, False)
     return mask

@@ -1,10 +1,11 @@
-"""The door of every function: any source goes in, one frame comes out, in any unit.
+"""Let analysis functions accept a table, a history or an archive, and return one frame.
 
-A function behind the door takes accounts in slices, and yields frames; a table is one slice.
-Those of an archive's slices become one, equal to that of the whole table. What groups of accounts
-have in slices adds up. Where rows are and who computes slices, only an archive knows.
+A decorated function takes slices of accounts and yields a frame for each; a table is one slice. The
+results of an archive's slices are combined into the result for the whole table: rows are
+concatenated, sums of groups added. The archive decides where slices are computed.
 
-Amounts become floats here alone: in whole units of their asset, for drawing and statistics.
+Only this module converts amounts to floats: in whole units of their asset, for drawing and
+statistics.
 """
 
 from __future__ import annotations
@@ -38,64 +39,65 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 Units: TypeAlias = "AssetsLike | bool"
-"""The assets whose whole units amounts are wanted in; `True` stands for the table's own."""
+"""Assets whose whole units amounts are converted to; `True` for those in the table's attrs."""
 
 
-def door(
+def any_source(
     function: Callable[Concatenate[AccountSlices, P], Iterator[pd.DataFrame]],
 ) -> Callable[Concatenate[Source, P], pd.DataFrame]:
-    """Let a function that yields frames of slices take any source and return one frame.
+    """Let a function that yields a frame per slice take any source and return one frame.
 
-    Where the source has names, so does the result: in its attrs, and in a long one as columns
-    `symbol` and `label` in front, as of `labelled`, unless it has such columns itself. With the
-    option `units`, amounts are in whole units: see `to_units`.
+    The source's names are copied to the result's attrs. A long result also gets `symbol` and
+    `label` as its first columns, as from `labelled`, unless it has such columns itself. The option
+    `units` converts amounts to whole units: see `to_units`.
     """
 
     def frames(slices: AccountSlices, *args: P.args, **options: P.kwargs) -> Iterator[pd.DataFrame]:
         names = carried(slices.attrs.get(ATTRS_KEY))
         units: Any = options.get("units")
         for result in function(slices, *args, **options):
-            frame = pd.DataFrame(result)  # no Table, which joins notes
+            frame = pd.DataFrame(result)  # not a Table, whose attrs would be merged
             frame.attrs = dict(result.attrs)
             if names:
                 frame.attrs[ATTRS_KEY] = {**frame.attrs.get(ATTRS_KEY, {}), **names}
             is_exact = units is None or units is False
             yield frame if is_exact else to_units(frame, None if units is True else units)
 
+    signature = inspect.signature(function)
+
     @wraps(function)
-    def opened(
+    def wrapper(
         source: Any = None,  # noqa: ANN401 - open_history checks it
         *args: P.args,
         **options: P.kwargs,
     ) -> pd.DataFrame:
-        function(source, *args, **options)  # names an unknown option before anything is read
+        signature.bind(source, *args, **options)  # refuses bad options before anything is read
         return over_slices(source, lambda slices: stacked([*frames(slices, *args, **options)]))
 
-    signature = inspect.signature(function)
     first, *others = signature.parameters.values()
-    signature = signature.replace(
+    shown = signature.replace(
         parameters=[first.replace(annotation="Source"), *others], return_annotation="pd.DataFrame"
     )
-    vars(opened).update(frames=frames, __signature__=signature)
-    return cast("Callable[Concatenate[Source, P], pd.DataFrame]", opened)
+    vars(wrapper).update(frames=frames, __signature__=shown)
+    return cast("Callable[Concatenate[Source, P], pd.DataFrame]", wrapper)
 
 
 def frames_of(function: Callable[..., pd.DataFrame]) -> Callable[..., Iterator[pd.DataFrame]]:
-    """Return what yields a function's results slice by slice: see `door`.
+    """Return the generator that yields a function's results slice by slice: see `any_source`.
 
     Raises
     ------
     TypeError
-        If it is no function of a table.
+        If the function isn't decorated with `any_source`.
     """
     frames = getattr(function, "frames", None)
     if frames is None:
-        raise TypeError(f"{function!r} is no function of this package that takes an archive")
+        raise TypeError(f"{function!r} isn't a balance_analysis function that takes an archive")
     return cast("Callable[..., Iterator[pd.DataFrame]]", frames)
 
 
 def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return results for different accounts as one, in a table's order, with their names."""
+    """Combine results for different accounts into one, in a table's order, with their names."""
     whole = first = frames[0]
     notes = first.attrs.get(ATTRS_KEY, {})
     ids = [str(name) for name in first if name in ACCOUNT_KEY]
@@ -106,7 +108,7 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
             whole = concatenated(frames, ids)
             order = np.argsort(numbers_of_ids(whole[ids]), kind="stable")
             whole = whole.take(order).reset_index(drop=True)
-        if units := {x: y for one in frames for x, y in noted_units(one).items()}:
+        if units := {x: y for frame in frames for x, y in noted_units(frame).items()}:
             notes = {**notes, UNITS_KEY: units}
         whole.attrs = {ATTRS_KEY: notes} if notes else {}
         if EVIDENCE_KEY in notes:  # it is a table, as deltas are
@@ -114,7 +116,7 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return with_names(whole, names_in(notes)) if ids and carried(notes) else whole
 
 
-RESULT_COLUMNS: Final = frozenset(
+RESERVED_COLUMNS: Final = frozenset(
     (
         *("accounts", "active", "after", "average", "before", "change", "change_percent"),
         *("changes", "close", "closing", "cumulative_share", "depth", "drawdown", "drawdown_at"),
@@ -124,19 +126,19 @@ RESULT_COLUMNS: Final = frozenset(
         "zero_share",
     )
 )
-"""What results have beside ids: no column of one's own by which accounts are grouped."""
+"""Result columns: callers can't group by a column called one of these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Accounts that have the same ids in some columns.
+    """Groups of accounts that share their ids in some columns.
 
     Attributes
     ----------
     ids
-        Those columns, one row a group, sorted.
+        Those columns, one row per group, sorted.
     numbers
-        The group of each account.
+        Each account's group, as a row number of `ids`.
     """
 
     ids: pd.DataFrame
@@ -148,26 +150,26 @@ class Groups:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many accounts each group has."""
+        """The number of accounts in each group."""
         return np.bincount(self.numbers, minlength=len(self))
 
 
 def make_groups(history: History, by: str | Sequence[str]) -> Groups:
-    """Return the groups of accounts that are the same in some columns.
+    """Group accounts that share their values in some columns.
 
     Parameters
     ----------
     history
-        The accounts, and which columns they have.
+        The accounts.
     by
-        Names of these columns. NA is a value, behind the others. As amounts of different assets
-        never mix, "asset_id" comes first where it is not among them.
+        Names of the columns. NA is a value, sorted last. "asset_id" is put first if missing,
+        because amounts of different assets never mix.
 
     Raises
     ------
     TypeError, ValueError
-        If `by` has another name, one twice, or one of `RESULT_COLUMNS`, or an account has two
-        values.
+        If `by` has an unknown name, a name twice, or one of `RESERVED_COLUMNS`, or an account has
+        two values in a column.
     """
     names = group_names(by, history.columns)
     ids, numbers = distinct_ids(history.group_columns(names))
@@ -175,7 +177,7 @@ def make_groups(history: History, by: str | Sequence[str]) -> Groups:
 
 
 def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return the distinct rows of columns of ids, sorted, and the place of each row among them."""
+    """Return the distinct rows of `ids`, sorted, and each row's place among them."""
     keys = numbers_of_ids(ids)
     if np.all(keys[1:] > keys[:-1]):
         return ids, np.arange(len(keys))
@@ -184,7 +186,7 @@ def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
 
 
 def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> list[str]:
-    """Return the columns that make a group, of those that are known: see `make_groups`."""
+    """Check `by`, and return the columns to group by: see `make_groups`."""
     if not isinstance(by, Iterable):
         raise TypeError(f"by must name columns of {known}, not {by!r}")
     names = [by] if isinstance(by, str) else list(by)
@@ -195,40 +197,40 @@ def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> 
         if near:
             hint = f"did you mean {' and '.join(map(repr, near))}?"
         raise ValueError(f"by must name columns of {[*known]}, each once, not {names}; {hint}")
-    if taken := RESULT_COLUMNS.intersection(names):
+    if taken := RESERVED_COLUMNS.intersection(names):
         raise ValueError(f"by={sorted(taken)}: a result has a column of that name; rename your own")
     return names if "asset_id" in names else ["asset_id", *names]
 
 
 def numbers_of_ids(ids: pd.DataFrame) -> NDArray[np.int64]:
-    """Return a number for each row of columns of ids that sorts as these do, NA last."""
+    """Return a number for each row of `ids`; the numbers sort as the rows do, NA last."""
     columns = [ids[name].array for name in ids]
     codes = [np.where(x.codes < 0, len(x.categories), x.codes) for x in columns]
     return account_numbers(codes, [len(x.categories) + 1 for x in columns])
 
 
 def concatenated(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    """Return the rows of frames one after the other; ids in `names` have the categories of all."""
+    """Concatenate frames; the ids in `names` get the categories of all frames."""
     dtypes = {}
     for name in names:
-        categories = {str(each) for frame in frames for each in frame[name].cat.categories}
+        categories = {str(id_) for frame in frames for id_ in frame[name].cat.categories}
         dtypes[name] = pd.CategoricalDtype(pd.Index(sorted(categories), dtype="str"))
     return pd.concat([frame.astype(dtypes) for frame in frames], ignore_index=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Numbers of groups of accounts that add up over accounts.
+    """Figures of groups of accounts that add up over accounts.
 
     Attributes
     ----------
     ids
-        The ids of each group, sorted.
+        The groups' ids, sorted.
     by_group
-        Arrays with a place for each group, such as the number of its accounts.
+        Arrays with an entry for each group, such as the number of its accounts.
     columns
-        Columns of cells, in any order: `groups`, the number of the group, and others. None at all
-        where `by_group` has everything.
+        Columns of cells, in any order: `groups`, the number of the group, and others. Empty if
+        `by_group` has everything.
     """
 
     ids: pd.DataFrame
@@ -237,7 +239,7 @@ class Cells:
 
 
 def join_cells(parts: Sequence[Cells]) -> Cells:
-    """Return the cells of the groups of all parts, from which they are taken."""
+    """Combine the cells of all parts, consuming them."""
     if len(parts) == 1:
         return parts[0]
     names, sizes = [*map(str, parts[0].ids)], [len(part.ids) for part in parts]
@@ -246,12 +248,12 @@ def join_cells(parts: Sequence[Cells]) -> Cells:
         name: np.zeros((len(ids), *column.shape[1:]), np.int64)
         for name, column in parts[0].by_group.items()
     }
-    for part, own in zip(parts, np.split(numbers, np.cumsum(sizes[:-1])), strict=True):
+    for part, places in zip(parts, np.split(numbers, np.cumsum(sizes[:-1])), strict=True):
         for name, column in part.by_group.items():
-            by_group[name][own] += column
+            by_group[name][places] += column
         if part.columns:
             groups = part.columns["groups"]
-            part.columns["groups"] = own.astype(groups.dtype)[groups]
+            part.columns["groups"] = places.astype(groups.dtype)[groups]
     return Cells(ids, by_group, join([part.columns for part in parts]))
 
 
@@ -262,20 +264,20 @@ def each_group(
     part: Callable[[History], Sequence[Cells]],
     finish: Callable[[Sequence[Cells]], T],
 ) -> Iterator[T]:
-    """Yield what is made of cells that have all accounts of their groups.
+    """Yield `finish`'s result for complete groups.
 
     Parameters
     ----------
     source
         The accounts.
     names
-        The columns that make a group. Where the party is among them, each slice has whole groups.
+        The columns to group by. With the party among them, each slice has complete groups.
     grid
-        Says which rows are needed, by default all.
+        Restricts the rows to those it needs; `None` for all.
     part
-        Returns the cells of some accounts.
+        Returns the cells of a slice's accounts.
     finish
-        Makes the result of whole groups.
+        Returns the result for the cells of complete groups.
     """
     if "party_id" in names:
         yield from source.map(lambda history: finish(part(history)), grid, per_point=True)
@@ -285,30 +287,30 @@ def each_group(
 
 
 def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFrame:
-    """Return amounts in whole units of their asset, as the nearest float64.
+    """Convert amounts to whole units of their asset, as the nearest float64.
 
     Parameters
     ----------
     data
-        A table, or any frame with `asset_id` and columns of Arrow decimals, such as `balance_at`
-        and `summarize_accounts` return; or one that has `asset_id` as a level of its columns, such
-        as `balance_series` returns.
+        A table, or any frame with `asset_id` and columns of Arrow decimals, such as the results of
+        `balance_at` and `summarize_accounts`; or a frame with `asset_id` as a level of its columns,
+        such as the result of `balance_series`.
     assets
-        What `read_assets` takes: {asset_id: decimals}, or more about each, or a file of that; by
-        default those in the attrs of `data`. An asset of 18 decimals has 10**18 smallest
-        units in a whole one. Assets that don't occur in `data` are ignored.
+        As for `read_assets`: {asset_id: decimals}, a mapping with more about each asset, or a
+        file; by default the assets in the attrs of `data`. A whole unit of an asset with 18
+        decimals has 10**18 smallest units. Assets that don't occur in `data` are ignored.
 
     Returns
     -------
     pandas.DataFrame
-        A copy of `data` in which each column of amounts is float64: the exact quotient, rounded
-        once to the nearest float. NA becomes NaN. Amounts are Arrow decimals, objects that are
-        `Decimal` or integers, and whatever the column `balance` has; other integers are counts.
+        A copy of `data` whose columns of amounts are float64: the exact quotient, rounded once to
+        the nearest float. NA becomes NaN. Columns of amounts hold Arrow decimals or objects
+        (`Decimal` or integers), or are called `balance`; other integers are counts.
 
     Raises
     ------
     ValueError
-        If an asset in `data` is not described, or the file isn't as `read_assets` wants it.
+        If the decimals of an asset in `data` are unknown, or the file is malformed.
     TypeError
         If `data` has no column of amounts.
     OSError
@@ -328,17 +330,16 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
     check_frame(data)
     known, is_wide = names_of(data, assets), "asset_id" in data.columns.names
     if not is_wide and "asset_id" not in data:
-        raise ValueError("the frame has no column asset_id, which decides the unit of its amounts")
+        raise ValueError("the frame has no column asset_id, so the unit of its amounts is unknown")
     exact = [*_amounts_in(data)]
-    of_amounts = data.columns[[place for place, _ in exact]]
-    assets_of = of_amounts.get_level_values("asset_id") if is_wide else data["asset_id"]
+    columns = data.columns[[place for place, _ in exact]]
+    assets_of = columns.get_level_values("asset_id") if is_wide else data["asset_id"]
     ids = pd.Categorical(assets_of).remove_unused_categories()
     present = [*map(str, ids.categories), *["NA"] * bool((ids.codes < 0).any())]
     decimals = _decimals(present, known)
     if not exact and not is_wide:
         raise TypeError(
-            "the frame has no column of amounts: Arrow decimals, Decimal, or whole numbers of any "
-            "size as Python's"
+            "the frame has no column of amounts: Arrow decimals, Decimal objects or Python integers"
         )
     powers = np.array([f"e-{decimals[asset]}" for asset in present], object)[ids.codes]
     whole = data.copy()
@@ -354,7 +355,7 @@ def to_units(data: pd.DataFrame, assets: AssetsLike | None = None) -> pd.DataFra
 
 
 def to_integers(data: pd.DataFrame) -> pd.DataFrame:
-    """Return amounts as Python's integers, with which pandas computes exactly.
+    """Convert amounts to Python integers, with which pandas computes exactly.
 
     Parameters
     ----------
@@ -364,13 +365,13 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A copy of `data` in which each column of amounts is of object: integers of any size, NA
-        where one is missing.
+        A copy of `data` whose columns of amounts have dtype object: integers of any size, NA where
+        an amount is missing.
 
     Raises
     ------
     TypeError
-        If `data` is no frame, or amounts are floats.
+        If `data` isn't a frame, or amounts are floats.
 
     Examples
     --------
@@ -389,7 +390,7 @@ def to_integers(data: pd.DataFrame) -> pd.DataFrame:
 
 
 def _amounts_in(data: pd.DataFrame) -> Iterator[tuple[int, pa.Array[Any]]]:
-    """Yield the place of each column of amounts, and these."""
+    """Yield the place and the amounts of each column of amounts."""
     for place in range(data.shape[1]):
         column = data.iloc[:, place]
         if is_amounts(column):
@@ -397,12 +398,17 @@ def _amounts_in(data: pd.DataFrame) -> Iterator[tuple[int, pa.Array[Any]]]:
 
 
 def _decimals(assets: Sequence[str], known: Names) -> dict[str, int]:
-    """Return how many decimals each asset has."""
+    """Return the decimals of each asset.
+
+    Raises
+    ------
+    ValueError
+        If those of an asset are unknown.
+    """
     missing = [asset for asset in assets if asset not in known.assets]
     if missing:
         raise ValueError(
-            f"how many decimals the assets {list_text(missing)} have is not known: give assets, "
-            "such as a .toml, .csv or .json file of them (--assets FILE); 0 leaves amounts as "
-            "they are"
+            f"assets {list_text(missing)} have unknown decimals: pass assets=..., such as a .toml, "
+            ".csv or .json file (--assets FILE); 0 decimals leave amounts as they are"
         )
     return {asset: known.assets[asset].decimals for asset in assets}

@@ -1,4 +1,4 @@
-"""Which rows and points are enough: for balances at a grid's edges, and for a drawing."""
+"""Choose the rows and points that suffice for balances at a grid's edges, or for a drawing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from balance_analysis.analysis.int128 import to_decimals
 from balance_analysis.analysis.steps import Steps, events
 
 _POINTS: Final = 4
-"""Of a column: the first, the last, the lowest and the highest."""
+"""Points kept per column: the first, the last, the lowest and the highest."""
 
 
 def sort_keys(words: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return floats in the order of amounts, quickly made and good for nothing else."""
-    # Of a negative amount the complement, or those that are near zero would all be 0.
+    """Return floats that sort as the amounts do; only their order has a meaning."""
+    # Negative amounts are complemented first, or those near zero would all become 0.
     sign = words[:, 1] >> 63
     keys = (words[:, 1] ^ sign) * 2.0**64 + (words[:, 0] ^ sign).view(np.uint64)
     return np.where(sign < 0, -1 - keys, keys)
@@ -31,25 +31,25 @@ def downsample(
     columns: int,
     starts_known: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
-    """Return which points to draw of step functions that have their steps at the same times.
+    """Return the points to draw of one or several step functions with steps at the same times.
 
     Parameters
     ----------
     times
-        When each step is, ascending.
+        The time of each step, ascending.
     levels
-        The levels from then on, of one function or several.
+        For each function, the level from each step on.
     columns
-        Into how many columns the time is cut.
+        The number of columns into which the time is divided.
     starts_known
-        Which steps follow on nothing that is known, or are not known themselves: the columns are
-        cut there as well, so that each side of a gap keeps its own points.
+        A mask of the steps that are unknown or follow an unknown one: columns are divided there
+        too, so that each side of a gap keeps its own points.
 
     Returns
     -------
     numpy.ndarray
-        Places, ascending: of each column the first and the last one, and of each function the first
-        place of its lowest and of its highest level. All of them where there are few.
+        Places, ascending: each column's first and last one, and the first place of each function's
+        lowest and highest level in it. All places if there are few.
     """
     count = len(times)
     if count <= _POINTS * columns:
@@ -73,7 +73,7 @@ def downsample(
 
 
 def starts_of_known(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which steps are not known, or follow on one that isn't: see `downsample`."""
+    """Return a mask of the steps that are unknown or follow an unknown one: see `downsample`."""
     starts_known = ~is_known
     starts_known[1:] |= ~is_known[:-1]
     return starts_known
@@ -81,18 +81,19 @@ def starts_of_known(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One account's balance from a moment on, as far as a drawing shows it.
+    """One account's balance since a moment, reduced to what a drawing shows.
 
     Attributes
     ----------
     times
-        When each step is, microseconds, ascending. The first one is what was held at the start.
+        The time of each step (in microseconds), ascending. The first one is the balance held at the
+        start.
     balances
-        The level from then on; null where it isn't known.
+        The level from each step on; null if unknown.
     is_opening
-        Whether the first one comes from an opening, not from a row.
+        Whether the first step comes from an opening, not from a row.
     count
-        How many steps there are, with those that are left out.
+        The number of steps, including those omitted.
     """
 
     times: NDArray[np.int64]
@@ -104,25 +105,25 @@ class Line:
 def levels_in(
     steps: Steps, start: int, end: int, *, since: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], int]:
-    """Return the steps of one account, or of none, in [start, end), and the one before them.
+    """Return an account's steps in [start, end), and the one before; `steps` may be empty.
 
     Returns
     -------
     tuple
-        When each step is, microseconds, but none before `since`; the words from then on; whether
-        they are known; and how many steps there are before the first one.
+        The time of each step (in microseconds, at least `since`); the words from then on; whether
+        they are known; and the number of steps before the first one.
     """
-    moves = events(steps)
-    times, words, is_known = moves["times"], moves["words"], moves["known"] > 0
+    changes = events(steps)
+    times, words, is_known = changes["times"], changes["words"], changes["known"] > 0
     low = max(int(np.searchsorted(times, start, side="right")) - 1, 0)
     part = slice(low, int(np.searchsorted(times, end)))
     return np.maximum(times[part], since), words[part], is_known[part], low
 
 
 def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
-    """Return the steps of one account, or of none, in [start, end), downsampled for a drawing.
+    """Return an account's steps in [start, end), downsampled for a drawing; may be empty.
 
-    What was held before `since`, where the rows begin, is drawn from then on.
+    A balance held before `since`, where the rows begin, is drawn from `since` on.
     """
     times, words, is_known, low = levels_in(steps, start, end, since=since)
     kept = np.arange(0)
@@ -137,19 +138,19 @@ def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns:
 def first_and_last(
     heads: NDArray[np.int64], times: NDArray[np.int64], edges: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which rows are an account's first or last one between two edges.
+    """Return a mask of the rows that are an account's first or last one between two edges.
 
-    Balances at the edges, just before them, and what they moved by between them are those of all
-    rows.
+    These rows alone give the same balances at the edges and just before them, and the same net
+    changes between them, as all rows.
 
     Parameters
     ----------
     heads
-        Where each account's first row is.
+        The position of each account's first row.
     times
-        When rows are, microseconds, ascending in each account.
+        The rows' times (in microseconds), ascending within each account.
     edges
-        Ascending; before the first and from the last one on are periods as well.
+        Ascending. The time before the first and that from the last one on are periods too.
     """
     periods = count_before(edges - 1, times)
     is_end = np.ones(len(times) + 1, bool)

@@ -1,4 +1,4 @@
-"""What changed: the delta of each row, what flowed in each period, and what others say of it."""
+"""Compute deltas of rows and flows of periods, and compare them with a ledger of flows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from balance_analysis.analysis.checks import microseconds, sorted_ids
 from balance_analysis.analysis.door import (
     Cells,
     Units,
+    any_source,
     concatenated,
     distinct_ids,
-    door,
     each_group,
     group_names,
     make_groups,
@@ -57,24 +57,24 @@ COUNTS: Final = ("changes", "active", "unknown")
 Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unknown"]
 
 
-@door
+@any_source
 def deltas(source: AccountSlices, *, units: Units | None = None) -> Iterator[pd.DataFrame]:
-    """Return a table with the difference of each balance to the account's row before it.
+    """Return a table with each balance's difference to the account's previous row.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
-        The columns of a table, sorted, and `delta` (decimal128(38, 0), in the asset's smallest
-        unit): NA on an account's first row, unless an opening says what was before it, and on the
-        first one behind a stretch that is not known. Rows that came sorted, such as a selection of
-        a table, keep their index; others get a new one.
+        A table's columns, sorted, and `delta` (decimal128(38, 0), in the asset's smallest unit). It
+        is NA on an account's first row, unless an opening gives the balance before, and on the
+        first row after an unknown stretch. Sorted rows, such as a selection of a table, keep their
+        index; others get a new one.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def deltas(source: AccountSlices, *, units: Units | None = None) -> Iterator[pd.
 
 
 def row_deltas(history: History) -> pd.DataFrame:
-    """Return `deltas` of a table that is open."""
+    """Return `deltas` of an open table."""
     steps, _ = history.over()
     words = np.empty_like(steps.words)
 
@@ -118,7 +118,7 @@ def row_deltas(history: History) -> pd.DataFrame:
     return history.rows.assign(delta=delta)
 
 
-@door
+@any_source
 def flows(
     source: AccountSlices,
     *,
@@ -132,62 +132,63 @@ def flows(
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return what flowed into and out of accounts, or groups of them, in each period.
+    """Return the flows into and out of accounts, or groups of accounts, in each period.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
-        How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
-        frequencies and days count from `start`, others have points of their own, at which periods
-        begin: a month is "MS", a week from Monday on "W". What pandas labels by its end, such as
-        "ME", is that period as well.
+        The length of a period: any pandas frequency; `None` for the whole interval. Fixed
+        frequencies and days count from `start`. Others have their own points, at which periods
+        begin: "MS" is a month, "W" a week that begins on Monday. Frequencies that pandas labels by
+        their end, such as "ME", are the same periods.
     by
-        The columns that make a group, within each asset: see `totals`. The flows of a group are
-        those of its accounts added up, so what one of them gives another counts as in and as out,
-        unless `internal` separates it, as `summarize_parties` does.
+        The columns to group by, within each asset: see `totals`. A group's flows are the sums of
+        its accounts' flows, so a transfer between two of them counts as inflow and as outflow,
+        unless `internal` separates it, as in `summarize_parties`.
     start, end
-        The interval, half-open; without a time zone in `tz`. By default from the beginning of the
-        period of the first row, or of what is known, to the end of what is known, else to that of
-        the period of the last row: days begin at midnight, other fixed frequencies count from
-        1970-01-01 by the clocks of `tz`.
+        The interval, half-open; in `tz` if without a time zone. By default it begins with the
+        period of the first row, or with the known interval of that row if that begins within the
+        period, and ends where the known intervals end, or with the period of the last row if none
+        ends later. Days then begin at midnight, and other fixed frequencies count from 1970-01-01
+        on the clocks of `tz`.
     layout
-        "long": a row for each group and period that has a row of the table. "wide": a column for
-        each group, and a row for each period.
+        "long": a row for each group and period in which the table has a row. "wide": a column for
+        each group and a row for each period.
     value
-        What the cells of the wide layout are: one of the columns of the long one.
+        The column of the long layout that fills the cells of the wide one.
     internal
-        Whether to separate what moved between accounts of a group in one block. It is then in the
-        column `internal`, and `inflow` and `outflow` are those from and to others.
+        Whether to separate transfers between accounts of a group in one block: they are then in
+        the column `internal`, and `inflow` and `outflow` are from and to others.
     tz
-        The time zone in which days are days, and of the result's timestamps. By default UTC.
+        The time zone of days and of the result's timestamps. By default UTC.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
-        Long: one row for each group and period that has a row of the table, sorted by group and
+        Long: one row for each group and period in which the table has a row, sorted by group and
         time: `asset_id` and the columns of `by` (category of str), `start` and `end` of the period
         (datetime64[us, tz]), and
 
         - `inflow`, `outflow`: the sum of the positive deltas, and of the negative ones as a
           positive number; `net`: inflow - outflow. All decimal128(38, 0), in the asset's smallest
-          unit; NA where a part of the period is not known, so that rows may be missing.
-        - `internal`, if asked for: in each block of a group, the lesser of what its accounts gained
-          and what they lost, as `inflow` is.
-        - `changes`: the rows whose balance differs from the account's row before it (int64).
-        - `active`: the accounts that have such a row (int64).
-        - `unknown`: the rows whose delta is unknown, as they are an account's first, or the first
-          behind a stretch that is not known, and no opening says what was before: what came
-          with them is in no flow (int64).
+          unit; NA if a part of the period is unknown, because rows may be missing.
+        - `internal`, if you pass `internal=True`: for each block, the lesser of the amounts that
+          the group's accounts gained and lost, summed; same dtype as `inflow`.
+        - `changes`: the number of rows whose balance differs from the account's previous row
+          (int64).
+        - `active`: the number of accounts with such a row (int64).
+        - `unknown`: the number of rows whose delta is unknown, because they are an account's first
+          row without an opening, or the first after an unknown stretch; no flow includes their
+          change (int64).
 
         Wide: the index is the `start` of every period of the interval (datetime64[us, tz]); the
-        columns are the groups, with the levels `by`. Each cell is `value`: what the long layout
-        has, else 0 where it is known that nothing happened, and NA where that is not known. Where
-        all that happened is unknown, as on the day of an account's first row, amounts are NA too.
-        Counts are Int64.
+        columns are the groups, with the levels `by`. Each cell is `value` as in the long layout; if
+        that has no row, 0 if every change is known, else NA. Amounts are also NA if every change of
+        the period is unknown, as on the day of an account's first row. Counts are Int64.
 
     Raises
     ------
@@ -255,21 +256,21 @@ def flows_of(
     *,
     has_sides: bool = True,
 ) -> list[Cells]:
-    """Return the flows of groups of a history's accounts in the periods of a grid.
+    """Return the flows of a history's groups of accounts in the periods of a grid.
 
-    Without `has_sides`, only net flows are added up, neither inflow nor outflow.
+    Without `has_sides`, only net flows are summed, not inflow and outflow.
 
     Returns
     -------
     list
-        Cells for each group and period that has a row, with the columns of `_flow_runs`. Of each
-        group `doubts` are how many accounts it has that lost or gained rows, and for each bad row
-        that was set aside how many that may have it. If internal flows are wanted, also what
-        changes the sums of the groups.
+        Cells for each group and period that has a row, with the columns of `_flow_runs`. `doubts`
+        has for each group the number of accounts that lost or gained rows, and for each bad row
+        that was set aside the number of accounts that it may belong to. With `internal`, the
+        changes of the groups' sums follow: see `changes_of`.
     """
     groups, (steps, _) = make_groups(history, by), history.over(grid)
-    places = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
-    doubts = np.stack([np.bincount(groups.numbers, each, len(groups)) for each in places], 1)
+    masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
+    doubts = np.stack([np.bincount(groups.numbers, mask, len(groups)) for mask in masks], 1)
     runs = join(map_blocks(partial(_flow_runs, grid.edges, has_sides), steps))
     runs["groups"] = groups.numbers[runs["groups"]]
     flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs)
@@ -279,20 +280,20 @@ def flows_of(
 def flow_frame(
     history: History, grid: Grid, cells: Sequence[Cells], *, full: bool = False
 ) -> pd.DataFrame:
-    """Return `flows` in the long layout, of cells as `flows_of` returns them.
+    """Return `flows` in the long layout, from the cells that `flows_of` returns.
 
-    If it is `full`, there is a row for each group and period: where the table has no row, amounts
-    and counts (Int64) are 0 if it is known that nothing happened, else NA. Where all that happened
-    is unknown, amounts are NA.
+    With `full`, every group and period has a row: without rows in the table, amounts and counts
+    (Int64) are 0 if every change is known, else NA. Amounts are also NA if every change of the
+    period is unknown.
     """
     flows, *changes = cells
     gains = [join(map_sums(partial(gained, grid), each, gained=True)) for each in changes]
     measures = flow_measures(history, grid, flows, *gains, full=full)
     is_known, is_quiet = measures["is_known"], measures["rows"] == 0
-    counts: dict[str, Any] = {what: measures[what] for what in COUNTS}
+    counts: dict[str, Any] = {name: measures[name] for name in COUNTS}
     if full:
-        lacks = is_quiet & ~is_known
-        counts = {what: pd.arrays.IntegerArray(measures[what], lacks) for what in COUNTS}
+        is_na = is_quiet & ~is_known
+        counts = {name: pd.arrays.IntegerArray(measures[name], is_na) for name in COUNTS}
         is_known = is_known & ((measures["unknown"] == 0) | (measures["changes"] != 0))
     names = (name for name in (*AMOUNTS, INTERNAL) if name in measures)
     amounts: dict[str, Any] = {x: int128.to_balances(measures[x], is_known) for x in names}
@@ -308,26 +309,26 @@ def flow_measures(
     Parameters
     ----------
     history, grid
-        What is known, and the periods.
+        The known intervals, and the periods.
     flows
         The first cells of `flows_of`.
     gains
-        What groups gained: see `gained`. What moved inside of them is then in `internal`, else in
-        both sums.
+        The groups' gains: see `gained`. Transfers within a group are then in `internal`; without
+        gains, they are in `inflow` and `outflow`.
     full
-        Whether each group and period has a cell, of 0 where the table has no row.
+        Whether every group and period has a cell; it is 0 if the table has no row.
 
     Returns
     -------
     dict
-        Columns as of `flows_of`, and `is_known`, whether every change is known.
+        The columns of `flows_of`, and `is_known`, whether every change is known.
     """
     measures = _added_up(flows)
     if gains is not None:
         gains = _added_up(Cells(flows.ids, {}, gains))
-        cells, own = (each["groups"] * len(grid) + each["periods"] for each in (measures, gains))
-        inflow = spread(gains["inflow"], np.searchsorted(cells, own), len(cells))
-        # It is at most what the accounts gained one by one, which fits.
+        cells, places = (x["groups"] * len(grid) + x["periods"] for x in (measures, gains))
+        inflow = spread(gains["inflow"], np.searchsorted(cells, places), len(cells))
+        # A group's gain is at most the sum of its accounts' gains, which fits.
         internal, _ = int128.subtract(measures["inflow"], inflow)
         outflow, _ = int128.subtract(measures["outflow"], internal)
         measures = {**measures, "inflow": inflow, "outflow": outflow, INTERNAL: internal}
@@ -348,7 +349,7 @@ def are_flows_known(
     groups: NDArray[np.int64],
     periods: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Return whether every change of groups is known in periods, cell by cell."""
+    """Return for each cell whether every change of its group is known in its period."""
     begins, stops, doubts = grid.edges[:-1], grid.edges[1:], flows.by_group["doubts"] > 0
     is_complete = are_known(history.known, begins, stops) & (begins >= history.start)
     is_known: NDArray[np.bool_] = is_complete[periods] & ~doubts[:, 0][groups]
@@ -359,7 +360,7 @@ def are_flows_known(
 
 
 def gained(grid: Grid, first: int, sums: Sums) -> Columns:
-    """Return what groups gained in the blocks of a grid, and in which of its periods."""
+    """Return the blocks in which groups gained, with their periods and gains as `inflow`."""
     words, edges = sums.columns["gained"], grid.edges
     periods = count_before(edges - 1, sums.columns["times"]) - 1
     is_gain = (words[:, 1] >= 0) & ~int128.is_zero(words) & (periods >= 0) & (periods < len(grid))
@@ -368,7 +369,7 @@ def gained(grid: Grid, first: int, sums: Sums) -> Columns:
 
 
 def _added_up(flows: Cells) -> Columns:
-    """Return the columns of flows with one cell for each group and period that has one."""
+    """Return the columns of flows, with the cells of one group and period added up."""
     columns = flows.columns
     groups, periods = columns["groups"], columns["periods"]
     if np.all(np.diff(groups * (int(periods.max(initial=0)) + 1) + periods) > 0):
@@ -391,7 +392,7 @@ _REDUCED: Final = {
     **dict.fromkeys(("groups", "periods", "first_seen"), np.minimum),
     "last_seen": np.maximum,
 }
-"""How columns are reduced that don't add up."""
+"""How to combine columns that can't be added."""
 
 
 def _name(ids: pd.DataFrame, number: np.int64) -> str:
@@ -399,15 +400,15 @@ def _name(ids: pd.DataFrame, number: np.int64) -> str:
 
 
 def _flow_runs(edges: NDArray[np.int64], has_sides: bool, first: int, steps: Steps) -> Columns:
-    """Return what each account's rows in each period between edges add up to.
+    """Return the sums of each account's rows in each period between edges.
 
     Returns
     -------
     dict
-        Of each account and period that has a row, sorted: `groups`, the number of the account,
-        where `first` is that of the first, `periods`, `first_seen` and `last_seen` (microseconds),
-        `rows`, `changes`, `active` (1 where there is a change, else 0), `unknown` (of how many rows
-        the delta is unknown) and the words of `net`, and with `has_sides` of `inflow` and
+        One cell for each account and period that has a row, sorted: `groups` (the number of the
+        account, counted from `first`), `periods`, `first_seen` and `last_seen` (in microseconds),
+        `rows`, `changes`, `active` (1 if there is a change, else 0), `unknown` (the number of rows
+        whose delta is unknown) and the words of `net`, and with `has_sides` of `inflow` and
         `outflow`.
 
     Raises
@@ -429,7 +430,7 @@ def _flow_runs(edges: NDArray[np.int64], has_sides: bool, first: int, steps: Ste
         int128.take(steps.words, stops - 1), int128.take(steps.words, before)
     )
     if has_sides:
-        is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits of what is not negative
+        is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits set unless negative
         amounts["inflow"], inflow_too_large = int128.sum_words(deltas & is_positive, starts)
         amounts["outflow"], outflow_too_large = int128.subtract(amounts["inflow"], amounts["net"])
         too_large |= inflow_too_large | outflow_too_large
@@ -460,7 +461,7 @@ _ROW: Final = [*ACCOUNT_KEY, "timestamp"]
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
 
 
-@door
+@any_source
 def reconcile(
     source: AccountSlices,
     flows: pd.DataFrame,
@@ -478,7 +479,7 @@ def reconcile(
         `timestamp` and `net` (integers or Arrow decimals, in the asset's smallest unit). Several
         flows of one account and timestamp add up.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------

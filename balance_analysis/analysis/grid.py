@@ -1,7 +1,7 @@
-"""Where periods begin and end: a frequency, bounds and a time zone as moments.
+"""Convert a frequency, bounds and a time zone to periods: where each begins and ends.
 
 Fixed frequencies and days count from the start; others, such as months, have their own points. Days
-and longer follow the clocks of the time zone, so that a day may have 23 or 25 hours.
+and longer periods follow the clocks of the time zone, so a day may have 23 or 25 hours.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from balance_analysis.table.schema import Instant, to_bounds, to_microseconds
 from balance_analysis.table.spans import Span
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
-"""What pandas reads as one: "1h", "1D", "MS", a timedelta, an offset."""
+"""A pandas frequency: "1h", "1D", "MS", a timedelta, an offset."""
 
 Zone = str | dt.tzinfo
 
 MOST_POINTS: Final = 2**31
 CELL: Final = 32
-"""Bytes that a cell of a result takes while it is made, about."""
+"""Approximate bytes per cell of a result while it is computed."""
 
 _NANOSECONDS: Final = 1000
 _MINUTE: Final = 60_000_000
@@ -46,25 +46,25 @@ _CALENDAR: Final[dict[str, tuple[Frequency, int]]] = {
     "quarter": ("QS", 129_600),
     "year": ("YS", 525_600),
 }
-"""Periods by what people call them, each with how many minutes it has at least."""
+"""Calendar periods by name, each with its frequency and its least number of minutes."""
 
 _Step = int | pd.offsets.BaseOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Adjacent periods, and where a series is looked at: microseconds since 1970-01-01 UTC.
+    """Adjacent periods, and the points of a series: microseconds since 1970-01-01 UTC.
 
     Attributes
     ----------
     edges
-        Ascending: where each period begins, and where the last one ends. None at all where there is
-        no period.
+        Where each period begins, and where the last one ends, ascending; empty if there is no
+        period.
     points
-        The beginnings, and the end where rows lie behind the last beginning and no end was asked
-        for or known.
+        Where each period begins, and the end if rows lie after the last beginning and no end was
+        passed or known.
     zone
-        The time zone in which days are days.
+        The time zone of days.
     """
 
     edges: NDArray[np.int64]
@@ -76,7 +76,7 @@ class Grid:
         return max(len(self.edges) - 1, 0)
 
     def bounds(self, periods: NDArray[np.integer[Any]]) -> dict[str, pd.DatetimeIndex]:
-        """Return `start` and `end` of periods by their numbers, as columns."""
+        """Return the columns `start` and `end` for periods, given by number."""
         starts, ends = self.edges[:-1][periods], self.edges[1:][periods]
         return {"start": to_times(starts, self.zone), "end": to_times(ends, self.zone)}
 
@@ -95,25 +95,25 @@ def make_grid(
     Parameters
     ----------
     times
-        When rows are, microseconds, in any order: what the bounds are made of that are left out.
-        Then the first period is the one that holds the first row, the last one that of the last.
+        The rows' times (in microseconds), in any order. Without `start`, the first period is that
+        of the first row; without `end`, the last one is that of the last row.
     freq
-        How long a period is; `None` for a single one.
+        The length of a period; `None` for a single one.
     start, end
-        The interval; without a time zone in `tz`. The first period begins at `start`, the last one
-        ends at `end`, whatever `freq` is.
+        The interval; in `tz` if without a time zone. The first period begins at `start` and the
+        last one ends at `end`, whatever `freq` is.
     tz
         A name such as "Europe/Berlin", or a tzinfo; `None` is UTC.
     known
-        The known intervals, microseconds, ascending. Without `end`, the last period ends where the
-        last of them does, unless rows lie behind it; without `start`, the first one begins no
-        earlier than the interval of the first row does, and where there are no rows with the first.
+        The known intervals (in microseconds, ascending). Without `end`, the last period ends where
+        the last interval does, unless a row lies after it. Without `start`, the first period begins
+        no earlier than the interval of the first row; without rows, with the first interval.
 
     Raises
     ------
     ValueError
-        If `start` is not before `end`, `freq` is no frequency, is not positive or finer than a
-        microsecond, the time zone is unknown, or there are more than `MOST_POINTS` periods.
+        If `start` is not before `end`, `freq` isn't a positive frequency of whole microseconds, the
+        time zone is unknown, or there are more than `MOST_POINTS` periods.
     """
     zone = to_zone(tz)
     step = None if freq is None else _to_step(freq)
@@ -140,22 +140,22 @@ def make_grid(
 
 
 def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
-    """Return periods of the calendar, in UTC, that fill [start, end) and are not too many.
+    """Return calendar periods in UTC that fill [start, end), as short as a maximum number allows.
 
-    Hours, days, weeks, months begin where the calendar has them; the first and the last one are cut
-    where the interval is.
+    Hours, days, weeks and months begin where the calendar has them; the first and the last period
+    are cut at the interval's bounds.
 
     Parameters
     ----------
     start, end
-        Microseconds.
+        The interval (in microseconds).
     most
-        How many whole ones there are at most, unless they are years.
+        Maximum number of whole periods, except for years.
 
     Returns
     -------
     tuple
-        What a period is called, and the periods; points are their beginnings.
+        The name of the period, and a grid whose points are the periods' beginnings.
     """
     longest = most * _MINUTE
     fits = (name for name, (_, least) in _CALENDAR.items() if end - start <= least * longest)
@@ -167,31 +167,31 @@ def fitting_grid(start: int, end: int, most: int) -> tuple[str, Grid]:
 
 
 def grid_at(instants: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> Grid:
-    """Return a grid whose points are instants, ascending: a period reaches from one to the next."""
+    """Return a grid whose points are instants (ascending): each period ends at the next one."""
     return Grid(np.append(instants, instants[-1:] + 1), instants, zone)
 
 
 def check_cells(accounts: int, points: int) -> None:
-    """Raise if a result with a cell for each account and moment doesn't fit into memory.
+    """Check that a result with a cell for each account and moment fits into memory.
 
     Raises
     ------
     ValueError
-        With what it needs and what there is.
+        If it doesn't; the message has both sizes.
     """
-    needed, held = accounts * points * CELL, memory()
-    if needed > held:
+    needed, available = accounts * points * CELL, memory()
+    if needed > available:
         raise ValueError(
             f"{accounts:,} accounts or groups at {points:,} moments need some {needed / 1e9:,.0f} "
-            f"GB, but this machine has {held / 1e9:,.0f}: choose a coarser freq, a shorter "
-            "interval, fewer accounts, or for a series at every change the long layout"
+            f"GB, but this machine has {available / 1e9:,.0f}: choose a coarser freq, a shorter "
+            "interval, fewer accounts or, for a series at every change, the long layout"
         )
 
 
 def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many edges, ascending, lie before each time: `numpy.searchsorted`, but fast.
+    """Return the number of edges (ascending) before each time: a fast `numpy.searchsorted`.
 
-    Periods of one length, but for the first and the last one, take a tenth of its time.
+    If all periods but the first and the last have one length, it takes a tenth of the time.
     """
     steps, places = np.diff(edges[1:-1]), np.zeros(len(times), np.int64)
     if np.any(steps != steps[:1]):
@@ -206,7 +206,7 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
 
 
 def memory() -> int:
-    """Return the machine's memory in bytes; 64 GB where the system doesn't say."""
+    """Return the machine's memory in bytes; 64 GB if the system doesn't report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -219,12 +219,14 @@ def to_times(microseconds: NDArray[np.int64], zone: dt.tzinfo = dt.UTC) -> pd.Da
 
 
 def to_zone(tz: Zone | None) -> dt.tzinfo:
-    """Return a time zone by its name.
+    """Return a time zone, given by name or as a tzinfo.
 
     Raises
     ------
     ValueError
-        If no zone has this name.
+        If the name is unknown.
+    TypeError
+        If `tz` is neither.
     """
     if tz is None or tz == "UTC":
         return dt.UTC
@@ -235,19 +237,19 @@ def to_zone(tz: Zone | None) -> dt.tzinfo:
     try:
         return ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"unknown time zone {tz!r}; a name is such as 'Europe/Berlin'") from error
+        raise ValueError(f"unknown time zone {tz!r}: use a name such as 'Europe/Berlin'") from error
 
 
 def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
-    """Return a frequency as an offset whose points are where periods begin.
+    """Convert a frequency to an offset whose points are the beginnings of periods.
 
-    What pandas labels by its end is that period: "ME" is the month that begins at "MS", "W", which
-    is "W-SUN", the week from Monday on, and "W-MON" that from Tuesday on.
+    Frequencies that pandas labels by the end of a period stand for the same periods: "ME" becomes
+    "MS", "W" (which is "W-SUN") the week that begins on Monday, "W-MON" the week from Tuesday.
 
     Raises
     ------
     ValueError
-        If it is no frequency, is not positive, or names ends of periods that no offset begins.
+        If it isn't a positive frequency, or names ends of periods whose beginnings have no offset.
     """
     try:
         if isinstance(freq, str) and re.fullmatch(r"\d*w(-\w{3})?", freq.strip(), re.IGNORECASE):
@@ -255,7 +257,7 @@ def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
         offset: Any = to_offset(pd.Timedelta(freq) if isinstance(freq, np.timedelta64) else freq)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{freq!r} is no frequency of pandas, such as '1h', '1D', 'W' for a week, 'MS' for a "
+            f"{freq!r} isn't a pandas frequency, such as '1h', '1D', 'W' for a week, 'MS' for a "
             "month, 'QS' for a quarter or 'YS' for a year"
         ) from error
     if offset.n <= 0:
@@ -271,19 +273,19 @@ def to_period(freq: Frequency) -> pd.offsets.BaseOffset:
         return pd.offsets.YearBegin(offset.n, month=offset.month % 12 + 1)
     if name.endswith(("ME", "QE", "YE")):
         raise ValueError(
-            f"{freq!r} names the ends of periods, and freq where they begin: {name[:-1]}S does"
+            f"{freq!r} names ends of periods, but freq needs their beginnings: {name[:-1]}S"
         )
     return offset  # type: ignore[no-any-return]
 
 
 def _to_step(freq: Frequency) -> _Step:
-    """Return a fixed frequency as microseconds, another as its offset."""
+    """Return a fixed frequency in microseconds, another one as its offset."""
     offset = to_period(freq)
     if not isinstance(offset, pd.offsets.Tick):
         return offset
     microseconds, rest = divmod(pd.Timedelta(offset).value, _NANOSECONDS)
     if rest:
-        raise ValueError(f"freq must be whole microseconds, as timestamps are, not {freq!r}")
+        raise ValueError(f"freq must be whole microseconds, not {freq!r}")
     return microseconds
 
 
@@ -294,45 +296,45 @@ def _edges(
     if step is None:
         return np.array([begin, last + 1 if stop is None else stop])
     if isinstance(step, int):
-        beyond = begin + ((last - begin) // step + 1) * step if stop is None else stop
-        count = (beyond - begin) // step
+        final = begin + ((last - begin) // step + 1) * step if stop is None else stop
+        count = (final - begin) // step
         if count > MOST_POINTS:
             raise ValueError(
                 f"the interval has {count:,} periods, more than {MOST_POINTS:,}: "
                 "choose a coarser freq or a shorter interval"
             )
-        inner = np.arange(begin + step, beyond, step)
+        inner = np.arange(begin + step, final, step)
     else:
         points = _calendar(begin, last if stop is None else stop, step, zone)
-        beyond = int(points[points > last][0]) if stop is None else stop
-        inner = points[points < beyond]
-    return np.concatenate([[begin], inner, [beyond]])
+        final = int(points[points > last][0]) if stop is None else stop
+        inner = points[points < final]
+    return np.concatenate([[begin], inner, [final]])
 
 
 def _calendar(
     begin: int, last: int, step: pd.offsets.BaseOffset, zone: dt.tzinfo
 ) -> NDArray[np.int64]:
-    """Return the points of a calendar's offset after `begin`, and some of them after `last`."""
+    """Return a calendar offset's points after `begin`, including some after `last`."""
     first, final = _to_local(begin, zone), _to_local(last, zone)
     midnight = pd.DatetimeIndex([first.normalize()])
-    # A day whose midnight the clocks skip begins when they go on, the days after it at midnight.
+    # If the clocks skip a day's midnight, that day begins at the skip, the next ones at midnight.
     begins_a_day = _from_local(midnight, zone, is_first=True)[0] == begin
     if begins_a_day or not isinstance(step, pd.offsets.Day):
         first = midnight[0]
     local = pd.date_range(first, final + 2 * step, freq=step)
     points = _from_local(local, zone, is_first=True)
-    # A day that a zone leaves out has no point: the clocks go on in the next one.
-    is_there = to_times(points, zone).tz_localize(None).normalize() == local.normalize()
-    points = np.unique(points[is_there])
+    # A day that a time zone skips has no point.
+    exists = to_times(points, zone).tz_localize(None).normalize() == local.normalize()
+    points = np.unique(points[exists])
     return points[points > begin]
 
 
 def _floor(moment: int, step: _Step, zone: dt.tzinfo) -> int:
-    """Return the last point of a step at or before a moment, as the clocks count."""
+    """Return a step's last point at or before a moment, on the clocks of a time zone."""
     local = _to_local(moment, zone)
     if isinstance(step, int):
         local -= pd.Timedelta(microseconds=int(local.as_unit("us").asm8.view("i8")) % step)
-        # Where the clocks were put back, a time of theirs comes twice.
+        # When the clocks are put back, a local time occurs twice.
         both = [_from_local(pd.DatetimeIndex([local]), zone, is_first=x)[0] for x in (True, False)]
         return int(max(point for point in both if point <= moment))
     local = local.normalize()
@@ -346,7 +348,7 @@ def _to_local(microseconds: int, zone: dt.tzinfo) -> pd.Timestamp:
 
 
 def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> NDArray[np.int64]:
-    """Return local times in microseconds; one that the clocks skip is the moment they go on."""
+    """Convert local times to microseconds; a skipped time becomes the moment of the skip."""
     moments = local.as_unit("us").tz_localize(
         zone, ambiguous=np.full(len(local), is_first), nonexistent="shift_forward"
     )
@@ -356,15 +358,15 @@ def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> 
 def to_instants(
     when: Instant | Iterable[Instant], zone: dt.tzinfo = dt.UTC
 ) -> tuple[NDArray[np.int64], bool]:
-    """Return one instant or several as microseconds, rounded down, and whether it was one.
+    """Convert one instant or several to microseconds, rounded down; also return whether it was one.
 
     Raises
     ------
     TypeError, ValueError
-        If one is no instant.
+        If an instant is invalid.
     """
     if isinstance(when, pd.DataFrame):
         raise TypeError("expected a moment, not a DataFrame: the table comes first")
     if isinstance(when, str | dt.date) or not isinstance(when, Iterable):
         return np.array([to_microseconds(when, zone=zone, down=True)]), True
-    return np.array([to_microseconds(each, zone=zone, down=True) for each in when], np.int64), False
+    return np.array([to_microseconds(x, zone=zone, down=True) for x in when], np.int64), False

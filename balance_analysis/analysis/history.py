@@ -1,9 +1,9 @@
-"""A table opened for arithmetic: its accounts as step functions, and what is known of them.
+"""Open a table for arithmetic: its accounts as step functions, and when they are known.
 
-`open_history` checks and sorts the rows once; whatever is computed or drawn takes a history. A
-balance that was seen at one moment is known at a later one if every change between the two is in
-the table. A table that says nothing of itself is taken to have every change. Of an account that
-lost rows since the table was made, only the rows that are left are known.
+`open_history` checks and sorts the rows once; all other functions take the history. A balance seen
+at one moment is known at a later one if the table has every change between the two. A table without
+metadata is assumed complete. If an account lost rows since the table was made, only its remaining
+rows are known.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from balance_analysis.table.known import (
     ROWS_KEY,
     Known,
     find_changed_accounts,
+    is_opening,
     known_by_account,
     note_interval,
     start_of,
@@ -56,91 +57,90 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A table that was checked, and what it knows.
+    """A checked table and its known intervals.
 
-    Every function of this package that takes a table takes a history in its place, and doesn't
-    check it again.
+    Every function of this package that takes a table also takes a history, without checking it
+    again.
 
     Attributes
     ----------
     rows
-        The table's changes, as `frame.to_frame` makes them, without openings and attrs.
+        The table's changes, as returned by `frame.to_frame`, without openings and attrs.
     steps
-        Its accounts as step functions that hold as if every change were known.
+        Its accounts as step functions, computed as if every change were known.
     known
-        The intervals in which every change is known; `None` where nothing says.
+        The intervals in which every change is known; `None` if not stated.
     attrs
-        The table's own attrs.
-    given
-        The frame as it was given, for the columns that it has besides those of a table.
+        The table's attrs.
+    frame
+        The caller's frame, which may have columns besides a table's.
     extent
-        The times of the first and of the last change, microseconds; empty where there is none.
+        The times of the first and the last change (in microseconds); empty if there are no changes.
     set_aside
-        Bad rows that were left out: the balance of their account is unknown from then on; of all
-        accounts where it can't be read.
+        Bad rows that were set aside. A bad row makes its account's balance unknown; if the account
+        is unreadable, those of all accounts.
     is_changed
-        Which accounts lost or gained rows since the table was made.
+        A mask of the accounts that lost or gained rows since the table was made.
     """
 
     rows: pd.DataFrame
     steps: Steps
     known: Known | None
     attrs: dict[Any, Any]
-    given: pd.DataFrame
+    frame: pd.DataFrame
     extent: NDArray[np.int64]
     set_aside: tuple[SetAside, ...]
     is_changed: NDArray[np.bool_]
 
     @property
     def accounts(self) -> pd.DataFrame:
-        """`ACCOUNT_KEY` of each account, sorted, also of those that have an opening alone."""
+        """Each account's `ACCOUNT_KEY`, sorted, including accounts that have only an opening."""
         return self.steps.accounts
 
     @property
     def outline(self) -> History:
-        """Itself, the only slice of its accounts: see `AccountSlices`."""
+        """The history itself: see `AccountSlices.outline`."""
         return self
 
     def map(
         self, function: Callable[[History], T], _: Grid | None = None, *, per_point: bool = False
     ) -> Iterator[T]:
-        """Yield what a function makes of this history."""
+        """Yield a function's result for this history."""
         yield function(self)
 
-    def held(self, _: NDArray[np.int64]) -> History:
-        """Return this history, which holds at any moment."""
+    def history_at(self, _: NDArray[np.int64]) -> History:
+        """Return this history, which covers every moment."""
         return self
 
     @property
     def columns(self) -> list[str]:
-        """What accounts differ in: `ACCOUNT_KEY`, and the columns that the table has besides."""
-        others = (str(name) for name in self.given if name not in COLUMNS)
+        """The columns to group by: those of `accounts`, and the frame's additional ones."""
+        others = (str(name) for name in self.frame if name not in COLUMNS)
         return [*dict.fromkeys([*self.accounts, *others])]
 
     def group_columns(self, names: Sequence[str]) -> pd.DataFrame:
-        """Return some of the `columns` of each account, as categories of text; NA is a value.
+        """Return some of the accounts' `columns`, as categories of text; NA is a value.
 
         Raises
         ------
         ValueError
-            If an account has two values in one of them.
+            If an account has two values in a column.
         """
         others = [name for name in names if name not in self.accounts]
         if not others:
             return self.accounts[[*names]]
-        values = self.given[[*ACCOUNT_KEY, *others]].drop_duplicates().astype("str")
-        own = self.accounts.astype("str").merge(values, "left", ACCOUNT_KEY)
-        if (twice := own.duplicated(ACCOUNT_KEY).to_numpy()).any():
+        values = self.frame[[*ACCOUNT_KEY, *others]].drop_duplicates().astype("str")
+        rows = self.accounts.astype("str").merge(values, "left", ACCOUNT_KEY)
+        if (twice := rows.duplicated(ACCOUNT_KEY).to_numpy()).any():
             raise ValueError(
-                f"by={others}: the account {name_of(own[ACCOUNT_KEY], int(twice.argmax()))} has "
-                "more than one value; a column by which accounts are grouped has one for each of "
-                "them"
+                f"by={others}: the account {name_of(rows[ACCOUNT_KEY], int(twice.argmax()))} has "
+                "more than one value; a column to group by must have one value for each account"
             )
-        return self.accounts.assign(**own[others].astype("category"))[[*names]]
+        return self.accounts.assign(**rows[others].astype("category"))[[*names]]
 
     @property
     def names(self) -> Names:
-        """The names in the table's attrs; maybe none."""
+        """The names in the table's attrs; may be empty."""
         return names_in(self.attrs.get(ATTRS_KEY))
 
     def over(
@@ -148,15 +148,15 @@ class History:
         freq: Frequency | Grid | None = None,
         **bounds: Any,  # noqa: ANN401 - start, end and tz
     ) -> tuple[Steps, Grid]:
-        """Return the accounts, as far as they are known, and the periods of `grid`."""
+        """Return the steps, bounded by the known intervals, and the periods of `grid`."""
         grid = self.grid(freq, **bounds)
         return self.known_steps(int(max(grid.edges[-1:], default=NEVER))), grid
 
     def at(self, moments: NDArray[np.int64]) -> Steps:
-        """Return the accounts, as far as they are known at some moments, microseconds.
+        """Return the steps, bounded by the known intervals, for moments (in microseconds).
 
-        Where what is known ends, that is what was held until then: of a table up to midnight one
-        may ask for midnight.
+        The end of a known interval returns the balance held until then: a table that ends at
+        midnight answers for midnight.
         """
         steps = self.known_steps(int(moments.max(initial=ALWAYS)) + 1)
         if steps.valid_until is None:
@@ -166,7 +166,7 @@ class History:
         return replace(steps, valid_until=steps.valid_until + np.isin(steps.valid_until, ends))
 
     def at_points(self, grid: Grid) -> Steps:
-        """Return the accounts, as far as they are known at a grid's points and its end."""
+        """Return the steps for a grid's points and its end: see `at`."""
         return self.at(np.append(grid.points, grid.edges[-1:] - 1))
 
     def grid(
@@ -174,12 +174,12 @@ class History:
         freq: Frequency | Grid | None = None,
         **bounds: Any,  # noqa: ANN401 - start, end and tz
     ) -> Grid:
-        """Return the periods that are asked for: see `make_grid`; a grid stays as it is.
+        """Return the periods of a frequency and bounds: see `make_grid`; return a grid as it is.
 
         Raises
         ------
         ValueError
-            If there is no such grid.
+            If `make_grid` refuses them.
         """
         if isinstance(freq, Grid):
             return freq
@@ -192,43 +192,43 @@ class History:
 
     @property
     def start(self) -> int:
-        """The moment from which on the table has every change; `ALWAYS` where nothing says."""
+        """The moment since which the table has every change; `ALWAYS` if not stated."""
         start = start_of(self.attrs.get(ATTRS_KEY))
         return ALWAYS if start is None else start
 
     @property
     def has_openings(self) -> bool:
-        """Whether the table has rows from before its start."""
+        """Whether the table has rows before its start."""
         return self.start != ALWAYS and not self.steps.is_row[self.steps.times > ALWAYS].all()
 
     @property
     def left_out(self) -> list[str]:
-        """What to say of accounts that sums leave out, as the table can't have them."""
+        """Warnings about accounts missing from sums because the table has no row of them."""
         known, since = self.known or (), moment_text(max(self.start, 0))
-        # Openings were looked for where something before the start is known.
+        # A known interval before the start shows that the load looked for openings.
         is_opened = self.has_openings or any(a < self.start <= b for a, b in known)
         is_opened |= starts_empty(self.attrs.get(ATTRS_KEY))
-        said = []
+        warnings = []
         if known and self.start != ALWAYS and not is_opened:
-            said.append(
+            warnings.append(
                 f"accounts without a change since {since} are left out; load or read with "
                 "opening=True, which adds them if their older rows are still there"
             )
         if gaps := gaps_between(known, known[0][0], known[-1][1]) if known else []:
-            said.append(
+            warnings.append(
                 f"accounts that changed only in {spans_text(gaps)} are left out: rows of that time "
                 "may be missing"
             )
-        return said
+        return warnings
 
-    def warn_of_quiet(self) -> None:
-        """Warn, once for a table, of accounts that sums leave out."""
+    def warn_about_missing_accounts(self) -> None:
+        """Warn, once per table, about accounts missing from sums."""
         notes = self.attrs.get(ATTRS_KEY, {})
-        for said in self.left_out:
-            _warn_once(said, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
+        for warning in self.left_out:
+            _warn_once(warning, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
-        """Return the history of some of the accounts, about which as much is known as before."""
+        """Return the history of some of the accounts, with unchanged known intervals."""
         is_kept = np.repeat(is_wanted, np.diff(self.steps.bounds))
         rows, steps = self.rows[is_kept[self.steps.is_row]], self.steps.select(is_wanted)
         ids = {x: rows[x].cat.set_categories(steps.accounts[x].cat.categories) for x in ACCOUNT_KEY}
@@ -237,7 +237,7 @@ class History:
         return replace(self, rows=rows, steps=steps, extent=extent, is_changed=changed)
 
     def known_steps(self, until: int = NEVER) -> Steps:
-        """Return steps that hold only as long as every change is known, up to a moment."""
+        """Return the steps, each known only as long as every change is, up to a moment."""
         steps = self.steps
         if not len(steps.times) or steps.valid_until is not None:
             return steps
@@ -253,14 +253,14 @@ class History:
         if is_later and not of_accounts and not self.is_changed.any():
             return steps
         starts, ends = np.array(gaps, np.int64).reshape(-1, 2).T
-        # An account without an opening held nothing until what is known begins.
+        # An account without an opening held nothing until the known intervals begin.
         after = np.where(steps.times == ALWAYS, begin, np.minimum(steps.times, NEVER - 1)) + 1
         place = np.searchsorted(ends, after, side="right")
         valid_until = np.maximum(after, np.append(starts, NEVER)[place])
         for bad in of_accounts:
             start, end = bad.span
-            is_its = np.repeat(self.is_of(bad), np.diff(steps.bounds))
-            places = np.flatnonzero(is_its & (steps.times < end) & (steps.nexts > start))
+            is_affected = np.repeat(self.is_of(bad), np.diff(steps.bounds))
+            places = np.flatnonzero(is_affected & (steps.times < end) & (steps.nexts > start))
             valid_until[places] = np.minimum(valid_until[places], np.maximum(after[places], start))
         places = np.repeat(self.is_changed, np.diff(steps.bounds))
         valid_until[places] = after[places]
@@ -268,45 +268,45 @@ class History:
         return steps if np.all(valid_until == NEVER) else replace(steps, valid_until=valid_until)
 
     def is_of(self, bad: SetAside) -> NDArray[np.bool_]:
-        """Return which account, or which holder of it, a bad row is of."""
+        """Return a mask of the accounts (or holders) that a bad row belongs to."""
         if bad.account is None:
             return np.zeros(len(self.steps), bool)
         ids = zip(ACCOUNT_KEY, bad.account, strict=True)
         matches = [self.accounts[name] == wanted for name, wanted in ids if name in self.accounts]
-        is_its: NDArray[np.bool_] = np.logical_and.reduce(matches)
-        return is_its
+        mask: NDArray[np.bool_] = np.logical_and.reduce(matches)
+        return mask
 
 
 class AccountSlices(Protocol):
-    """Accounts in slices, cut where the party or the asset changes; a history is one slice."""
+    """Accounts in slices, cut where the party or the asset changes. A history is one slice."""
 
     @property
     def attrs(self) -> dict[Any, Any]:
-        """The names and what is known, as a table's attrs; no row is read for them."""
+        """The names and known intervals, as a table's attrs; reads no rows."""
 
     @property
     def outline(self) -> History:
-        """A history that has the interval, the names and what is known, maybe without accounts."""
+        """A history with the interval, the names and the known intervals; may lack accounts."""
 
     def map(
         self, function: Callable[[History], T], grid: Grid | None = None, *, per_point: bool = False
     ) -> Iterator[T]:
         """Yield a function's results for all slices.
 
-        `grid` says which rows are needed, by default all; `per_point` that each account has a cell
-        of the result at each of its points.
+        `grid` restricts the rows to those it needs, by default all; with `per_point`, the result
+        has a cell for each account and point of the grid.
         """
 
-    def held(self, moments: NDArray[np.int64]) -> History:
-        """Return a history of all accounts that holds at some moments, microseconds."""
+    def history_at(self, moments: NDArray[np.int64]) -> History:
+        """Return a history with all accounts' balances at some moments (in microseconds)."""
 
-    def warn_of_quiet(self) -> None:
-        """Warn, once for a table, of accounts that sums leave out."""
+    def warn_about_missing_accounts(self) -> None:
+        """Warn, once per table, about accounts missing from sums."""
 
 
 @runtime_checkable
 class Sliced(Protocol):
-    """A source that comes in slices: an archive."""
+    """A source read in slices: an archive."""
 
     def by_slices(
         self,
@@ -315,32 +315,32 @@ class Sliced(Protocol):
         rows: int = ...,
         show: Callable[[float, int], None] = ...,
     ) -> T:
-        """Return what a function makes of the slices of one state of the source."""
+        """Return a function's result for the slices of one state of the source."""
 
 
 Source = pd.DataFrame | History | Sliced
-"""What functions of a table take first: a table, a history or an archive."""
+"""The first argument of analysis functions: a table, a history or an archive."""
 
 
 def open_history(
     source: Source, *, start: Instant | None = None, end: Instant | None = None
 ) -> History:
-    """Return the history of a table; of an archive, of all rows that an interval needs.
+    """Return the history of a table, or of the rows of an archive that an interval needs.
 
     Parameters
     ----------
     source
-        A table of balance changes, its rows in any order; identical duplicates count once. Where it
-        is a table already, that costs nothing. A history is returned as it is.
+        A table of balance changes, its rows in any order; identical duplicates count once. Opening
+        a frame that is a table already costs nothing. A history is returned as it is.
     start, end
-        What is looked at, half-open; by default all. Only an archive leaves out what lies outside.
+        The interval, half-open; by default everything. Only an archive omits rows outside it.
 
     Raises
     ------
     CheckError
         If two rows of one account and timestamp differ in balance.
     TypeError, ValueError
-        If it is no table.
+        If `source` isn't a table.
     """
     if isinstance(source, History):
         return source
@@ -356,35 +356,35 @@ def open_history(
     is_changed = find_changed_accounts(metadata, steps.accounts, steps.heads, steps.times)
     if is_changed.any():
         logger.warning(
-            "%s lost or gained rows since the table was made: between the rows that are left, "
-            "their balances are unknown. To cut a table in time: table.balances.between(start, "
-            "end); to note that rows of your own are complete: to_table(table, known=...)",
+            "%s lost or gained rows since the table was made: their balances are unknown between "
+            "the remaining rows. To cut a table in time: table.balances.between(start, end); to "
+            "state that your own rows are complete: to_table(table, known=...)",
             count_text(int(is_changed.sum()), "account"),
         )
     begin = start_of(metadata)
+    frame = rows if {*COLUMNS} >= {*table} else table
     if begin is not None:
-        steps = replace(steps, is_row=steps.times >= begin)
+        steps = replace(steps, is_row=~is_opening(steps.times, begin))
+        rows = rows if steps.is_row.all() else rows[steps.is_row]
     if starts_empty(metadata):
         steps = _from_nothing(steps)
-    given = rows if {*COLUMNS} >= {*table} else table
-    rows = rows if begin is None or steps.is_row.all() else rows[microseconds(rows) >= begin]
     attrs = dict(table.attrs)
-    return History(rows, steps, known, attrs, given, steps.extent, bad, is_changed)
+    return History(rows, steps, known, attrs, frame, steps.extent, bad, is_changed)
 
 
 def over_slices(source: Source, work: Callable[[AccountSlices], T]) -> T:
-    """Return what a function makes of the slices of a source; a table is one slice."""
+    """Return a function's result for a source's slices; a table is one slice."""
     return source.by_slices(work) if isinstance(source, Sliced) else work(open_history(source))
 
 
 @lru_cache(maxsize=256)
-def _warn_once(said: str, *_: str) -> None:
-    """Warn, unless the same was said of a table of the same evidence and rows."""
-    logger.warning("%s", said)
+def _warn_once(warning: str, *_: str) -> None:
+    """Log a warning once for each table, identified by the other arguments."""
+    logger.warning("%s", warning)
 
 
 def _from_nothing(steps: Steps) -> Steps:
-    """Return steps in which each account without an opening held nothing before its first row."""
+    """Return steps with a balance of 0 before the first row of accounts without an opening."""
     heads = steps.heads[steps.is_row[steps.heads]]
     before = np.cumsum(np.append(0, steps.is_row[steps.heads]))
     return Steps(
@@ -397,14 +397,14 @@ def _from_nothing(steps: Steps) -> Steps:
 
 
 def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
-    """Return a table, and its rows as steps."""
+    """Return a table's rows, and the same as steps."""
     if isinstance(table, pd.DataFrame):
         table = table.copy(deep=False)
-        table.attrs = {}  # which pandas copies with each column that is taken
-    opened = _find_accounts(table)
-    if opened is None:
+        table.attrs = {}  # pandas copies attrs with each column selected
+    found = _find_accounts(table)
+    if found is None:
         return _read_table(merge_duplicates(to_frame(to_arrow(table))))
-    heads, accounts = opened
+    heads, accounts = found
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
     other = [name for name in ACCOUNT_KEY if rows[name].array.categories is not wanted[name]]
@@ -421,7 +421,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
 def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame] | None:
     """Return the position of each account's first row, and the accounts.
 
-    `None` if a frame is not typed, lacks a value, is not in a table's order or has duplicates.
+    Return `None` if the frame isn't typed, lacks a value, isn't sorted or has duplicates.
     """
     if not is_typed(table) or pa.array(table["balance"]).null_count:
         return None
@@ -440,10 +440,11 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
 def are_known(
     known: Known | None, begins: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return in which periods [begin, stop) every change is known."""
+    """Return a mask of the periods [begin, stop) in which every change is known."""
     spans = [EVER] if known is None else known
     starts = np.array([start for start, _ in spans], np.int64)
-    ends = np.array([*(end for _, end in spans), ALWAYS])  # the last one is of none that begins
+    # The sentinel at the end matches periods before the first interval.
+    ends = np.array([*(end for _, end in spans), ALWAYS])
     covered: NDArray[np.bool_] = stops <= ends[np.searchsorted(starts, begins, side="right") - 1]
     return covered
 
@@ -451,14 +452,14 @@ def are_known(
 def between(
     table: pd.DataFrame, start: Instant | None = None, end: Instant | None = None
 ) -> pd.DataFrame:
-    """Return an interval with openings: see `table.balances.between`."""
+    """Return the rows of an interval, with openings: see `table.balances.between`."""
     return cut_table(table, open_history(table), start, end)
 
 
 def cut_table(
     table: pd.DataFrame, history: History, start: Instant | None, end: Instant | None
 ) -> pd.DataFrame:
-    """Return an interval, with openings, of a table whose history is open."""
+    """Return the rows of an interval, with openings; `history` is the table's."""
     whole = to_table(table)
     edges = history.grid(start=start, end=end).edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
@@ -466,15 +467,15 @@ def cut_table(
         begin = min(begin, history.known[0][0])
     begin = max(begin, history.start)
     times = microseconds(whole)
-    is_before = times < begin
+    is_before = is_opening(times, begin)
     ids = [whole[name].array.codes for name in ACCOUNT_KEY]
     goes_on = ~are_heads(ids)[1:] & is_before[1:]
-    is_opening = is_before & ~np.append(goes_on, False)[: len(times)]
-    part: pd.DataFrame = whole[is_opening | ~is_before & (times < stop)].reset_index(drop=True)
+    is_last = is_before & ~np.append(goes_on, False)[: len(times)]
+    part: pd.DataFrame = whole[is_last | ~is_before & (times < stop)].reset_index(drop=True)
     if others := [name for name in table if name not in COLUMNS]:
         keys = [*ACCOUNT_KEY, "timestamp"]
-        own = table[[*keys, *others]].drop_duplicates(keys)
-        part = part.merge(own.astype(dict.fromkeys(ACCOUNT_KEY, "str")), "left", keys)
+        values = table[[*keys, *others]].drop_duplicates(keys)
+        part = part.merge(values.astype(dict.fromkeys(ACCOUNT_KEY, "str")), "left", keys)
         part = part.astype({name: whole[name].dtype for name in ACCOUNT_KEY})
     part.attrs = dict(whole.attrs)
     first = min(begin, int(times.min(initial=begin)))

@@ -1,4 +1,4 @@
-"""Who holds how much of an asset: the largest holders, their shares, and what has changed."""
+"""Rank holders of assets: their balances, shares and changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import warn_outside
-from balance_analysis.analysis.door import Units, door, make_groups
+from balance_analysis.analysis.door import Units, any_source, make_groups
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
 from balance_analysis.analysis.history import AccountSlices
 from balance_analysis.analysis.steps import as_of, check_fits, name_of, take_ids
@@ -23,7 +23,7 @@ from balance_analysis.table.rows import are_heads
 from balance_analysis.table.schema import ACCOUNT_KEY, Instant
 
 
-@door
+@any_source
 def holders(
     source: AccountSlices,
     at: Instant | None = None,
@@ -33,23 +33,23 @@ def holders(
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return who holds how much of each asset at an instant, the largest holder first.
+    """Return the holders of each asset at an instant, the largest first.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     at
-        The instant; without a time zone in `tz`. By default just before the end of what is known,
-        else at the last row.
+        The instant; in `tz` if without a time zone. By default just before the end of the known
+        intervals, or at the last row if that is later.
     by
-        The columns that make a holder, within each asset: those of an account by default,
-        "party_id" for owners, all of whose accounts are one holder, or another column that the
-        table has and that has one value for each account, such as
-        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value are a holder NA.
-        Accounts that belong to nobody, such as pools, have the party "network".
+        The columns that identify a holder, within each asset. By default each account is a holder;
+        with "party_id", all accounts of a party are one. Any other column of the table with one
+        value per account works too, such as `table["desk"] = table["party_id"].map(desks)`.
+        Accounts without a value form a holder NA. Accounts that belong to nobody, such as pools,
+        have the party "network".
     n
-        How many holders of each asset, at most; by default all, also those that hold nothing.
+        Maximum number of holders of each asset; by default all, including those that hold nothing.
     units
         As for `balance_at`.
     tz
@@ -61,19 +61,19 @@ def holders(
         Sorted by `asset_id`, then `balance`, the largest first, unknown ones last: `asset_id` and
         the columns of `by` (category of str), and
 
-        - `balance`: the sum of the balances that are known (decimal128(38, 0), in the asset's
-          smallest unit), NA where none is
-        - `share`: which part that is of all known balances of the asset (float64, NaN where the
-          balance is unknown or all hold nothing)
-        - `cumulative_share`: which part this holder and those above it have together (float64, NaN
+        - `balance`: the sum of the known balances (decimal128(38, 0), in the asset's smallest
+          unit), NA if all are unknown
+        - `share`: `balance` as a part of all known balances of the asset (float64, NaN if the
+          balance is unknown or nobody holds anything)
+        - `cumulative_share`: the share of this holder and those above it together (float64, NaN
           where `share` is)
-        - `accounts`, `unknown`: how many accounts the holder has, and of how many of these the
-          balance is unknown then, so that it is missing in `balance` (int64).
+        - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is
+          unknown at that time and therefore missing in `balance` (int64).
 
     Raises
     ------
     ValueError
-        If `by` names no columns that make a holder, or `n` is below 1.
+        If `by` is invalid, or `n` is below 1.
     OverflowError
         If a sum has more than 38 digits.
     CheckError
@@ -93,12 +93,12 @@ def holders(
     0       b2        6   0.75              0.75         2        1
     1       a1        2   0.25              1.00         2        0
     """
-    source.warn_of_quiet()
+    source.warn_about_missing_accounts()
     if at is None:
         points = source.outline.grid(tz=tz).edges[-1:] - 1
     else:
         points, _ = to_instants(at, to_zone(tz))
-    history = source.held(points)
+    history = source.history_at(points)
     groups = make_groups(history, by)
     sums = sum_at(history.at(points), groups, points)
     warn_outside(history, points, sums.columns["known"] > 0)
@@ -106,17 +106,17 @@ def holders(
     ids = pd.DataFrame(take_ids(groups.ids, numbers))
     order = by_size(ids["asset_id"], pd.Series(sums.total))
     ids, is_known = ids.iloc[order], (sums.columns["known"] > 0)[order]
-    held = int128.integers_of(sums.columns["words"][order])
+    amounts = int128.integers_of(sums.columns["words"][order])
     heads = np.flatnonzero(are_heads([ids["asset_id"].cat.codes.to_numpy()]))
-    reached: list[int] = []
+    running: list[int] = []
     wholes: list[int] = []
-    for begin, stop in pairwise([*heads.tolist(), len(held)]):
-        reached += accumulate(held[begin:stop])
-        wholes += [reached[-1] if each else 0 for each in is_known[begin:stop]]
+    for begin, stop in pairwise([*heads.tolist(), len(amounts)]):
+        running += accumulate(amounts[begin:stop])
+        wholes += [running[-1] if known else 0 for known in is_known[begin:stop]]
     result = ids.assign(
         balance=sums.total[order],
-        share=int128.quotients(held, wholes),
-        cumulative_share=int128.quotients(reached, wholes),
+        share=int128.quotients(amounts, wholes),
+        cumulative_share=int128.quotients(running, wholes),
         accounts=groups.sizes[numbers[order]],
         unknown=sums.unknown[order],
     )
@@ -124,12 +124,12 @@ def holders(
 
 
 def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
-    """Return rows by the size of their amounts, see `by_size`, at most `n` of each asset.
+    """Sort rows by the size of their amounts (see `by_size`), and keep at most `n` per asset.
 
     Raises
     ------
     TypeError, ValueError
-        If `n` is no whole number, or below 1.
+        If `n` isn't a whole number, or is below 1.
     """
     ranked = ranked.iloc[by_size(ranked["asset_id"], amounts)]
     if n is not None:
@@ -144,7 +144,7 @@ def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.
 
 
 def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]:
-    """Return the places of amounts: of each asset the largest first, unknown ones last."""
+    """Return the order of amounts: by asset, the largest first, unknown ones last."""
     unknown = amounts.isna().to_numpy()
     words = np.where(unknown[:, None], 0, int128.words_of(pa.array(amounts.array)))
     order = (~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets.cat.codes.to_numpy())
@@ -154,12 +154,12 @@ def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]
 STATES: Final = pd.CategoricalDtype(
     pd.Index(["new", "gone", "changed", "same", "unknown"], dtype="str")
 )
-"""What became of a holder from one moment to another."""
+"""How a holder changed between two moments."""
 
 _NEW, _GONE, _CHANGED, _SAME, _UNKNOWN = range(5)
 
 
-@door
+@any_source
 def compare(
     source: AccountSlices,
     at: tuple[Instant, Instant],
@@ -167,39 +167,39 @@ def compare(
     by: str | Sequence[str] = ACCOUNT_KEY,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return what came, went and changed between two moments, the largest changes first.
+    """Return how each holder's balance changed between two moments, the largest changes first.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     at
-        The two moments, the earlier one first; without a time zone UTC.
+        The two moments, the earlier one first; UTC if without a time zone.
     by
-        The columns that make a holder, within each asset: those of an account by default;
-        "party_id", "account_type" or "asset_id" for their sums. See `holders`.
+        The columns that identify a holder, within each asset; by default each account is one.
+        "party_id", "account_type" or "asset_id" compare their sums. See `holders`.
     units
         For amounts in whole units, as floats: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each holder, sorted by `asset_id`, then the size of `change`, the largest first,
-        those without one last: `asset_id` and the columns of `by` (category of str),
+        One row per holder, sorted by `asset_id`, then the size of `change`, the largest first,
+        unknown ones last: `asset_id` and the columns of `by` (category of str),
 
-        - `before`, `after`: what it held then (decimal128(38, 0), in the asset's smallest unit). NA
-          where the balance of one of its accounts is unknown.
-        - `change`: `after` - `before`, and `change_percent`: that in percent of `before` (float64,
-          NaN where `before` is 0; both missing where one of the balances is unknown)
-        - `state` (category of str): "new" where it held nothing before, "gone" where it holds
-          nothing after, "changed", "same", or "unknown" where one of the balances is
-        - `accounts`, `unknown`: how many accounts the holder has, and of how many of these one of
-          both balances is unknown (int64).
+        - `before`, `after`: its balance at the two moments (decimal128(38, 0), in the asset's
+          smallest unit); NA if the balance of one of its accounts is unknown.
+        - `change`: `after` - `before`, and `change_percent`: `change` in percent of `before`
+          (float64, NaN if `before` is 0). Both are missing if `before` or `after` is unknown.
+        - `state` (category of str): "new" (`before` is 0), "gone" (`after` is 0), "changed", "same"
+          or "unknown" (`before` or `after` is)
+        - `accounts`, `unknown`: the number of the holder's accounts, and of those whose balance is
+          unknown at one of the moments (int64).
 
     Raises
     ------
     ValueError
-        If `at` isn't two moments, the earlier one first, or `by` names no columns of a holder.
+        If `at` isn't two moments, the earlier one first, or `by` is invalid.
     OverflowError
         If a sum or a change has more than 38 digits.
     CheckError
@@ -221,13 +221,13 @@ def compare(
     1       a1       4      5       1            25.0  changed
     """
     points = _to_points(at)
-    source.warn_of_quiet()
-    history = source.held(points)
+    source.warn_about_missing_accounts()
+    history = source.history_at(points)
     steps, groups = history.at(points), make_groups(history, by)
     sums = sum_at(steps, groups, points)
     first, last = sums.columns["words"].reshape(-1, 2, 2).swapaxes(0, 1)
     is_first, is_last = sums.unknown.reshape(-1, 2).T == 0
-    is_lacking = ~as_of(steps, points)[1].reshape(-1, 2).all(axis=1)
+    is_unknown = ~as_of(steps, points)[1].reshape(-1, 2).all(axis=1)
     is_known = is_first & is_last
     change, too_large = int128.subtract(last, first)
     check_fits(is_known & too_large, lambda place: f"the change of {name_of(groups.ids, place)}")
@@ -237,7 +237,7 @@ def compare(
         _CHANGED,
     )
     moves = zip(int128.integers_of(change), is_known, strict=True)
-    percents = (100 * move if each else None for move, each in moves)
+    percents = (100 * move if known else None for move, known in moves)
     result = groups.ids.assign(
         before=int128.to_balances(first, is_first),
         after=int128.to_balances(last, is_last),
@@ -245,7 +245,7 @@ def compare(
         change_percent=int128.quotients(percents, map(abs, int128.integers_of(first))),
         state=pd.Categorical.from_codes(states, dtype=STATES),
         accounts=groups.sizes,
-        unknown=np.bincount(groups.numbers[is_lacking], minlength=len(groups)),
+        unknown=np.bincount(groups.numbers[is_unknown], minlength=len(groups)),
     )
     result = largest(result, result["change"].abs(), None)
     result["state"] = result["state"].astype(STATES)
@@ -253,7 +253,7 @@ def compare(
 
 
 def _to_points(at: tuple[Instant, Instant]) -> NDArray[np.int64]:
-    """Return two moments in microseconds."""
+    """Check two moments, and return them in microseconds."""
     if isinstance(at, str) or len(at) != 2:  # noqa: PLR2004 - a pair
         raise ValueError(f"at must be two moments, not {at!r}")
     points, _ = to_instants(at)

@@ -1,9 +1,9 @@
-"""Exact arithmetic on millions of integers of up to 38 digits.
+"""Compute exactly with millions of integers of up to 38 digits.
 
-Arrow's decimals compare and add, but have no running maximum, no sum that says when it overflows
-and no division that rounds half-even. Here an amount is its 128 bits: two *words*, the lower first.
-To be added or multiplied it is cut into *digits* of some width in bits, each in an int64,
-least first: the caller chooses the width such that no sum of digits leaves 62 bits.
+Arrow's decimals compare and add, but have no running maximum, no sum that reports overflow and no
+division that rounds half to even. Here an amount is its 128 bits: two *words*, the lower first. To
+add or multiply, it is split into *digits* of some width in bits, each in an int64, the lowest
+first. The caller chooses the width so that no sum of digits exceeds 62 bits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from balance_analysis.table.schema import BALANCE_DIGITS
 
 ROOM: Final = 62
-"""How many bits a sum of digits may have: an int64 holds it and a carry."""
+"""Maximum bits of a sum of digits: an int64 holds it and a carry."""
 
 CELL_DIGIT: Final = 32
-"""The bits of a digit of the amounts that `add_to_cells` adds up."""
+"""Bits per digit in `add_to_cells`."""
 
 _WORD: Final = 64
 _HALF: Final = np.int64((1 << 32) - 1)
@@ -31,7 +31,7 @@ _ONE_AMOUNT: Final = "V16"
 
 
 def words_of(amounts: pa.Array[Any] | pa.ChunkedArray[Any]) -> NDArray[np.int64]:
-    """Return decimals of `BALANCE_DIGITS` digits as words; what stands at a null has no meaning."""
+    """Return decimals of `BALANCE_DIGITS` digits as words; those of nulls are arbitrary."""
     whole = amounts.combine_chunks() if isinstance(amounts, pa.ChunkedArray) else amounts
     if not len(whole):
         return np.empty((0, 2), np.int64)
@@ -47,31 +47,31 @@ def words_from(values: Sequence[int]) -> NDArray[np.int64]:
 def to_balances(
     words: NDArray[np.int64], known: NDArray[np.bool_] | None = None
 ) -> pd.arrays.ArrowExtensionArray:
-    """Return words as a column of amounts, NA where they are not known."""
+    """Return words as a column of amounts, NA where unknown."""
     return pd.arrays.ArrowExtensionArray(to_decimals(words, known))
 
 
 def to_decimals(words: NDArray[np.int64], known: NDArray[np.bool_] | None = None) -> pa.Array[Any]:
-    """Return words as Arrow decimals, null where they are not known."""
+    """Return words as Arrow decimals, null where unknown."""
     bits = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
     words = np.ascontiguousarray(words)
     return pa.Array.from_buffers(_TYPE, len(words), [bits, pa.py_buffer(words)])
 
 
 def take(values: NDArray[np.int64], positions: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the amounts at these positions."""
+    """Return the amounts at some positions."""
     amounts = np.ascontiguousarray(values).view(_ONE_AMOUNT)[:, 0]
     return amounts.take(positions).view(np.int64).reshape(-1, 2)
 
 
 def is_zero(words: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which amounts are 0."""
+    """Return a mask of the amounts that are 0."""
     result: NDArray[np.bool_] = (words[:, 0] | words[:, 1]) == 0
     return result
 
 
 def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which amounts are less than the others."""
+    """Return a mask of the amounts that are less than the others."""
     lower = words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
     result: NDArray[np.bool_] = words[:, 1] < others[:, 1]
     result |= (words[:, 1] == others[:, 1]) & lower
@@ -84,7 +84,7 @@ def subtract(
     *,
     out: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the differences, in `out` if it is given, and which have more than 38 digits."""
+    """Return differences, in `out` if given, and a mask of those with more than 38 digits."""
     result = np.subtract(words, others, out=out)
     result[:, 1] -= words[:, 0].view(np.uint64) < others[:, 0].view(np.uint64)
     return result, _is_too_large(result)
@@ -96,9 +96,9 @@ _MOST: Final = words_from([_LIMIT - 1])
 
 
 def _is_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which sums or differences of two amounts have more than 38 digits.
+    """Return a mask of the sums or differences of two amounts that have more than 38 digits.
 
-    They are less than 2 * 10**38 in size. What leaves 128 bits so becomes a number of 39 digits.
+    They are less than 2 * 10**38 in size, so one that overflows 128 bits has 39 digits.
     """
     high = words[:, 1]
     if high.min(initial=0) > _LEAST[0, 1] and high.max(initial=0) < _MOST[0, 1]:
@@ -111,17 +111,17 @@ def _is_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
-    """Yield amounts digit by digit, least first, as many digits as the largest amount needs.
+    """Yield amounts digit by digit, the lowest first, as many as the largest amount needs.
 
     Parameters
     ----------
     words
         The amounts.
     width
-        The bits of a digit, from 1 to 62. All digits but the last are from 0 to 2**width - 1; the
-        last has the sign.
+        Bits per digit, from 1 to 62. All digits but the last are from 0 to 2**width - 1; the last
+        has the sign.
     """
-    low, high = words[:, 0].copy().view(np.uint64), words[:, 1].copy()  # side by side is quicker
+    low, high = words[:, 0].copy().view(np.uint64), words[:, 1].copy()  # contiguous is faster
     count = -(-_bits(low, high) // width)
     for place in range(count):
         digit = _shifted(low, high, place * width, width)
@@ -131,7 +131,7 @@ def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64
 
 
 def _bits(low: NDArray[np.uint64], high: NDArray[np.int64]) -> int:
-    """Return how many bits every amount fits in, the sign's included."""
+    """Return the number of bits that every amount fits in, including the sign."""
     if not len(high):
         return 1
     least, most = int(high.min()), int(high.max())
@@ -143,9 +143,9 @@ def _bits(low: NDArray[np.uint64], high: NDArray[np.int64]) -> int:
 def _shifted(
     low: NDArray[np.uint64], high: NDArray[np.int64], places: int, width: int
 ) -> NDArray[np.int64]:
-    """Return amounts shifted to the right, as a copy: `width` of the lowest bits, at least.
+    """Return at least the `width` lowest bits of amounts shifted to the right, as a copy.
 
-    Of the last digit these are all: what has bits beyond the lower word isn't cut off there.
+    For the last digit, these are all bits, including those of the upper word.
     """
     if places >= _WORD:
         return high >> np.int64(min(places - _WORD, _WORD - 1))
@@ -158,20 +158,20 @@ def _shifted(
 def compose(
     digits: Sequence[NDArray[np.int64]], width: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the words of amounts given as digits, and which have more than 38 decimal digits.
+    """Return the words of amounts given as digits, and a mask of those over 38 decimal digits.
 
     Parameters
     ----------
     digits
-        Sums of digits, least first, of any sign and at most `ROOM` bits each.
+        Sums of digits, the lowest first, of any sign and at most `ROOM` bits each.
     width
-        The bits of a digit.
+        Bits per digit.
     """
     low, high = np.zeros(len(digits[0]), np.uint64), np.zeros(len(digits[0]), np.int64)
     too_large = np.zeros(len(high), bool)
     for digit in reversed(digits):
         bits, sign = digit.view(np.uint64), np.int64(_WORD - 1)
-        too_large |= high >> np.int64(_WORD - 1 - width) != high >> sign  # what is shifted out
+        too_large |= high >> np.int64(_WORD - 1 - width) != high >> sign  # significant bits lost
         high = (high << np.int64(width)) | (low >> np.uint64(_WORD - width)).view(np.int64)
         low = (low << np.uint64(width)) + bits
         high += (digit >> sign) + (low < bits)
@@ -180,10 +180,10 @@ def compose(
 
 
 def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sums of numbers from each start, ascending, to before the next one.
+    """Return the sum of each run of numbers; runs begin at `starts` (ascending).
 
-    Each must fit into an int64. The running sum needn't: its differences are right in any case, and
-    made in a fraction of the time that `numpy.add.reduceat` takes for short runs.
+    Each sum must fit into an int64. The running sum may overflow: its differences are still right,
+    and for short runs much faster than `numpy.add.reduceat`.
     """
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
@@ -191,10 +191,10 @@ def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def running_sums(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the running sums of amounts, 0 in front, in three parts that `difference` takes.
+    """Return the running sums of amounts, beginning with 0, in three parts for `difference`.
 
-    These are the lower 64 bits, and of the upper ones the lower and the upper half, each with what
-    it carries over: exact for up to 2**31 amounts, however large the sums.
+    The parts are the lower 64 bits and the lower and the upper half of the upper 64 bits, with
+    carries: exact for up to 2**31 amounts, however large the sums.
     """
     sums = np.zeros((3, len(words) + 1), np.int64)
     low, high = words[:, 0].view(np.uint64), words[:, 1]
@@ -210,7 +210,7 @@ def running_sums(words: NDArray[np.int64]) -> NDArray[np.int64]:
 def difference(
     sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of the amounts in [begin, end), and which have more than 38 digits."""
+    """Return the sums of the amounts in [begin, end), and a mask of those over 38 digits."""
     low, middle, high = sums.take(ends, axis=1)
     low_before, middle_before, high_before = sums.take(begins, axis=1)
     middle -= middle_before
@@ -227,10 +227,7 @@ def difference(
 def sum_words(
     words: NDArray[np.int64], starts: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of amounts from each start to before the next one: see `sum_runs`.
-
-    Also returned is which have more than 38 digits.
-    """
+    """Return the sums of runs of amounts (see `sum_runs`), and a mask of those over 38 digits."""
     ends = np.append(starts[1:], len(words))[: len(starts)]
     return difference(running_sums(words), starts, ends)
 
@@ -238,7 +235,7 @@ def sum_words(
 def add_to_cells(
     digits: NDArray[np.int64], cells: NDArray[np.int64], words: NDArray[np.int64]
 ) -> None:
-    """Add amounts to those of some cells, which are four digits of `CELL_DIGIT` bits each."""
+    """Add amounts to those of some cells, in place: four digits of `CELL_DIGIT` bits each."""
     for sums, digit in zip(digits, digits_of(words, CELL_DIGIT), strict=False):
         np.add.at(sums, cells, digit)
 
@@ -251,17 +248,17 @@ def divide(
     Parameters
     ----------
     digits
-        Least first, each at most 2**62 in size, all but the last not negative.
+        The lowest first, each at most 2**62 in size, all but the last not negative.
     width
-        The bits of a digit; with those of a divisor at most `ROOM`.
+        Bits per digit; plus those of a divisor at most `ROOM`.
     divisors
-        One for each amount, or for all.
+        One for each amount, or one for all.
     """
     quotients = []
     remainder = np.zeros(len(digits[0]), np.int64)
     for digit in reversed(digits):
         remainder = (remainder << np.int64(width)) + digit
-        quotients.append(remainder // divisors)  # several times as fast as divmod by one number
+        quotients.append(remainder // divisors)  # several times as fast as divmod
         remainder -= quotients[-1] * divisors
     quotients.reverse()
     doubled = 2 * remainder
@@ -280,13 +277,13 @@ def first_extremes(
     words
         The amounts.
     starts
-        Where each run begins; the first at 0, and none is empty.
+        Where each run begins; the first at 0, no run is empty.
     largest
-        Whether to look for the largest.
+        Whether to find the largest amount, not the smallest.
     """
     reduce = np.maximum.reduceat if largest else np.minimum.reduceat
     positions = np.arange(len(words))
-    # Amounts of the extreme upper word are few: only their lower words are compared.
+    # Few amounts have the extreme upper word: only their lower words are compared.
     for word in (words[:, 1], words[:, 0].view(np.uint64)):
         values = word[positions]
         extremes = np.repeat(reduce(values, starts), np.diff(starts, append=len(values)))
@@ -297,14 +294,14 @@ def first_extremes(
 
 
 def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each amount where the largest so far of its run was first reached.
+    """Return for each amount the position at which its run's maximum so far was first reached.
 
     Parameters
     ----------
     words
         The amounts.
     starts
-        Where each run begins; the first at 0, and none is empty.
+        Where each run begins; the first at 0, no run is empty.
     """
     count = len(words)
     is_peak = np.zeros(count, bool)
@@ -313,8 +310,8 @@ def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArr
     width = ROOM - count.bit_length()
     *lower, last = digits_of(words, width)
     leads = np.ones(count, bool)
-    # A segment is a stretch in which the digits looked at so far of the maximum are the same, so
-    # the next digit's maximum is one over (segment, digit); where digits are less, it has none.
+    # A segment is a stretch in which the maximum's digits compared so far are the same. The next
+    # digit's maximum is then one over (segment, digit), without amounts whose digits are less.
     for digit in (last + (1 << (width - 1)), *reversed(lower)):
         keys = segments << np.int64(width)
         keys += digit * leads
@@ -337,6 +334,6 @@ def integers_of(words: NDArray[np.int64]) -> list[int]:
 
 
 def quotients(parts: Iterable[int | None], wholes: Iterable[int]) -> NDArray[np.float64]:
-    """Return exact quotients of integers, each rounded once; NaN for None and by 0."""
+    """Return exact quotients of integers, each rounded once; NaN for `None` and division by 0."""
     pairs = zip(parts, wholes, strict=True)
     return np.array([np.nan if a is None or not b else a / b for a, b in pairs], float)

@@ -1,4 +1,4 @@
-"""What balances were in periods: averages, candles, drawdowns, and all of it as summaries."""
+"""Compute candles, drawdowns, averages and summaries of the balances in periods."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import Cells, Units, door, each_group, group_names, make_groups
+from balance_analysis.analysis import door, int128
+from balance_analysis.analysis.door import Units, any_source
 from balance_analysis.analysis.flows import flow_measures, flows_of, gained
 from balance_analysis.analysis.grid import Frequency, Grid, Zone, check_cells, grid_at, to_times
 from balance_analysis.analysis.history import AccountSlices, History
@@ -35,7 +35,7 @@ from balance_analysis.table.schema import ACCOUNT_KEY, Instant
 from balance_analysis.table.text import count_text
 
 
-@door
+@any_source
 def ohlc(
     source: AccountSlices,
     freq: Frequency,
@@ -53,28 +53,26 @@ def ohlc(
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     freq
-        How long a period is: any frequency of pandas. Fixed frequencies and days count from
-        `start`, others, such as "MS", have points of their own.
+        The length of a period: any pandas frequency. Fixed frequencies and days count from
+        `start`; others, such as "MS", have their own points.
     start, end
-        The interval, half-open; without a time zone in `tz`. By default from the beginning of the
-        period of the first row, or of what is known, to the end of what is known, else to that of
-        the period of the last row.
+        The interval, half-open; in `tz` if without a time zone. The default is that of `flows`.
     by
-        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
-        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+        The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
+        result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     tz
-        The time zone in which days are days, and of the result's timestamps. By default UTC.
+        The time zone of days and of the result's timestamps. By default UTC.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
         One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
         `end` of the period (datetime64[us, tz]), and in decimal128(38, 0), in the asset's smallest
-        unit: `open`, the balance at `start`, NA where it is unknown then; `high` and `low`, of the
-        part in which it is known; and `close`, the balance just before `end`. A period without
-        rows has all four: they are the balance that is held. NA is unknown.
+        unit: `open` (the balance at `start`), `high` and `low` (of the known part) and `close` (the
+        balance just before `end`). In a period without rows, all four are the balance held. NA is
+        unknown.
 
     Raises
     ------
@@ -102,7 +100,7 @@ def ohlc(
     def candles(history: History) -> pd.DataFrame:
         steps, _ = history.over(grid)
         measures = _measure(steps, grid, {"minimum", "maximum"})
-        # Where what is known ends, that is what was held until then.
+        # The end of a known interval has the balance held until then.
         rows, is_open = as_of(history.at(grid.edges[:-1]), grid.edges[:-1])
         columns = {
             "open": int128.to_balances(int128.take(steps.words, rows), is_open),
@@ -116,45 +114,45 @@ def ohlc(
 
 
 def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
-    """Return columns of each account and period beside their ids and bounds."""
+    """Return columns with one value per account and period, after their ids and bounds."""
     bounds = grid.bounds(np.tile(np.arange(len(grid)), len(steps)))
     ids = repeat_ids(steps.accounts, len(grid))
     return pd.DataFrame({**ids, **bounds, **columns}, copy=False)
 
 
-@door
+@any_source
 def drawdown(
     source: AccountSlices,
     *,
     by: str | Sequence[str] = ACCOUNT_KEY,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return how far each balance lies below the highest one of its account so far.
+    """Return how far each balance lies below its account's highest so far.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     by
-        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
-        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+        The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
+        result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
         One row for each row of the table, sorted: `ACCOUNT_KEY` (category of str), `timestamp`,
-        `balance`, `peak`, the highest balance up to then, `peak_at`, when it was first reached
-        (datetime64[us, UTC]), and `depth`, peak - balance.
-        Amounts are decimal128(38, 0), in the asset's smallest unit. Behind a stretch that is not
-        known, `peak`, `peak_at` and `depth` are missing: in it, there may have been a higher one.
-        The index is as of `deltas`.
+        `balance`, `peak` (the highest balance so far), `peak_at` (when it was first reached,
+        datetime64[us, UTC]) and `depth` (peak - balance).
+        Amounts are decimal128(38, 0), in the asset's smallest unit. After an unknown stretch,
+        `peak`, `peak_at` and `depth` are missing, because a balance within it may have been higher.
+        The index is that of `deltas`.
 
     Raises
     ------
     OverflowError
-        If a depth has more than 38 digits, which only negative balances can make.
+        If a depth has more than 38 digits, which needs negative balances.
     CheckError
         If rows contradict each other: see `balance_at`.
 
@@ -187,7 +185,7 @@ def drawdown(
 
 
 def _fall(_: int, steps: Steps) -> Columns:
-    """Return the columns of `drawdown` for the rows of a block."""
+    """Return the columns of `drawdown` for a block's rows."""
     peaks = int128.running_maxima(steps.words, steps.heads)
     highest = int128.take(steps.words, peaks)
     depths, too_large = int128.subtract(highest, steps.words)
@@ -200,7 +198,7 @@ def _fall(_: int, steps: Steps) -> Columns:
     return {name: column[kept] for name, column in columns.items()}
 
 
-@door
+@any_source
 def time_weighted_average(
     source: AccountSlices,
     start: Instant | None = None,
@@ -214,39 +212,40 @@ def time_weighted_average(
 ) -> Iterator[pd.DataFrame]:
     """Return each account's time-weighted average balance, over an interval or each of its periods.
 
-    It is the sum of each balance times how long it was held, divided by the length of the period:
-    in whole numbers, rounded once, half to even, to the asset's smallest unit.
+    The average is the sum of each balance times the time for which it was held, divided by the
+    length of the period. It is computed in integers and rounded once, half to even, to the asset's
+    smallest unit.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     start, end
-        The interval, half-open; without a time zone in `tz`. By default from the table's first row
-        (with `freq`, from the beginning of its period, or of what is known) to the end of what is
-        known, else to just after its last row (the end of its period).
+        The interval, half-open; in `tz` if without a time zone. By default from the table's first
+        row to the end of the known intervals, or to just after the last row if that is later. With
+        `freq`, the default is that of `flows`.
     freq
-        How long a period is: any frequency of pandas; `None` for the interval as a whole. Fixed
-        frequencies and days count from `start`, others, such as "MS", have points of their own.
+        The length of a period: any pandas frequency; `None` for the whole interval. Fixed
+        frequencies and days count from `start`; others, such as "MS", have their own points.
     by
-        The columns that make a holder, which the result has in place of `ACCOUNT_KEY`, such as
-        "party_id": see `holders`. What it has is unknown while that of one of its accounts is.
+        The columns that identify a holder, such as "party_id"; they replace `ACCOUNT_KEY` in the
+        result: see `holders`. A holder's balance is unknown while one of its accounts' is.
     partial
-        Whether a period that is partly unknown has the average of its known part.
+        Whether to average the known part of a period that is partly unknown.
     tz
-        The time zone in which days are days, of 23 and 25 hours too, and of the result's
-        timestamps. By default UTC.
+        The time zone of days, which may have 23 or 25 hours, and of the result's timestamps. By
+        default UTC.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
         One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
         `end` of the period (datetime64[us, tz]) and `average` (decimal128(38, 0), in the asset's
-        smallest unit), NA where the balance is unknown in any part of the period; if most are, one
-        warning says so. If it is `partial`, NA where it is unknown in all of the period, and
-        `known_share` says of which part of the period the average is (float64).
+        smallest unit), NA if the balance is unknown in any part of the period; a warning is logged
+        if most averages are NA. With `partial`, NA only if the balance is unknown in the whole
+        period, and `known_share` is the averaged part of the period (float64).
 
     Raises
     ------
@@ -275,7 +274,7 @@ def time_weighted_average(
     1       b2        1        0.875
     """
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
-    lacking = count = 0
+    missing = count = 0
 
     def averages(history: History) -> pd.DataFrame:
         steps, _ = history.over(grid)
@@ -289,14 +288,14 @@ def time_weighted_average(
         return _frame(steps, grid, columns)
 
     for result in each_holder(source, by, averages, grid):
-        lacking, count = lacking + int(result["average"].isna().sum()), count + len(result)
+        missing, count = missing + int(result["average"].isna().sum()), count + len(result)
         yield result
-    if not partial and 2 * lacking > count:
+    if not partial and 2 * missing > count:
         logger.warning(
             "%s of %s are unknown, because the balance is unknown in a part of the period: before "
             "the account's first row, or where changes may be missing. partial=True averages the "
             "known part",
-            f"{lacking:,}",
+            f"{missing:,}",
             count_text(count, "average"),
         )
 
@@ -312,7 +311,7 @@ _FLOWS: Final = ("first_seen", "last_seen", "rows", "changes", "net", *_SIDES)
 _TIMES: Final = ("first_seen", "last_seen", "minimum_at", "maximum_at", "drawdown_at")
 
 
-@door
+@any_source
 def summarize_accounts(
     source: AccountSlices,
     *,
@@ -321,50 +320,50 @@ def summarize_accounts(
     columns: Sequence[str] | None = None,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Summarise what the balance of each account did in [start, end).
+    """Summarise each account's balance and flows in [start, end).
 
     Parameters
     ----------
     source
-        A table of balance changes, its rows in any order, or an `Archive`. Rows before `start` say
-        which balance an account brings into the interval.
+        A table of balance changes, its rows in any order, or an `Archive`. Rows before `start` set
+        an account's balance at the start of the interval.
     start, end
-        The interval, half-open; without a time zone UTC. By default from the table's first row to
-        the end of what is known, else to just after its last row.
+        The interval, half-open; UTC if without a time zone. By default from the table's first row
+        to the end of the known intervals, or to just after the last row if that is later.
     columns
-        Which of the columns below to return besides `ACCOUNT_KEY`, in this order; by default all.
-        Fewer are computed faster.
+        The columns below to return after `ACCOUNT_KEY`, in this order; by default all. Fewer are
+        computed faster.
     units
-        For amounts in whole units, as floats: see `balance_at`.
+        Return amounts as floats in whole units: see `balance_at`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per account of the table, also for one that is quiet in the interval,
-        sorted by `ACCOUNT_KEY` (category of str), with
+        One row per account of the table, including accounts without a row in the interval, sorted
+        by `ACCOUNT_KEY` (category of str), with
 
         - `first_seen`, `last_seen`: timestamps of the account's first and last row in the interval
-          (datetime64[us, UTC]; NaT where it has none)
-        - `rows`, `changes`: its rows in the interval, and those whose balance differs from the
-          account's previous row, wherever that is (int64)
-        - `opening`: the balance just before `start`; where known, with `net` it makes `closing`
+          (datetime64[us, UTC]; NaT if it has none)
+        - `rows`, `changes`: the number of its rows in the interval, and of those whose balance
+          differs from the account's previous row, in the interval or before it (int64)
+        - `opening`: the balance just before `start`; if known, `opening` + `net` = `closing`
         - `closing`: the balance just before `end`
         - `minimum`, `maximum`: of the known part of the interval
-        - `minimum_at`, `maximum_at`: when in the interval it was first held (datetime64[us, UTC])
+        - `minimum_at`, `maximum_at`: when the interval first has it (datetime64[us, UTC])
         - `inflow`, `outflow`, `net`: the sum of the positive deltas of the rows in the interval, of
           the negative ones (as a positive number), and the difference. An account's first row has
-          no delta: what was before it is unknown. Where a part of the interval is not known, they
-          are NA; but for `net` where `opening` and `closing` are known.
-        - `average`: the time-weighted average, as of `time_weighted_average`; NA where the balance
-          is unknown in any part of the interval
-        - `drawdown`: the furthest that the balance fell below its highest of the interval so far;
-          `drawdown_at`: when it was first that far (NaT where it never fell)
-        - `zero_share`: the part of the known time in which the balance was 0 (float64; NaN where
-          nothing is known)
+          no delta, because the balance before it is unknown. They are NA if a part of the interval
+          is unknown; `net` is still known if `opening` and `closing` are.
+        - `average`: the time-weighted average: see `time_weighted_average`; NA if the balance is
+          unknown in any part of the interval
+        - `drawdown`: the deepest fall of the balance below its highest so far in the interval;
+          `drawdown_at`: when it was first that deep (NaT if the balance never fell)
+        - `zero_share`: the part of the known time in which the balance was 0 (float64; NaN if no
+          time is known)
 
         Amounts are decimal128(38, 0), in the asset's smallest unit, and exact. NA is unknown: the
-        `opening` of an account that has no row before `start`, every level of one that has no row
-        before `end`, and what may have changed in a stretch that is not known.
+        `opening` of an account without a row before `start`, all levels of an account without a
+        row before `end`, and whatever may have changed in an unknown stretch.
 
     Raises
     ------
@@ -390,7 +389,7 @@ def summarize_accounts(
     return _summaries(source, ACCOUNT_KEY, start, end, columns)
 
 
-@door
+@any_source
 def summarize_parties(
     source: AccountSlices,
     *,
@@ -400,34 +399,34 @@ def summarize_parties(
     columns: Sequence[str] | None = None,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Summarise what the accounts of each party, together, did in [start, end).
+    """Summarise the balances and flows of each party's accounts together in [start, end).
 
     Parameters
     ----------
     source, start, end, columns, units
         As for `summarize_accounts`.
     by
-        The columns that make a party, within each asset: see `holders`.
+        The columns that identify a party, within each asset: see `holders`.
 
     Returns
     -------
     pandas.DataFrame
         One row per asset and party, sorted: `asset_id` and the columns of `by` (category of str),
-        `accounts`, how many it has, `unknown`, of how many of these the opening or the closing
-        balance is unknown, so that a sum is (int64), and the columns of `summarize_accounts`, with
-        these differences:
+        `accounts` (the number of its accounts), `unknown` (the number of accounts whose opening or
+        closing balance is unknown, which makes the sum unknown; both int64), and the columns of
+        `summarize_accounts`, with these differences:
 
-        - `inflow`, `outflow`: what its accounts together gained or lost, block by block, so that
-          what one of them gives another is in neither
-        - `internal`, behind `net`: what moved between its own accounts in one block. With
-          `inflow` it makes the inflow of its accounts, with `outflow` their outflow.
-        - `rows`, `changes`: of all its accounts; balances are those of all of them together, known
-          only while each one is.
+        - `inflow`, `outflow`: the joint gain or loss of its accounts, block by block, so that
+          transfers between them are in neither
+        - `internal`, after `net`: transfers between its accounts in one block. `inflow` +
+          `internal` is the inflow of its accounts, `outflow` + `internal` their outflow.
+        - `rows`, `changes`: of all its accounts; balances are sums over its accounts, known only
+          while each account's is.
 
     Raises
     ------
     ValueError, OverflowError, CheckError
-        As `summarize_accounts`, and if `by` names no columns that make a party.
+        As `summarize_accounts`, and if `by` is invalid.
 
     Examples
     --------
@@ -454,16 +453,16 @@ def _summaries(
 ) -> Iterator[pd.DataFrame]:
     """Yield the summaries of accounts, or of parties."""
     outline = source.outline
-    names, grid = group_names(by, outline.columns), outline.grid(start=start, end=end)
+    names, grid = door.group_names(by, outline.columns), outline.grid(start=start, end=end)
     if not len(grid):
-        grid = grid_at(np.array([max(outline.start, 0)]))  # without a row any interval will do
+        grid = grid_at(np.array([max(outline.start, 0)]))  # without rows any interval will do
     is_party = {*names} != {*ACCOUNT_KEY}
     chosen = _to_columns(columns, is_party=is_party)
     if is_party:
-        source.warn_of_quiet()
+        source.warn_about_missing_accounts()
         part = partial(_of_parties, grid, names, chosen)
         finish = partial(_party_summary, outline, grid, chosen)
-        yield from each_group(source, names, grid, part, finish)
+        yield from door.each_group(source, names, grid, part, finish)
     else:
         yield from source.map(partial(_account_summary, grid, chosen), grid, per_point=True)
 
@@ -479,8 +478,8 @@ def _account_summary(grid: Grid, chosen: Sequence[str], history: History) -> pd.
 
 def _flows_of(
     grid: Grid, by: Sequence[str], chosen: Sequence[str], history: History
-) -> list[Cells]:
-    """Return the flows that columns of a summary need; maybe none."""
+) -> list[door.Cells]:
+    """Return the flows needed for a summary's columns; may be empty."""
     if {*_FLOWS}.isdisjoint(chosen):
         return []
     return flows_of(grid, by, False, history, has_sides=not {*_SIDES}.isdisjoint(chosen))
@@ -488,34 +487,34 @@ def _flows_of(
 
 def _of_parties(
     grid: Grid, by: Sequence[str], chosen: Sequence[str], history: History
-) -> list[Cells]:
-    """Return what changes the sums of parties, and maybe what flowed.
+) -> list[door.Cells]:
+    """Return the changes of parties' sums, followed by their flows if needed.
 
-    Of the accounts of each party, the opening or the closing balance is unknown of `unknown` ones.
+    `unknown` is the number of a party's accounts whose opening or closing balance is unknown.
     """
-    (steps, _), groups = history.over(grid), make_groups(history, by)
+    (steps, _), groups = history.over(grid), door.make_groups(history, by)
     changes = changes_of(steps, groups)
-    is_lacking = ~as_of(steps, grid.edges - 1)[1].reshape(-1, 2).all(axis=1)
-    lacking = np.bincount(groups.numbers[is_lacking], minlength=len(groups))
-    changes.by_group["unknown"] = lacking
+    is_unknown = ~as_of(steps, grid.edges - 1)[1].reshape(-1, 2).all(axis=1)
+    unknown = np.bincount(groups.numbers[is_unknown], minlength=len(groups))
+    changes.by_group["unknown"] = unknown
     return [changes, *_flows_of(grid, by, chosen, history)]
 
 
 def _party_summary(
-    history: History, grid: Grid, chosen: Sequence[str], cells: Sequence[Cells]
+    history: History, grid: Grid, chosen: Sequence[str], cells: Sequence[door.Cells]
 ) -> pd.DataFrame:
-    """Return the summary of parties, made of what `_of_parties` returns."""
+    """Return the summary of parties from the cells that `_of_parties` returns."""
     (changes, *flows), has_sides = cells, not {*_SIDES}.isdisjoint(chosen)
 
-    def measured(first: int, sums: Sums) -> tuple[Columns, Columns]:
+    def measure(first: int, sums: Sums) -> tuple[Columns, Columns]:
         with in_one_thread():
             measures = _measure(holding(sums), grid, chosen)
         return measures, gained(grid, first, sums) if has_sides else {}
 
-    parts = zip(*map_sums(measured, changes, gained=has_sides), strict=True)
-    measures, gains = (join([*each]) for each in parts)
-    for each in flows:
-        measures |= flow_measures(history, grid, each, gains or None, full=True)
+    parts = zip(*map_sums(measure, changes, gained=has_sides), strict=True)
+    measures, gains = (join([*columns]) for columns in parts)
+    for flow in flows:
+        measures |= flow_measures(history, grid, flow, gains or None, full=True)
     measures |= {"accounts": changes.by_group["sizes"], "unknown": changes.by_group["unknown"]}
     return _summary(changes.ids, grid, chosen, measures)
 
@@ -523,7 +522,7 @@ def _party_summary(
 def _summary(
     ids: pd.DataFrame, grid: Grid, chosen: Sequence[str], measures: Columns
 ) -> pd.DataFrame:
-    """Return a summary of what was held, and maybe of what flowed."""
+    """Return a summary from measures of balances and, optionally, flows."""
     is_net = measures["is_opened"] & measures["is_closed"]
     if "rows" in measures:
         net, too_large = int128.subtract(measures["closing"], measures["opening"])
@@ -545,20 +544,19 @@ def _summary(
 
 
 def _to_columns(columns: Sequence[str] | None, *, is_party: bool) -> list[str]:
-    """Return the columns that are asked for, by default all."""
-    there = [name for name in _COLUMNS if is_party or name not in _OF_PARTIES]
+    """Check and return a caller's choice of summary columns, by default all."""
+    known = [name for name in _COLUMNS if is_party or name not in _OF_PARTIES]
     if columns is None:
-        return there
-    if isinstance(columns, str) or not {*columns} <= {*there}:
-        raise ValueError(f"columns must be some of {there}, not {columns!r}")
+        return known
+    if isinstance(columns, str) or not {*columns} <= {*known}:
+        raise ValueError(f"columns must be some of {known}, not {columns!r}")
     return [*columns]
 
 
 def _measure(steps: Steps, grid: Grid, columns: Iterable[str]) -> Columns:
-    """Return what each account held in each period of a grid: amounts as words, and what is known.
+    """Return measures of each account's balance in each period: amounts as words, and masks.
 
-    `opening` and `closing` are what was held just before a period begins and ends, `open` is what
-    is held when it begins.
+    `opening` and `closing` are the balances just before a period begins and ends.
     """
     check_cells(len(steps), len(grid))
     edges, wanted = grid.edges, frozenset(columns)
@@ -566,7 +564,7 @@ def _measure(steps: Steps, grid: Grid, columns: Iterable[str]) -> Columns:
 
 
 def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> Columns:
-    """Return what a block of accounts held."""
+    """Return the measures of a block of accounts: see `_measure`."""
     (rows, is_known), shape = as_of(steps, edges - 1), (len(steps), len(edges))
     rows, is_known = rows.reshape(shape), is_known.reshape(shape)
     measures: Columns = {
@@ -588,7 +586,7 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
             measures[name] = int128.take(pieces.words, place)
             measures[f"{name}_at"] = _moments(pieces, place, has_known)
     if "average" in wanted:
-        measures["average"] = _averages(pieces, np.maximum(known_for, 1))
+        measures["average"] = pieces.averages()
     if wanted & {"drawdown", "drawdown_at"}:
         peaks = int128.running_maxima(pieces.words, pieces.starts)
         depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
@@ -606,19 +604,7 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
 def _moments(
     pieces: Pieces, indices: NDArray[np.int64], chosen: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return when pieces begin, `ALWAYS`, which is NaT, where not chosen."""
-    # An unknown piece has the balance of the one after it, with which it is known.
+    """Return when pieces begin; `ALWAYS`, which is NaT, if not chosen."""
+    # An unknown piece has the balance of the one after it, so the balance begins there.
     indices = indices + ((indices == pieces.starts) & ~pieces.is_known & chosen)
     return np.where(chosen, pieces.times[indices], ALWAYS)
-
-
-def _averages(pieces: Pieces, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the words of the average of the known part, given its length, of each period."""
-    # A sum of digits times lengths is less than a digit times the known part.
-    width = int128.ROOM - int(lengths.max(initial=0)).bit_length()
-    sums = [
-        int128.sum_runs(digit * pieces.known_for, pieces.starts)
-        for digit in int128.digits_of(pieces.words, width)
-    ]
-    digits = int128.divide(sums, width, lengths)
-    return int128.compose(digits, width)[0]

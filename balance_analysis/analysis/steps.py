@@ -1,9 +1,9 @@
-"""Step functions: what every reconstruction is computed on.
+"""Accounts as step functions, on which every reconstruction is computed.
 
-An account's rows are one step function: each balance holds from its row on, until the account's
-next row. `history` makes them of a table. Here they are looked at as of some points, cut into
-pieces at the edges of periods, and worked on in blocks of accounts: each is small enough for a
-processor's cache, and all processors take part.
+An account's rows are one step function: each balance holds from its row until the account's next
+row. `history` reads them from a table. This module evaluates them at points, cuts them into pieces
+at the edges of periods, and processes them in blocks of accounts: a block fits into a processor's
+cache, and all processors share the work.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import subtract, sum_runs, take
 from balance_analysis.table.schema import BALANCE_DIGITS
 from balance_analysis.table.text import moment_text
 
 Columns = dict[str, "NDArray[Any]"]
 
 ALWAYS: Final = np.iinfo(np.int64).min
-"""When an opening balance without a time began; numpy reads this number as NaT."""
+"""The time of an opening balance without a time; numpy reads this number as NaT."""
 
 NEVER: Final = np.iinfo(np.int64).max
-"""When the balance begins of an account that nothing is known of."""
+"""A time that never comes: that of a balance which is never known."""
 
 BLOCK: Final = 1 << 17
-"""How many rows and cells a block has: arrays of a megabyte."""
+"""Rows and cells per block: arrays of a megabyte."""
 
 _is_alone: ContextVar[bool] = ContextVar("is_alone", default=False)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Accounts as step functions: rows sorted by account, then time, at least one an account.
+    """Accounts as step functions: rows sorted by account, then time, at least one per account.
 
     Attributes
     ----------
     accounts
         `ACCOUNT_KEY` of each account (category of str, categories sorted and all in use), sorted.
     bounds
-        The position of each account's first row, and behind the last one's last row.
+        The position of each account's first row, and the number of rows.
     times
-        From when on each balance holds, microseconds since 1970-01-01 UTC.
+        The time since which each balance holds (in microseconds since 1970-01-01 UTC).
     words
         The balances.
     is_row
-        Which of them are rows of the table; the others are opening balances.
+        A mask of the rows that are changes of the table; the others are opening balances.
     valid_until
-        Until when each balance is known, before the account's next row, microseconds; `NEVER`
-        where it doesn't, and `None` where none does.
+        The time until which each balance is known, if that is before the account's next row (in
+        microseconds), else `NEVER`. `None` if it is `NEVER` for all.
     """
 
     accounts: pd.DataFrame
@@ -81,53 +81,53 @@ class Steps:
 
     @cached_property
     def is_head(self) -> NDArray[np.bool_]:
-        """Which rows are an account's first."""
+        """A mask of each account's first row."""
         mask = np.zeros(len(self.times), bool)
         mask[self.heads] = True
         return mask
 
     @cached_property
     def starts_known(self) -> NDArray[np.bool_]:
-        """Which rows follow on nothing that is known: first ones, and those behind a gap."""
+        """A mask of the rows without a known balance before: first rows, and those after a gap."""
         if self.valid_until is None:
             return self.is_head
-        fresh = self.is_head.copy()
-        fresh[1:] |= self.valid_until[:-1] < self.times[1:]
-        return fresh
+        mask = self.is_head.copy()
+        mask[1:] |= self.valid_until[:-1] < self.times[1:]
+        return mask
 
     @cached_property
     def numbers(self) -> NDArray[np.int64]:
-        """The account of each row, as its place among the accounts."""
+        """Each row's account, as a row number of `accounts`."""
         return np.repeat(np.arange(len(self)), np.diff(self.bounds))
 
     @property
     def nexts(self) -> NDArray[np.int64]:
-        """When the account's next row is, of each row; of the last one `NEVER`."""
+        """The time of the account's next row, for each row; `NEVER` for the last one."""
         nexts = np.append(self.times[1:], NEVER)
         nexts[self.bounds[1:] - 1] = NEVER
         return nexts
 
     @property
     def row_times(self) -> NDArray[np.int64]:
-        """The times of the table's rows."""
+        """The times of the rows that aren't opening balances."""
         return self.times[self.is_row]
 
     @property
     def extent(self) -> NDArray[np.int64]:
-        """When the table's first and its last row are; nothing where it has none."""
+        """The first and the last of `row_times`; empty if there are none."""
         times = self.row_times
         return times[[times.argmin(), times.argmax()]] if len(times) else times
 
     def name(self, number: int) -> str:
-        """Return how an account is called in a message."""
+        """Return an account's ids for a message."""
         return name_of(self.accounts, number)
 
     def name_row(self, row: int) -> str:
-        """Return the account and the time of a row, for a message."""
+        """Return a row's account and time for a message."""
         return f"{self.name(int(self.numbers[row]))} at {moment_text(int(self.times[row]))}"
 
     def part(self, first: int, stop: int) -> Steps:
-        """Return the accounts from one number to before another."""
+        """Return the accounts with numbers in [first, stop)."""
         rows = slice(self.bounds[first], self.bounds[stop])
         bounds = self.bounds[first : stop + 1] - self.bounds[first]
         return self._of(self.accounts.iloc[first:stop], bounds, rows)
@@ -152,47 +152,48 @@ T = TypeVar("T")
 
 
 def map_blocks(function: Callable[[int, Steps], T], steps: Steps, *, points: int = 0) -> list[T]:
-    """Return what a function makes of each block of accounts, in their order.
+    """Return a function's result for each block of accounts, in order.
 
-    It gets the number of the block's first account, and the block. `points` is how many cells each
-    account has beside its rows. Of no accounts there is one block of none.
+    The function takes the number of the block's first account, and the block. `points` is the
+    number of cells that each account has besides its rows. Without accounts, there is one empty
+    block.
     """
     ends = steps.bounds[1:] + points * np.arange(1, len(steps) + 1)
     return map_parallel(lambda block: function(block[0], steps.part(*block)), even(ends, BLOCK))
 
 
 def even(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
-    """Return where parts of about equal size begin and stop, given where each item ends."""
+    """Return (begin, stop) of parts of about equal size, given where each item ends."""
     cuts = np.flatnonzero(np.diff(ends // size)) + 1
     return [*pairwise([0, *cuts.tolist(), len(ends)])]
 
 
 def map_parallel(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """Return what a function makes of each item, worked out by all processors."""
-    if len(items) < 2 or _is_alone.get():  # noqa: PLR2004 - one needs no second processor
+    """Return a function's result for each item, computed on all processors."""
+    if len(items) < 2 or _is_alone.get():  # noqa: PLR2004 - one item needs no pool
         return [function(item) for item in items]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
 
 
 def name_of(ids: pd.DataFrame, number: int) -> str:
-    """Return how an account or a group is called in a message, by its ids."""
+    """Return the ids of an account or a group for a message."""
     return ", ".join(f"{name}={ids[name].iloc[number]!r}" for name in ids)
 
 
 def take_ids(ids: pd.DataFrame, places: NDArray[np.integer[Any]]) -> dict[str, pd.Categorical]:
-    """Return columns of ids at some places."""
+    """Return the columns of ids at some places."""
     return {str(name): ids[name].array[places] for name in ids}
 
 
 def repeat_ids(ids: pd.DataFrame, count: int) -> dict[str, pd.Categorical]:
-    """Return columns of ids, each row `count` times."""
+    """Return the columns of ids with each row repeated `count` times."""
     return take_ids(ids, np.repeat(np.arange(len(ids)), count))
 
 
 @contextlib.contextmanager
 def in_one_thread() -> Iterator[None]:
-    """Let this thread alone work out blocks: where others have the other processors."""
+    """Compute blocks in this thread only, because others use the other processors."""
     token = _is_alone.set(True)
     try:
         yield
@@ -201,21 +202,21 @@ def in_one_thread() -> Iterator[None]:
 
 
 def join(parts: Sequence[Columns]) -> Columns:
-    """Return columns one after the other, taking them from the parts, to hold few of them twice."""
+    """Concatenate the columns of parts, consuming them, so that few are in memory twice."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
 
 
 def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return a column of some cells as one of all cells, 0 in the others."""
+    """Expand a column of some cells to all cells, with 0 in the others."""
     whole = np.zeros((count, *column.shape[1:]), np.int64)
     whole[cells] = column
     return whole
 
 
 def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """Return the delta of each row, in `out` if it is given; where it is unknown 0.
+    """Return each row's delta, in `out` if given; 0 if unknown.
 
     Raises
     ------
@@ -223,38 +224,39 @@ def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArra
         If a delta has more than 38 digits.
     """
     words = np.empty_like(steps.words) if out is None else out
-    too_large = subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
-    fresh = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
-    too_large[fresh[1:] - 1] = False
+    too_large = int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
+    unknown = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
+    too_large[unknown[1:] - 1] = False
     check_fits(too_large, lambda row: f"the delta of {steps.name_row(row + 1)}")
-    words[fresh] = 0
+    words[unknown] = 0
     return words
 
 
 def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None:
-    """Raise OverflowError for the first amount of more than 38 digits; `name` names its place."""
+    """Raise OverflowError for the first amount of more than 38 digits; `name` describes it."""
     if too_large.any():
         raise OverflowError(
-            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which no "
-            "column of amounts holds"
+            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, more than "
+            "a column of amounts holds"
         )
 
 
 def events(steps: Steps, is_last: NDArray[np.bool_] | None = None) -> Columns:
-    """Return each step, and a step to 0 where a balance ceases to be known.
+    """Return the steps, and a step to 0 wherever a balance ceases to be known.
 
     Parameters
     ----------
     steps
         The accounts.
     is_last
-        Balances that are 0 for no time at all, when the next one comes; by default none.
+        A mask of balances after which a step to 0 is added at the time of the next step; by
+        default none.
 
     Returns
     -------
     dict
-        Of each step the account's place in `numbers`, `times` (microseconds), `words`, `known`
-        (int8, 1, or 0 where the balance ceases to be known), and `is_row`.
+        For each step `numbers` (the account's number), `times` (in microseconds), `words`, `known`
+        (int8, 0 where the balance ceases to be known, else 1) and `is_row`.
     """
     ends, at = np.empty(0, np.int64), np.empty(0, np.int64)
     if steps.valid_until is not None:
@@ -278,10 +280,10 @@ def events(steps: Steps, is_last: NDArray[np.bool_] | None = None) -> Columns:
 
 
 def as_of(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return which row holds for each account as of each of some points, account by account.
+    """Return the row that holds for each account at each point, and whether its balance is known.
 
-    Also returned is whether the balance is known; where it is not, the row is the account's first
-    one, or one that held before. Points are microseconds, ascending.
+    Results are ordered by account, then point. If the balance is unknown, the row is the last one
+    up to the point, or the account's first one. Points are in microseconds, ascending.
     """
     begins = count_before(points, steps.times)
     ends, firsts = np.append(begins[1:], len(points))[: len(begins)], begins[steps.heads]
@@ -295,24 +297,24 @@ def as_of(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Step functions cut at the edges of periods: for each account and period one piece or more.
+    """Step functions cut at the edges of periods: one piece or more per account and period.
 
     Attributes
     ----------
     steps
-        What was cut.
+        The step functions.
     starts
-        Where the pieces of each account and period begin, account by account.
+        The position of the first piece of each account and period, ordered by account.
     rows, words
-        The row of the steps that holds in each piece, and its balance; in an unknown piece those of
-        the next one, or any where there is no next one.
+        The row of the steps that holds in each piece, and its balance. An unknown piece has those
+        of the next one, or arbitrary ones if it is the period's last.
     times, ends
-        When each piece begins and ends.
+        When each piece begins and ends (in microseconds).
     known_for
-        For how long of its length each piece is known, in microseconds.
+        How long each piece's balance is known (in microseconds).
     is_known
-        Whether the balance is known when the first piece begins, for each account and period. When
-        the others begin, it always is.
+        Whether the balance is known at the beginning of the first piece, for each account and
+        period. At the beginning of the others it always is.
     """
 
     steps: Steps
@@ -326,12 +328,21 @@ class Pieces:
 
     @property
     def known_lengths(self) -> NDArray[np.int64]:
-        """For how long the balance is known, for each account and period, in microseconds."""
-        return sum_runs(self.known_for, self.starts)
+        """How long the balance is known, for each account and period (in microseconds)."""
+        return int128.sum_runs(self.known_for, self.starts)
+
+    def averages(self) -> NDArray[np.int64]:
+        """Return the words of the average over the known part of each account and period."""
+        lengths = np.maximum(self.known_lengths, 1)
+        # A sum of digits times lengths is less than a digit times the known part.
+        width = int128.ROOM - int(lengths.max(initial=0)).bit_length()
+        digits = int128.digits_of(self.words, width)
+        sums = [int128.sum_runs(digit * self.known_for, self.starts) for digit in digits]
+        return int128.compose(int128.divide(sums, width, lengths), width)[0]
 
 
 def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
-    """Return steps cut into the periods between edges, microseconds, ascending."""
+    """Cut steps into the periods between edges (in microseconds, ascending)."""
     begins, stops, accounts = edges[:-1], edges[1:], len(steps)
     held, is_known = as_of(steps, begins)
     reached = count_before(begins, steps.times)
@@ -350,4 +361,5 @@ def cut(steps: Steps, edges: NDArray[np.int64]) -> Pieces:
     valid_until = ends if steps.valid_until is None else steps.valid_until[rows]
     known_for = np.clip(valid_until, times, ends) - times
     known_for[starts[~is_known]] = 0
-    return Pieces(steps, starts, rows, take(steps.words, rows), times, ends, known_for, is_known)
+    words = int128.take(steps.words, rows)
+    return Pieces(steps, starts, rows, words, times, ends, known_for, is_known)

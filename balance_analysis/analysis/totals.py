@@ -1,6 +1,6 @@
-"""Sums of balances over groups of accounts, which never mix assets and count what is unknown.
+"""Sum balances over groups of accounts, within each asset, and count unknown balances.
 
-Exact sums stand on changes: by how much each row of an account changes what its group holds.
+Sums are computed exactly from changes: the amount by which each row changes its group's sum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from balance_analysis.analysis.door import (
     Cells,
     Groups,
     Units,
-    door,
+    any_source,
     each_group,
     group_names,
     make_groups,
@@ -54,27 +54,28 @@ from balance_analysis.table.schema import Instant
 from balance_analysis.table.text import moment_text
 
 _DIGITS: Final = 4
-"""Digits of a cell's sum: see `int128.add_to_cells`."""
+"""Digits per sum of a cell: see `int128.add_to_cells`."""
 
 T = TypeVar("T")
 
 AT_ONCE: Final = 1 << 18
-"""Changes of groups that are added up at once, about."""
+"""Approximate number of changes summed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What groups of accounts hold at some moments, group by group, moments ascending.
+    """Sums of groups of accounts at some moments, sorted by group, then moment.
 
     Attributes
     ----------
     ids, sizes
-        The ids of each group, and how many accounts it has.
+        Each group's ids and its number of accounts.
     columns
-        Of each sum: `groups`, `times` (microseconds), `words` (the sum of the balances that are
-        known), and `known`, the number of accounts of the group whose balance is known at that
-        time. At changes also `is_row`, whether an account of the group has a row at that time, and
-        `gained`, the words of what the accounts whose balance is known before and after gained.
+        For each sum: `groups` (the group's number), `times` (in microseconds), `words` (the sum of
+        the known balances) and `known` (the number of the group's accounts whose balance is known).
+        Sums at changes also have `is_row` (whether an account of the group has a row at that time)
+        and, if requested, `gained` (the words of the joint gain of the accounts whose balance is
+        known before and after).
     """
 
     ids: pd.DataFrame
@@ -83,12 +84,12 @@ class Sums:
 
     @property
     def total(self) -> pd.arrays.ArrowExtensionArray:
-        """The sums as amounts, NA where no balance is known."""
+        """The sums as amounts, NA if no balance is known."""
         return int128.to_balances(self.columns["words"], self.columns["known"] > 0)
 
     @property
     def unknown(self) -> NDArray[np.int64]:
-        """The number of accounts of the group whose balance is not known at that time."""
+        """The number of the group's accounts whose balance is unknown at that time."""
         unknown: NDArray[np.int64] = self.sizes[self.columns["groups"]] - self.columns["known"]
         return unknown
 
@@ -120,12 +121,12 @@ def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
 
 
 def _cells_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Cells:
-    """Return by how much the sums of groups change up to each point since the one before.
+    """Return the change of each group's sum up to each point, since the point before.
 
-    `levels` has the digits of amounts, and of how many accounts more the balance is known.
+    `levels` has the digits of the amounts, and the change of the number of known accounts.
     """
     check_cells(len(groups), len(points))
-    height = len(points) + 1  # what comes later changes one more cell, which nobody sees
+    height = len(points) + 1  # one more cell, unused, for later changes
     cells, lock = np.zeros((_DIGITS + 1, len(groups) * height), np.int64), Lock()
 
     def add(first: int, block: Steps) -> None:
@@ -142,7 +143,7 @@ def _cells_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Cells:
 
 
 def _sums_at(points: NDArray[np.int64], cells: Cells) -> Sums:
-    """Return the sums of all groups at some points, given by how much they change up to each."""
+    """Return the sums of all groups at some points from the cells of `_cells_at`."""
     levels = cells.by_group["levels"].swapaxes(0, 1).cumsum(axis=2)[:, :, :-1]
     *digits, known = levels.reshape(len(levels), -1)
     words, too_large = int128.compose(digits, int128.CELL_DIGIT)
@@ -153,47 +154,47 @@ def _sums_at(points: NDArray[np.int64], cells: Cells) -> Sums:
 
 
 def changes_of(steps: Steps, groups: Groups) -> Cells:
-    """Return what changes the sums of groups, in no order.
+    """Return the changes of groups' sums, in any order.
 
     Returns
     -------
     Cells
-        Of each change: `times`, by which `words` the sum of the known balances changes, by how many
-        accounts more are `known`, and `is_row`, whether it is a row of the table. Of each group
-        `sizes`, the number of its accounts.
+        For each change `times` (in microseconds), `words` (the change of the sum of the known
+        balances), `known` (the change of the number of known accounts) and `is_row` (whether it is
+        a row of the table); for each group `sizes`, the number of its accounts.
     """
     columns = join(map_blocks(partial(_changes, groups), steps))
     return Cells(groups.ids, {"sizes": groups.sizes}, columns)
 
 
 def _changes(groups: Groups, first: int, steps: Steps) -> Columns:
-    """Return what a block of accounts, of which `first` is the first, changes: see `changes_of`."""
-    # A delta that leaves 38 digits is two changes, one balance less and another one more.
+    """Return the changes of a block of accounts that begins with `first`: see `changes_of`."""
+    # A delta of more than 38 digits is split: the old balance is subtracted, the new one added.
     _, too_large = int128.subtract(steps.words[1:], steps.words[:-1])
-    is_torn = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
-    moves = events(steps, is_torn)
-    is_head, words, known = are_heads([moves["numbers"]]), moves["words"], moves["known"]
+    is_split = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
+    steps_to = events(steps, is_split)
+    is_head, words, known = are_heads([steps_to["numbers"]]), steps_to["words"], steps_to["known"]
     change, more = words.copy(), known.copy()
     int128.subtract(words[1:], words[:-1], out=change[1:])
     more[1:] -= known[:-1]
     change[is_head], more[is_head] = words[is_head], 1
     return {
-        "groups": groups.numbers[first + moves["numbers"]].astype(np.int32),
-        "times": moves["times"],
+        "groups": groups.numbers[first + steps_to["numbers"]].astype(np.int32),
+        "times": steps_to["times"],
         "words": change,
         "known": more,
-        "is_row": moves["is_row"],
+        "is_row": steps_to["is_row"],
     }
 
 
 def map_sums(
     function: Callable[[int, Sums], T], changes: Cells, *, gained: bool = False
 ) -> list[T]:
-    """Return what a function makes of the sums of some groups after the other, at all changes.
+    """Return a function's results for the sums at all changes, in batches of groups.
 
-    It gets the number of the first of these groups, and their sums. With `gained`, these have the
-    words of what the accounts whose balance is known before and after gained together. The changes
-    are gone then, so that they don't stay in memory beside the results.
+    The function takes the number of a batch's first group, and its sums. With `gained`, these have
+    the column `gained`: see `Sums`. The changes are consumed, so that they don't stay in memory
+    beside the results.
 
     Raises
     ------
@@ -212,8 +213,8 @@ def map_sums(
             chosen = np.flatnonzero((groups >= low) & (groups < high))
         columns = {name: column[chosen] for name, column in changes.columns.items()}
         columns["groups"] = columns["groups"].astype(np.int64) - low
-        own = Cells(ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns)
-        return function(low, _sum_up(own, gained=gained))
+        batch = Cells(ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns)
+        return function(low, _sum_up(batch, gained=gained))
 
     results = map_parallel(part, even(np.cumsum(counts), AT_ONCE))
     changes.columns.clear()
@@ -221,7 +222,7 @@ def map_sums(
 
 
 def _sum_up(changes: Cells, *, gained: bool) -> Sums:
-    """Return the sums behind changes, taking the changes along."""
+    """Return the sums after each change, consuming the changes."""
     names = ("groups", "times", "words", "known", "is_row")
     groups, times, words, known, is_row = (changes.columns.pop(name) for name in names)
     order, starts = runs_of(groups, times)
@@ -230,7 +231,7 @@ def _sum_up(changes: Cells, *, gained: bool) -> Sums:
     heads = np.flatnonzero(np.diff(groups, prepend=-1))
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
     words, known = int128.take(words, order), known.take(order)
-    # Whatever the order of the changes, in the end each account has added one balance.
+    # In any order of the changes, each account has added one balance in the end.
     levels, too_large = int128.difference(int128.running_sums(words), begins, ends)
     counts = np.append(0, np.cumsum(known, dtype=np.int64))
     columns: Columns = {
@@ -247,7 +248,7 @@ def _sum_up(changes: Cells, *, gained: bool) -> Sums:
 
 
 def _all_sums(changes: Cells, *, rows_alone: bool = False) -> Sums:
-    """Return the sums at all changes, or at rows alone."""
+    """Return the sums at all changes, or only at rows."""
 
     def part(first: int, sums: Sums) -> Columns:
         sums.columns["groups"] += np.int32(first)
@@ -260,13 +261,12 @@ def _all_sums(changes: Cells, *, rows_alone: bool = False) -> Sums:
 def runs_of(
     owners: NDArray[np.int64], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the order of some rows by two numbers, and where in it a new pair of these begins."""
+    """Return the order of rows by owner and time, and where in it each new pair begins."""
     order = by_account_and_time(owners, at)
-    first, second = owners.take(order), at.take(order)
-    return order, np.flatnonzero(are_heads([first, second]))
+    return order, np.flatnonzero(are_heads([owners.take(order), at.take(order)]))
 
 
-@door
+@any_source
 def totals(
     source: AccountSlices,
     *,
@@ -278,31 +278,31 @@ def totals(
     tz: Zone | None = None,
     units: Units | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Return the sum of the balances of groups of accounts, on a grid or at every change.
+    """Return the sums of balances over groups of accounts, on a grid or at every change.
 
-    It is over the accounts that have a row: of one that was quiet since the start of a table
-    without openings it knows nothing.
+    A sum includes the accounts that have a row. A table without openings has no row of an account
+    that hasn't changed since the table's start.
 
     Parameters
     ----------
     source
         A table of balance changes, its rows in any order, or an `Archive`.
     by
-        The columns that make a group, within each asset: those of `ACCOUNT_KEY`, and others
-        that the table has and that have one value for each account, such as
-        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value are a group of NA.
+        The columns to group by, within each asset: those of `ACCOUNT_KEY`, and any other columns of
+        the table with one value per account, such as
+        `table["desk"] = table["party_id"].map(desks)`. Accounts without a value form a group NA.
     freq
-        The distance of the points: any frequency of pandas; `None` for each time at which a group
-        has a row.
+        The distance between points: any pandas frequency; `None` for each time at which a group has
+        a row.
     start, end
-        The interval, half-open; without a time zone in `tz`. The grid is that of `balance_series`.
-        Without `freq`, there is a point at `start` as well, if it is given.
+        The interval, half-open; in `tz` if without a time zone. The grid is that of
+        `balance_series`. Without `freq`, `start` is a point too if you pass it.
     share
-        Whether to add which part of its asset each group holds.
+        Whether to add each group's share of its asset.
     units
         As for `balance_at`.
     tz
-        The time zone in which days are days, and of the result's timestamps. By default UTC.
+        The time zone of days and of the result's timestamps. By default UTC.
 
     Returns
     -------
@@ -310,13 +310,13 @@ def totals(
         One row for each group and point, sorted: `asset_id` and the columns of `by` (category of
         str), `timestamp` (datetime64[us, tz]) and
 
-        - `total`: the sum of the balances that are known (decimal128(38, 0), in the asset's
-          smallest unit), NA where none is
-        - `known`, `unknown`: of how many accounts of the group the balance is known at that time,
-          and of how many it isn't, so that they are missing in `total` (int64).
-        - `share`, if asked for: `total` as a part of all known balances of the asset at that time
-          (float64, the exact quotient, rounded once; NaN where one of both is unknown or all hold
-          nothing).
+        - `total`: the sum of the known balances (decimal128(38, 0), in the asset's smallest unit),
+          NA if all are unknown
+        - `known`, `unknown`: the number of the group's accounts whose balance is known at that
+          time, and of those whose balance is unknown and therefore missing in `total` (int64).
+        - `share`, if you pass `share=True`: `total` as a part of all known balances of the asset at
+          that time (float64, the exact quotient, rounded once; NaN if either is unknown or nobody
+          holds anything).
 
     Raises
     ------
@@ -343,10 +343,10 @@ def totals(
     1 2023-04-02 00:00:00+00:00      6      2        0
     2 2023-04-03 00:00:00+00:00      8      2        0
     """
-    source.warn_of_quiet()
+    source.warn_about_missing_accounts()
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
-    def added(by: str | Sequence[str]) -> Iterator[pd.DataFrame]:
+    def sums_by(by: str | Sequence[str]) -> Iterator[pd.DataFrame]:
         names = group_names(by, source.outline.columns)
         if freq is None:
             part = partial(_changes_in, grid, names, start is not None)
@@ -356,27 +356,28 @@ def totals(
         return each_group(source, names, grid, part, lambda cells: finish(*cells).frame(grid.zone))
 
     keys = ["asset_id", "timestamp"]
-    wholes = next(added("asset_id"))[[*keys, "total"]] if share else None
-    for result in added(by):
+    wholes = next(sums_by("asset_id"))[[*keys, "total"]] if share else None
+    for result in sums_by(by):
         if wholes is not None:
             whole = result[keys].merge(wholes, "left", keys)["total"]
             result["share"] = int128.quotients(
-                _integers(result["total"]), (each or 0 for each in _integers(whole))
+                _integers(result["total"]), (amount or 0 for amount in _integers(whole))
             )
         yield result
 
 
 def _on_grid(grid: Grid, by: str | Sequence[str], history: History) -> list[Cells]:
-    """Return by how much the sums of a history's groups change up to each point of a grid."""
+    """Return the changes of the sums of a history's groups at a grid's points: see `_cells_at`."""
     return [_cells_at(history.at_points(grid), make_groups(history, by), grid.points)]
 
 
 def _changes_in(
     grid: Grid, by: str | Sequence[str], has_start: bool, history: History
 ) -> list[Cells]:
-    """Return what changes the sums of a history's groups in a grid.
+    """Return the changes of the sums of a history's groups within a grid.
 
-    What changed before it begins has changed then. With `has_start`, each group has a row there.
+    Earlier changes are moved to the beginning of the grid. With `has_start`, each group has a row
+    there.
     """
     groups = make_groups(history, by)
     changes = changes_of(history.at_points(grid), groups)
@@ -387,14 +388,14 @@ def _changes_in(
     is_inside = columns["times"] < stop
     columns = {name: column[is_inside] for name, column in columns.items()}
     if has_start:
-        every: Columns = {
+        starts: Columns = {
             "groups": np.arange(len(groups), dtype=np.int32),
             "times": np.full(len(groups), begin),
             "words": np.zeros((len(groups), 2), np.int64),
             "known": np.zeros(len(groups), np.int8),
             "is_row": np.ones(len(groups), bool),
         }
-        columns = join([columns, every])
+        columns = join([columns, starts])
     return [replace(changes, columns=columns)]
 
 
@@ -410,17 +411,17 @@ def each_holder(
     *,
     at_points: bool = False,
 ) -> Iterator[T]:
-    """Yield what a function makes of a history of holders: see `merged`.
+    """Yield a function's results for histories of holders: see `merged`.
 
-    A holder's accounts are all in one history. With `at_points`, it also has what is held where
-    what is known ends, at the points of the grid.
+    All accounts of a holder are in one history. With `at_points`, a point of the grid at the end of
+    a known interval has the balance held until then.
     """
     outline = source.outline
     names = group_names(by, outline.columns)
     if {*names} == {*outline.accounts}:
         yield from source.map(function, grid, per_point=True)
         return
-    source.warn_of_quiet()
+    source.warn_about_missing_accounts()
     part = partial(_changes_of_holders, names, grid if at_points else None)
     yield from each_group(
         source, names, grid, part, lambda cells: function(_holders_in(outline, cells[0]))
@@ -428,7 +429,7 @@ def each_holder(
 
 
 def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) -> list[Cells]:
-    """Return what changes holders, maybe as far as it is known at the points of a grid."""
+    """Return the changes of holders' sums, for the points of a grid if given."""
     groups = make_groups(history, by)
     changes = changes_of(history.known_steps() if grid is None else history.at_points(grid), groups)
     changed = groups.numbers[history.is_changed]
@@ -437,25 +438,24 @@ def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) 
 
 
 def merged(history: History, by: str | Sequence[str]) -> History:
-    """Return a history in which accounts that are the same in some columns are one holder.
+    """Merge accounts that share their values in some columns into one holder each.
 
-    A holder has what its accounts have together: it is known as long as the balance of every one of
-    them is. A row of it is a moment at which one of them has a row. What they move among themselves
-    in one block cancels.
+    A holder's balance is the sum of its accounts' balances, known while all of them are. It has a
+    row wherever one of its accounts has one. Transfers between its accounts in one block cancel.
 
     Parameters
     ----------
     history
-        What is known of accounts.
+        The accounts.
     by
-        The columns that make a holder, such as "party_id": those of `ACCOUNT_KEY`, and others that
-        the table has. Accounts of different assets are never one. With all of `ACCOUNT_KEY`, the
-        history stays as it is.
+        The columns that identify a holder, such as "party_id": those of `ACCOUNT_KEY`, and others
+        of the table. Accounts of different assets are never merged. With all of `ACCOUNT_KEY`, the
+        history is returned as it is.
 
     Raises
     ------
     OverflowError
-        If what a holder has needs more than 38 digits.
+        If a holder's balance has more than 38 digits.
     TypeError, ValueError
         See `make_groups`.
     """
@@ -463,9 +463,9 @@ def merged(history: History, by: str | Sequence[str]) -> History:
 
 
 def _holders_in(history: History, changes: Cells) -> History:
-    """Return a history of holders that have what their accounts have together."""
+    """Return a history of holders from the changes of their sums."""
     is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
-    if steps.valid_until is None:  # what the history knows was looked at before
+    if steps.valid_until is None:  # known intervals were applied to the accounts already
         steps = replace(steps, valid_until=np.full(len(steps.times), NEVER))
     rows = pd.DataFrame(
         {
@@ -474,13 +474,13 @@ def _holders_in(history: History, changes: Cells) -> History:
             "balance": int128.to_balances(steps.words[steps.is_row]),
         }
     )
-    return replace(history, rows=rows, steps=steps, given=rows, is_changed=is_changed)
+    return replace(history, rows=rows, steps=steps, frame=rows, is_changed=is_changed)
 
 
 def holding(sums: Sums) -> Steps:
-    """Return what groups hold as steps, each known while the balance of every account is.
+    """Return groups' sums as steps, each known while the balances of all its accounts are.
 
-    A group that is never known has a step that never comes.
+    A group that is never known has one step, at `NEVER`.
     """
     groups, times, is_known = sums.columns["groups"], sums.columns["times"], sums.unknown == 0
     ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
@@ -489,16 +489,16 @@ def holding(sums: Sums) -> Steps:
     never = np.flatnonzero(sizes == 0)
     places = np.searchsorted(groups[is_known], never)
 
-    def kept(column: NDArray[Any], nothing: int) -> NDArray[Any]:
-        own = column[is_known]
-        return np.insert(own, places, nothing, axis=0) if len(never) else own
+    def select(column: NDArray[Any], missing: int) -> NDArray[Any]:
+        known = column[is_known]
+        return np.insert(known, places, missing, axis=0) if len(never) else known
 
-    valid_until = kept(ends, NEVER)
+    valid_until = select(ends, NEVER)
     return Steps(
         sums.ids.reset_index(drop=True),
         np.append(0, np.cumsum(np.maximum(sizes, 1))),
-        kept(times, NEVER),
-        kept(sums.columns["words"], 0),
-        kept(sums.columns["is_row"], 0),
+        select(times, NEVER),
+        select(sums.columns["words"], 0),
+        select(sums.columns["is_row"], 0),
         valid_until if np.any(valid_until != NEVER) else None,
     )

@@ -167,7 +167,7 @@ def write_report(
         message = "the %s is not known to be complete in %s: rows may be missing"
         logger.warning(message, what, spans_text(gaps))
     else:
-        state.history.warn_of_quiet()
+        state.history.warn_about_missing_accounts()
     page = freeze_page(state.name, _head(state, facts, problems), data)
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())

@@ -27,14 +27,13 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.table.frame import is_amounts, to_amounts, to_plain_arrow
-from balance_analysis.table.known import START_KEY
+from balance_analysis.table.known import START_KEY, is_opening
 from balance_analysis.table.labels import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.table.names import carried, names_in
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     COLUMNS,
-    from_microseconds,
     to_microseconds,
 )
 from balance_analysis.table.text import decimal_text
@@ -206,9 +205,9 @@ def _with_openings(table: pd.DataFrame, start: str | None) -> pd.DataFrame:
     """Return a table with the column `opening`, if it has rows before `start`."""
     if start is None or not {*COLUMNS} <= {*table}:
         return table
-    since = from_microseconds(to_microseconds(start))
-    is_opening = pd.to_datetime(table["timestamp"], utc=True) < since
-    return table.assign(opening=is_opening) if is_opening.any() else table
+    times = pd.to_datetime(table["timestamp"], utc=True).to_numpy("M8[us]").view("i8")
+    opening = is_opening(times, to_microseconds(start))
+    return table.assign(opening=opening) if opening.any() else table
 
 
 def _readable(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -194,6 +194,11 @@ def start_of(metadata: object) -> int | None:
     return None if start is None else to_microseconds(start)
 
 
+def is_opening(times: NDArray[np.int64], start: int) -> NDArray[np.bool_]:
+    """Return a mask of a table's openings: its rows before `start`; the others are changes."""
+    return times < start
+
+
 def without_evidence(metadata: object) -> object:
     """Return metadata without its evidence, for a selection whose metadata wasn't updated."""
     if not isinstance(metadata, dict) or read_evidence(metadata) is None:

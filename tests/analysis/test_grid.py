@@ -63,12 +63,12 @@ def test_what_pandas_labels_by_its_end_is_the_period_that_ends_there(named, mean
     [
         *(({"freq": freq}, "whole microseconds") for freq in ("1ns", "1500ns")),
         *(({"freq": freq}, "positive") for freq in ("0h", "-1D", pd.Timedelta(0))),
-        *(({"freq": freq}, "no frequency of pandas") for freq in ("often", "", 5)),
+        *(({"freq": freq}, "isn't a pandas frequency") for freq in ("often", "", 5)),
         *(({"tz": zone}, "unknown time zone") for zone in ("Mars", "", "../etc/passwd")),
         ({"freq": "1us", "end": "2024-04-01"}, "coarser freq"),
         ({"freq": "1M"}, "'MS' for a month"),
-        ({"freq": "BME"}, "BMS does"),
-        ({"freq": "SME"}, "SMS does"),
+        ({"freq": "BME"}, "beginnings: BMS"),
+        ({"freq": "SME"}, "beginnings: SMS"),
     ],
 )
 def test_a_grid_that_there_is_not_is_refused(how, message):

@@ -40,7 +40,7 @@ def test_an_amount_is_the_nearest_float_to_the_exact_quotient_by_its_assets_deci
 
 
 def test_an_asset_without_decimals_is_named():
-    with pytest.raises(ValueError, match="decimals the assets ea43 have"):
+    with pytest.raises(ValueError, match="assets ea43 have unknown decimals"):
         ba.to_units(frame_of([5]), {"VOTE": 0})
 
 

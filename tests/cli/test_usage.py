@@ -55,9 +55,9 @@ USAGE = {
     f"{REPORT} --until 2023-04-01": "before",
     f"compare {SAMPLE} --at 2023-04-20 --at 2023-04-10": "the earlier one first",
     f"compare {SAMPLE} --at 2023-04-10 -o x.csv": "--at BEFORE --at AFTER",
-    f"{SUMMARY} --units": "have is not known: give assets",
-    f"{SUMMARY} --units --wide": "have is not known: give assets",
-    f"{SUMMARY} --units --format json": "have is not known: give assets",
+    f"{SUMMARY} --units": "have unknown decimals: pass assets",
+    f"{SUMMARY} --units --wide": "have unknown decimals: pass assets",
+    f"{SUMMARY} --units --format json": "have unknown decimals: pass assets",
     # a file to write, before anything is read
     f"{FETCH}.csv": "name a .parquet or .pq file",
     f"{FETCH}.2023-04": "name a .parquet or .pq file",

@@ -173,7 +173,7 @@ def test_what_makes_no_sense_is_refused(archive, work, how, kind, said):
 
 
 def test_what_is_no_function_of_a_table_is_refused(archive):
-    with pytest.raises(TypeError, match="no function of this package that takes an archive"):
+    with pytest.raises(TypeError, match="isn't a balance_analysis function that takes an archive"):
         ba.over_accounts(len, archive)
 
 
