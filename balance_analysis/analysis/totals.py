@@ -172,18 +172,18 @@ def _changes(groups: Groups, first: int, steps: Steps) -> Columns:
     # A delta of more than 38 digits is split: the old balance is subtracted, the new one added.
     _, too_large = int128.subtract(steps.words[1:], steps.words[:-1])
     is_split = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
-    steps_to = events(steps, is_split)
-    is_head, words, known = are_heads([steps_to["numbers"]]), steps_to["words"], steps_to["known"]
+    jumps = events(steps, is_split)
+    is_head, words, known = are_heads([jumps["numbers"]]), jumps["words"], jumps["known"]
     change, more = words.copy(), known.copy()
     int128.subtract(words[1:], words[:-1], out=change[1:])
     more[1:] -= known[:-1]
     change[is_head], more[is_head] = words[is_head], 1
     return {
-        "groups": groups.numbers[first + steps_to["numbers"]].astype(np.int32),
-        "times": steps_to["times"],
+        "groups": groups.numbers[first + jumps["numbers"]].astype(np.int32),
+        "times": jumps["times"],
         "words": change,
         "known": more,
-        "is_row": steps_to["is_row"],
+        "is_row": jumps["is_row"],
     }
 
 
