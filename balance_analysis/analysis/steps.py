@@ -236,8 +236,8 @@ def check_fits(too_large: NDArray[np.bool_], name: Callable[[int], str]) -> None
     """Raise OverflowError for the first amount of more than 38 digits; `name` describes it."""
     if too_large.any():
         raise OverflowError(
-            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, more than "
-            "a column of amounts holds"
+            f"{name(int(too_large.argmax()))} has more than {BALANCE_DIGITS} digits, which is "
+            "too large for a column of amounts"
         )
 
 

@@ -125,7 +125,7 @@ def test_units_are_the_exact_amounts_divided_once(name):
 
 def test_true_stands_for_the_tables_own_assets():
     table = TABLE.copy()
-    with pytest.raises(ValueError, match="VOTE, ea43 have is not known"):
+    with pytest.raises(ValueError, match="VOTE, ea43 have unknown decimals"):
         ba.balance_at(table, "2024-01-01", units=True)
     table.attrs[ATTRS_KEY] = {"assets": DECIMALS}
     result = ba.balance_at(table, "2024-01-01", units=True)
