@@ -282,7 +282,4 @@ def _incomplete(evidence: Evidence, query: ChangesQuery) -> list[Span]:
             break
     if evidence.filters.intersection(query.filters) != query.filters.sorted():
         return [(start, end)] if start < end else []
-    spans = evidence.narrow(query.filters).incomplete(start, end)
-    # Careful clients send a bound that lies one before, as some server's start may be exclusive.
-    is_margin = start + 1 < end and spans[:1] == [(start, start + 1)]
-    return spans[1:] if is_margin else spans
+    return evidence.narrow(query.filters).incomplete(start, end)

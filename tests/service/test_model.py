@@ -155,8 +155,7 @@ def missing(held, asked, items):
         if not any(each.start <= first and last <= each.end for each in known):
             begin = gaps.pop()[0] if gaps and gaps[-1][1] == first else first
             gaps.append((begin, last))
-    # A first microsecond is the margin of a client that doesn't trust the start to be inclusive.
-    return gaps[1:] if start + 1 < end and gaps[:1] == [(start, start + 1)] else gaps
+    return gaps
 
 
 @given(data=st.data())
