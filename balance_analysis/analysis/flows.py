@@ -47,7 +47,7 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.table.frame import to_arrow, to_frame
-from balance_analysis.table.known import Known
+from balance_analysis.table.known import would_have
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -491,8 +491,10 @@ def reconcile(
         row" for a flow, "no flow" for a row that changes a balance, or "other amount".
 
         An account's first row has no delta unless an opening says what was before it, so it isn't
-        compared, and neither is the first one behind a stretch that is not known, nor a flow in
-        such a stretch; `attrs["balance_analysis"]["not_compared"]` counts these.
+        compared, and neither is the first one behind a stretch that is not known. Nor is a flow
+        whose row the source may lack: in such a stretch, from before the source's start, of an
+        account that its filters or a selection left out, or that lost rows since, or at the moment
+        of a bad row. `attrs["balance_analysis"]["not_compared"]` counts these.
         EXTERNAL accounts, whose balances nodes don't keep, are left out.
 
     Raises
@@ -520,16 +522,18 @@ def reconcile(
     """
     ledger = _read_flows(flows)
     ids, numbers = distinct_ids(ledger[ACCOUNT_KEY])
-    accounts, known = pd.MultiIndex.from_frame(ids.astype("str")), source.outline.known
+    accounts = pd.MultiIndex.from_frame(ids.astype("str"))
+    ledger["is_known"] = _would_show(source.outline, ids, numbers, microseconds(ledger))
 
     def compared(history: History) -> tuple[NDArray[np.bool_], tuple[pd.DataFrame, int]]:
         is_its = accounts.isin(pd.MultiIndex.from_frame(history.accounts.astype("str")))
         rows = row_deltas(history).rename(columns={"delta": "net"})
-        return is_its, _differences(known, rows, ledger[is_its[numbers]])
+        rows["is_known"] = rows["net"].notna()
+        return is_its, _differences(rows, ledger[is_its[numbers]])
 
     seen, results = zip(*source.map(compared), strict=True)
     rest = ledger[~np.logical_or.reduce(seen)[numbers]]  # of accounts without a row
-    frames, counts = zip(*results, _differences(known, rest.iloc[:0], rest), strict=True)
+    frames, counts = zip(*results, _differences(rest.iloc[:0], rest), strict=True)
     whole = concatenated(frames, ACCOUNT_KEY).sort_values(_ROW, ignore_index=True)
     result = whole.assign(**{name: sorted_ids(whole[name].array) for name in ACCOUNT_KEY})
     result.attrs[ATTRS_KEY] = {"not_compared": sum(counts)}
@@ -544,27 +548,48 @@ def _read_flows(flows: pd.DataFrame) -> pd.DataFrame:
     return to_frame(to_arrow(flows.assign(balance=flows["net"]))).rename(columns={"balance": "net"})
 
 
-def _differences(
-    known: Known | None, rows: pd.DataFrame, ledger: pd.DataFrame
-) -> tuple[pd.DataFrame, int]:
-    """Return where deltas and flows, both in `net`, differ, and how many are not compared."""
-    sides = [side[[*_ROW, "net"]].assign(is_flow=side is ledger) for side in (rows, ledger)]
+def _would_show(
+    outline: History, ids: pd.DataFrame, numbers: NDArray[np.int64], times: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return whether a source would have a row at a time, of the account of a number, if one was.
+
+    Numbers are places in `ids`, distinct accounts.
+    """
+    accounts, own = (pd.MultiIndex.from_frame(x.astype("str")) for x in (ids, outline.accounts))
+    is_whole = accounts.isin(own[~outline.is_changed])
+    is_whole |= would_have(outline.attrs.get(ATTRS_KEY), ids) & ~accounts.isin(own)
+    is_known = are_known(outline.known, times, times + 1) & (times >= outline.start)
+    for bad in outline.set_aside:
+        if bad.account is not None:
+            is_its = accounts.isin([bad.account])[numbers]
+            is_known &= ~(is_its & (times >= bad.span[0]) & (times < bad.span[1]))
+    shown: NDArray[np.bool_] = is_known & is_whole[numbers]
+    return shown
+
+
+def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Return where deltas and flows, both in `net`, differ, and how many are not compared.
+
+    `is_known` says of a row whether its delta is known, of a flow whether it had a row.
+    """
+    names = [*_ROW, "net", "is_known"]
+    sides = [side[names].assign(is_flow=side is ledger) for side in (rows, ledger)]
     both = concatenated(sides, ACCOUNT_KEY)
     both = both[(both["account_type"] != EXTERNAL).to_numpy()]
     order, starts = runs_of(numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
     both = both.iloc[order]
-    is_flow, is_unknown = both["is_flow"].to_numpy(), both["net"].isna().to_numpy()
+    is_flow, is_unknown = both["is_flow"].to_numpy(), ~both["is_known"].to_numpy()
     words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]
     delta, _ = int128.sum_words(words * ~is_flow[:, None], starts)
     net, too_large = int128.sum_words(words * is_flow[:, None], starts)
     check_fits(too_large, lambda cell: f"the sum of the flows of {cells.iloc[cell].to_dict()}")
     difference, too_large = int128.subtract(delta, net)
     check_fits(too_large, lambda cell: f"the difference of {cells.iloc[cell].to_dict()}")
-    has_row, has_flow, lacks_delta = (
-        int128.sum_runs(each, starts) > 0 for each in (~is_flow, is_flow, is_unknown)
+    has_row, has_flow, lacks_delta, lacks_row = (
+        int128.sum_runs(each, starts) > 0
+        for each in (~is_flow, is_flow, is_unknown & ~is_flow, is_unknown & is_flow)
     )
-    times = microseconds(cells)
-    is_left_out = lacks_delta | ~has_row & ~are_known(known, times, times + 1)
+    is_left_out = lacks_delta | ~has_row & lacks_row
     result = cells.assign(
         delta=int128.to_balances(delta, has_row),
         net=int128.to_balances(net, has_flow),

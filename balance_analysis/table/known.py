@@ -289,6 +289,28 @@ def find_changed_accounts(
     return ~np.isin(_account_digests(accounts, heads, times), noted)
 
 
+def would_have(metadata: object, accounts: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return of which accounts without a row a table would have the rows, if there were any.
+
+    Its filters, or a selection of its rows, may have left them out.
+
+    Parameters
+    ----------
+    metadata
+        The table's metadata.
+    accounts
+        Accounts, each once, of which it has no row.
+    """
+    evidence, noted = _whole_evidence(metadata), _noted_digests(metadata)
+    if evidence is None and read_known(metadata) is not None:  # nobody knows its accounts
+        return np.zeros(len(accounts), bool)
+    chosen = accounts if evidence is None else evidence.filters.select(accounts)
+    is_there: NDArray[np.bool_] = accounts.index.isin(chosen.index)
+    if noted is not None:
+        is_there &= ~np.isin(_id_digests(accounts) >> _TIME_BITS, noted >> _TIME_BITS)
+    return is_there
+
+
 def note_interval(
     cut: pd.DataFrame, whole: pd.DataFrame, known: Iterable[Span], start: int, end: int
 ) -> None:
@@ -412,12 +434,18 @@ def _account_digests(
     accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return a digest of each account and of its rows' times."""
-    from pandas.util import hash_pandas_object  # noqa: PLC0415 - pandas takes long
-
-    ids: Any = hash_pandas_object(accounts[ACCOUNT_KEY], index=False)
     mixed = times.astype(np.uint64) * _MIX
     mixed ^= mixed >> np.uint64(31)
     mixed *= _MIX
     sums = np.add.reduceat(mixed, heads) if len(heads) else mixed
-    high_bits: NDArray[np.uint64] = ids.to_numpy() >> _TIME_BITS << _TIME_BITS
+    high_bits: NDArray[np.uint64] = _id_digests(accounts) >> _TIME_BITS << _TIME_BITS
     return high_bits | (sums >> np.uint64(40))
+
+
+def _id_digests(accounts: pd.DataFrame) -> NDArray[np.uint64]:
+    """Return a digest of each account's ids."""
+    from pandas.util import hash_pandas_object  # noqa: PLC0415 - pandas takes long
+
+    ids: Any = hash_pandas_object(accounts[ACCOUNT_KEY], index=False)
+    digests: NDArray[np.uint64] = ids.to_numpy()
+    return digests

@@ -663,7 +663,7 @@ def comparison(world, grid, by):
 
 def differences(world, entries):
     """Return what differs from a list of (account, time, net), and how much can't be compared."""
-    book, nets = world.book(), defaultdict(int)
+    nets = defaultdict(int)
     for key, time, net in entries:
         nets[key, time] += net
     changes = {(tuple(key), time): delta for *key, time, _, delta in deltas(world)}
@@ -672,8 +672,9 @@ def differences(world, entries):
         if key[1] == EXTERNAL:
             continue
         delta, net = changes.get((key, time)), nets.get((key, time))
-        account = book.get(key, Account((), intervals=world.seen()))
-        if delta is None and ((key, time) in changes or not account.sees_all(time, time)):
+        account = Account((), intervals=() if key in world.lost else world.seen(key))
+        is_seen = account.sees_all(time, time) and time >= (world.begin or 0)
+        if delta is None and ((key, time) in changes or not is_seen):
             not_compared += 1
         elif difference := (delta or 0) - (net or 0):
             reason = "no row" if delta is None else "no flow" if net is None else "other amount"

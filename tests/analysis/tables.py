@@ -291,9 +291,10 @@ def worlds(draw, amounts=moderate):
 
 
 @st.composite
-def tables(draw, amounts=moderate):
+def tables(draw, amounts=moderate, more=()):
     """Draw a table, maybe an interval of one, or one that lost rows, and the world it shows."""
     world, cuts = draw(worlds(amounts)), sorted(draw(st.lists(spans, max_size=2)))
+    world.rows.extend(more)
     shown, dropped = world, frozenset()
     for cut in cuts:
         shown = shown.between(*cut)

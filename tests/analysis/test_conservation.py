@@ -10,22 +10,33 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.analysis import oracle
 from tests.analysis.tables import (
+    BEGIN,
+    DAY,
     GENERAL,
+    HOUR,
     LARGEST,
+    MARGIN,
+    OTHER,
     START,
     accounts,
     dtypes_of,
     instant,
-    opened,
     outcome,
     recorded_table,
     records,
     signed,
     table_of,
+    tables,
     times,
-    worlds,
 )
-from tests.columns import ATTRS_KEY, BALANCE_DTYPE, EXTERNAL, TIMESTAMP_DTYPE, empty_table
+from tests.columns import (
+    ATTRS_KEY,
+    BALANCE_DTYPE,
+    EXTERNAL,
+    TIMESTAMP_DTYPE,
+    empty_table,
+    note_evidence,
+)
 
 DTYPES = {
     **dict.fromkeys(ba.ACCOUNT_KEY, "category"),
@@ -54,7 +65,7 @@ def differences(table, entries):
 entries = st.lists(
     st.tuples(
         accounts | st.just(OUTSIDE),
-        times,
+        times | st.integers(BEGIN - 9, BEGIN),
         st.integers(-3, 3).filter(bool) | st.integers(1, LARGEST // 100),
     ),
     max_size=12,
@@ -63,9 +74,9 @@ entries = st.lists(
 
 
 @settings(max_examples=25)
-@given(st.data(), worlds(signed), entries)
-def test_rows_and_flows_are_compared_for_each_account_and_block(data, world, others):
-    world.rows.append((*OUTSIDE, START + 2, 9))
+@given(st.data(), tables(signed, [(*OUTSIDE, START + 2, 9)]), entries)
+def test_rows_and_flows_are_compared_where_all_rows_of_an_account_are_known(data, shown, others):
+    table, world = shown
     true = outcome(oracle.deltas, world)
     true = [(row[:4], row[4], row[6]) for row in true if row[6]] if isinstance(true, list) else []
     kept = data.draw(st.lists(st.sampled_from(true), unique=True)) if true else []
@@ -73,7 +84,47 @@ def test_rows_and_flows_are_compared_for_each_account_and_block(data, world, oth
     kept = [entry for entry in kept if entry[:2] not in {other[:2] for other in others}]
     halves = [(key, time, part) for key, time, net in kept for part in (net // 2, net - net // 2)]
     expected = outcome(oracle.differences, world, halves + others)
-    assert outcome(differences, opened(world), halves + others) == expected
+    assert outcome(differences, table, halves + others) == expected
+
+
+def with_bad_row(table):
+    """Return a table of which a row of MARGIN was set aside."""
+    bad = {"span": (START + 5, START + 6), "account": MARGIN}
+    answer = {"span": (START - HOUR, START + DAY), "node": {"name": "node"}, "asked": (0, 0)}
+    note_evidence(table, [answer["span"]], {"answers": [answer], "set_aside": [bad]})
+    return table
+
+
+LACKING = {
+    "from before the start": (lambda x: x.balances.between(instant(START + 9)), GENERAL, START),
+    "behind what is known": (lambda x: x, GENERAL, START + DAY),
+    "of an account that lost rows": (lambda x: x.iloc[1:], GENERAL, START + 1),
+    "of an account that a filter left out": (
+        lambda x: x.balances.select(asset_id="VOTE"),
+        OTHER,
+        START,
+    ),
+    "of an account that a mask left out": (lambda x: x[x["asset_id"] == "VOTE"], OTHER, START),
+    "of an account that an interval of a selection lacks": (
+        lambda x: x[x["asset_id"] == "VOTE"].balances.between(instant(START)),
+        OTHER,
+        START,
+    ),
+    "of the account and the moment of a bad row": (with_bad_row, MARGIN, START + 5),
+}
+
+
+@pytest.mark.parametrize(("how", "account", "time"), LACKING.values(), ids=LACKING)
+def test_a_flow_whose_row_the_table_may_lack_is_not_compared(how, account, time):
+    rows = [(*GENERAL, START, 5), (*GENERAL, START + 9, 7), (*OTHER, START + 9, 1)]
+    whole = ba.to_table(table_of(rows), known=[(instant(START - HOUR), instant(START + DAY))])
+    true, more = (GENERAL, START + 9, 2), (account, START + 2, 3)
+    same, firsts = differences(whole, [true, more])
+    assert same == [(*account, START + 2, None, 3, -3, "no row")]
+    assert firsts == 2
+    table = how(whole)
+    others, count = differences(table, [true])
+    assert differences(table, [true, (account, time, 3)]) == (others, count + 1)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "object", str(BALANCE_DTYPE)])
