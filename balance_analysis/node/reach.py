@@ -124,9 +124,9 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
     """Return the earliest moment since which answers prove that some accounts have no row.
 
     The moment lies in [start, end]: it is `start` if all of [start, end) is proven, and `end` if
-    nothing is. One older row proves it, as the newest row before `end`. If these accounts have no
-    such row, the same request asks for another account that has one. If the node names no last
-    block (`is_silent`), the answer must also list a row at the end.
+    nothing is. An answer proves it all if its newest row before `end` is older than `start`. If
+    these accounts have no older row, the same request asks for another account that has one. If the
+    node names no last block (`is_silent`), the answer must also list a row at the end.
     """
     since = end
     for turn in range(_MAX_PAGES):
@@ -134,12 +134,12 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
         is_near = start >= low
         if turn:
             far = Window(low, start + 1 if is_near else since, _SAMPLE)
-            asked = _with_another(ask, filters, far, turn, newest_first=is_near)
+            selection = _with_another(ask, filters, far, turn, newest_first=is_near)
             window = Window(low, since + 1, USUAL_MAXIMUM)
         else:
-            asked = filters
+            selection = filters
             window = Window(low, since + is_silent, _SAMPLE if is_silent else 1)
-        listing, _ = fetch_less(ask, asked, window, newest_first=True)
+        listing, _ = fetch_less(ask, selection, window, newest_first=True)
         times = to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist()
         rows: list[tuple[int | None, Account | None]] = [
             *zip(times, accounts_in(listing.rows), strict=True),
