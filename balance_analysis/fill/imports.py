@@ -196,9 +196,10 @@ class _Segments(Source):
                     begin, end = span_of(part)
                     before = [span for span, (_, b) in held if b == part[0].first - 1]
                     after = [span for span, (a, _) in held if a == part[-1].last + 1]
-                    # An answer of nodes may have taken the end of theirs: a complete stretch
-                    # that ends before these blocks, or begins behind them, has it all.
-                    whole = evidence.complete
+                    # An answer of nodes may have taken the end of theirs: what is reached up to
+                    # before these blocks, or from behind them on, has it all. Rows of it that are
+                    # set aside stay so: these segments don't have them.
+                    whole = evidence.reached
                     ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
                     begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
                     self._parts[max(ends, default=begin), min(begins, default=end)] = part

@@ -25,6 +25,8 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
+from tests.columns import known_of
+from tests.node.truth import lines_of_rows, lines_of_table
 from tests.segments.writer import CHAIN, make_segments, write_segments
 
 ROWS = spread_history(3, rows=240)
@@ -142,6 +144,32 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     assert spans_of(folder) == [(TIMES[0], LAST, True)]
     [answer] = state_of(folder).evidence.answers
     assert (answer.node.name, answer.heights) == (f"segments {CHAIN}", (1, len(TIMES)))
+
+
+@given(data=st.data())
+@settings(max_examples=5, deadline=None)
+def test_rows_that_are_set_aside_are_not_known_in_whatever_order_segments_come(
+    tmp_path_factory, data
+):
+    folder, rows = tmp_path_factory.mktemp("aside"), rows_until(TIMES[FEW])
+    parts = make_segments(rows, each=4)
+    lines = [line for part in parts for line in part.tables["history/balances"]]
+    # Most of them beside a segment's end.
+    ends = {TIMES[n] for n in range(FEW) if n % 4 in {0, 3}}
+    near = [n for n, row in enumerate(rows) if row.timestamp_ns // 1000 in ends]
+    bad = data.draw(st.sets(st.sampled_from(near), min_size=1, max_size=4))
+    for n in bad:
+        lines[n]["balance"] = "9" * 39
+    paths = [part.write(folder / "segments") for part in parts]
+    for path in data.draw(st.permutations(paths)):
+        imported(folder / "archive", path)
+    moments = sorted({rows[n].timestamp_ns // 1000 for n in bad})
+    edges = [TIMES[0], *(edge for at in moments for edge in (at, at + 1)), TIMES[FEW - 1] + 1]
+    known = zip(edges[::2], edges[1::2], strict=True)
+    table = ba.Archive(folder / "archive").read(partial=True)
+    assert known_of(table) == tuple((start, end) for start, end in known if start < end)
+    good = [row for n, row in enumerate(rows) if n not in bad]
+    assert lines_of_table(table) == lines_of_rows(good)
 
 
 def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, node):
