@@ -6,6 +6,7 @@ holds, so the next run takes what is new.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
-from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.commit import Writer, merge_rows
+from balance_analysis.archive.datafile import NO_ROWS
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored, to_store
@@ -42,7 +45,9 @@ from balance_analysis.segments.segment import (
 )
 from balance_analysis.table.evidence import Answer, Evidence
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.spans import Span, overlap
+from balance_analysis.table.rows import last_block, within
+from balance_analysis.table.spans import Span, bounds_of, overlap
+from balance_analysis.table.text import range_text
 
 
 def import_segments(
@@ -204,6 +209,39 @@ class _Segments(Source):
                     begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
                     self._parts[max(ends, default=begin), min(begins, default=end)] = part
         return [*self._parts]
+
+    def check(self, writer: Writer) -> bool:
+        """Return whether they have a row that the archive has, if it has some of their time.
+
+        Raises
+        ------
+        NetworkMismatchError
+            If they have none of these.
+        """
+        absent = list[Span]()
+        for period, file in reversed(writer.manifest.files.items()):
+            for (start, end), part in self._parts.items():
+                first, last = max(start, file.first), min(end, file.last + 1)
+                known = within(writer.rows_of(period), first, last) if first < last else NO_ROWS
+                if not known.num_rows:
+                    continue
+                # The segment of the last of these rows.
+                moment, _ = last_block(known)
+                at = bisect.bisect_left(part[:-1], moment, key=lambda x: span_of([x])[1] - 1)
+                begin = span_of([part[at - 1]])[1] if at else start
+                [(_, rows)] = iter_rows([part[at]], self.query.filters)
+                known = within(known, begin, moment + 1)
+                new = pa.Table.from_batches([rows.rows])
+                if merge_rows(known, new, begin, moment + 1).absent.num_rows < known.num_rows:
+                    return True
+                # Whose a bad row is can't be known.
+                absent += [] if rows.bad_rows else [(moment, moment + 1)]
+        if absent:
+            raise NetworkMismatchError(
+                f"{self.store.uri} has rows from {range_text(*bounds_of(sorted(absent)))}, and the "
+                "segments have none of them: they are of another network"
+            )
+        return False
 
     def _held(self, evidence: Evidence) -> list[tuple[Span, tuple[int, int]]]:
         """Return the stretches that segments answered for, with their first and last blocks."""

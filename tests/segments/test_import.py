@@ -185,6 +185,39 @@ def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, n
     assert content_of(folder, "changes/", "_archive.json") == before
 
 
+@pytest.fixture(scope="module")
+def middle(tmp_path_factory, node):
+    """An archive of the middle of the history, as the node has it."""
+    folder = tmp_path_factory.mktemp("middle") / "archive"
+    run_export(node, folder, start=TIMES[40], end=TIMES[60])
+    return folder
+
+
+@given(data=st.data())
+@settings(max_examples=12, deadline=None)
+def test_segments_of_another_chain_leave_an_archive_with_rows_of_their_time_as_it_was(
+    tmp_path_factory, middle, data
+):
+    folder = tmp_path_factory.mktemp("other")
+    first = data.draw(st.integers(20, 62))
+    last = data.draw(st.integers(first + 1, 64))
+    others = [
+        replace(row, timestamp_ns=row.timestamp_ns + 333_000)
+        for row in ROWS
+        if TIMES[first] <= row.timestamp_ns // 1000 <= TIMES[last]
+    ]
+    write_segments(folder / "segments", others, each=data.draw(st.integers(1, 9)))
+    archive = shutil.copytree(middle, folder / "archive")
+    if any(TIMES[first] + 333 <= time <= TIMES[last] + 333 for time in TIMES[40:60]):
+        with pytest.raises(ba.NetworkMismatchError, match="of another network"):
+            imported(archive, folder / "segments")
+        assert content_of(archive, "changes/", "_archive.json") == content_of(
+            middle, "changes/", "_archive.json"
+        )
+    else:
+        assert imported(archive, folder / "segments").rows == len(others)
+
+
 @pytest.mark.parametrize("kind", ["the first run", "over a node's rows"])
 def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     *, tmp_path, node, kind
