@@ -46,7 +46,7 @@ from balance_analysis.segments.segment import (
 from balance_analysis.table.evidence import Answer, Evidence
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.rows import last_block, within
-from balance_analysis.table.spans import Span, bounds_of, overlap
+from balance_analysis.table.spans import EVER, Span, between, bounds_of, overlap
 from balance_analysis.table.text import range_text
 
 
@@ -68,7 +68,7 @@ def import_segments(
 ) -> Run:
     """Bring network history segments into an archive; the first run makes it.
 
-    Segments whose blocks it has already are left out. Where the archive has rows of the same time
+    Segments whose rows it has already are left out. Where the archive has rows of the same time
     from nodes, the two are compared, as an export compares what it asks for again; an export goes
     on where the segments end.
 
@@ -172,8 +172,9 @@ class _Segments(Source):
     def plan(self, writer: Writer) -> list[Span]:
         """Return the stretches of segments that the archive doesn't hold, neighbours together.
 
-        A segment is held if an answer names its blocks, and all of its time is complete. A stretch
-        reaches up to the neighbouring blocks that the archive holds: no block lies between.
+        A segment is held if answers of segments that name its blocks have all of its time, and it
+        is complete: a node's rows that took the place of its own are compared. A stretch reaches up
+        to the neighbouring blocks that the archive holds: no block lies between.
 
         Raises
         ------
@@ -191,8 +192,9 @@ class _Segments(Source):
         held = self._held(evidence)
 
         def is_held(segment: Segment) -> bool:
-            is_named = any(a <= segment.first and segment.last <= b for _, (a, b) in held)
-            return is_named and not evidence.incomplete(*span_of([segment]))
+            named = [span for span, (a, b) in held if a <= segment.first and segment.last <= b]
+            span = span_of([segment]) if named else EVER
+            return not between(named, *span) and not evidence.incomplete(*span)
 
         for stretch in self.stretches:
             for is_done, group in groupby(stretch.segments, is_held):

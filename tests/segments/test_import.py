@@ -134,6 +134,23 @@ def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, whole):
         assert imported(whole, tmp_path / "unpacked").spans == []
 
 
+def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(tmp_path, segments, whole):
+    archive, lost = ba.Archive(shutil.copytree(whole, tmp_path / "archive")), ROWS[len(ROWS) // 2]
+    day = pd.Timestamp(lost.timestamp_ns).date()
+    (tmp_path / f"archive/changes/date={day}/changes.parquet").unlink()
+    with node_of([row for row in ROWS if row != lost]) as node, ba.Client(node.url) as client:
+        ba.repair(client, archive)
+    assert len(archive.read()) == len(ROWS) - 1
+    assert imported(archive.uri, segments).rows == 1
+    assert lines_of_table(archive.read(partial=True)) == lines_of_rows(ROWS)
+    # The row is disputed: the next answer proves it.
+    assert known_of(archive.read(partial=True)) != known_of(ba.Archive(whole).read())
+    imported(archive.uri, segments)
+    assert known_of(archive.read()) == known_of(ba.Archive(whole).read())
+    assert imported(archive.uri, segments).spans == []
+    assert archive.verify(segments=segments).is_whole
+
+
 def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, caplog):
     paths = sorted(segments.iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
     folder = tmp_path / "archive"
