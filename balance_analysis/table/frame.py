@@ -1,7 +1,7 @@
 """The table as a pandas DataFrame: what `schema` declares, in pandas' dtypes.
 
-Everything that is called a *table* in this package is what `to_frame` returns. Every frame with its
-columns has `.balances`, once this module is imported: the package does so at its first use.
+A *table* in this package is a frame as `to_frame` returns it. Every frame with these columns has
+`.balances` once this module is imported; the package imports it at its first use.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 
 _TEXT: Final = (pa.string(), pa.large_string())
 
-_ROWS: Final = 10
-"""Maximum number of rows shown, the first and the last."""
+_SHOWN_ROWS: Final = 10
+"""Maximum number of rows shown: the first and the last ones."""
 
-_WIDEST: Final = 24
-"""Maximum number of characters of a label."""
+_LABEL_LENGTH: Final = 24
+"""Maximum number of characters of a label shown."""
 
 
 class _AnyFrame(type):
-    """Every frame is an instance of a class of this type, which `assert_frame_equal` asks for."""
+    """A metaclass that makes every frame an instance, as `assert_frame_equal` requires."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, pd.DataFrame)
 
 
 class Table(pd.DataFrame, metaclass=_AnyFrame):
-    """A table whose attrs `pandas.concat` joins: pandas itself keeps them only where all agree."""
+    """A table whose attrs `pandas.concat` merges; pandas itself drops attrs that differ."""
 
     @property
     def _constructor(self) -> type[Table]:
@@ -77,21 +77,20 @@ class Table(pd.DataFrame, metaclass=_AnyFrame):
 
 
 def to_arrow(table: pd.DataFrame) -> pa.Table:
-    """Return a table, or any frame with its columns, as Arrow in its schema, rows as they stand.
+    """Return a table, or any frame with its columns, as Arrow in `ARROW_SCHEMA`, in the same order.
 
     Parameters
     ----------
     table
-        Ids as text or categories of it, timestamps as datetimes (without a time zone UTC), balances
-        as Arrow decimals, integers of any kind, `decimal.Decimal` or text of digits.
+        Ids as text or categories of text, timestamps as datetimes (UTC without a time zone),
+        balances as Arrow decimals, integers of any kind, `decimal.Decimal` or text of digits.
 
     Raises
     ------
     ValueError
         If a column or a value is missing, or a value doesn't fit its column.
     TypeError
-        If it is no frame, or a column has a type that its column can't be made of, such as a float
-        as a balance.
+        If `table` isn't a frame, or a column's type can't be converted, such as floats as balances.
     """
     check_frame(table)
     missing = [name for name in COLUMNS if name not in table]
@@ -99,8 +98,8 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
     twice = [name for name in COLUMNS if isinstance(table[name], pd.DataFrame)]
     if twice:
-        raise ValueError(f"a table has each column once, but {', '.join(twice)} more than once")
-    if table.empty:  # whose columns may be of any type
+        raise ValueError(f"a table must have each column once, but repeats {', '.join(twice)}")
+    if table.empty:  # its columns may have any type
         return ARROW_SCHEMA.empty_table()
     columns = [
         *(_to_ids(table[name]) for name in ACCOUNT_KEY),
@@ -132,7 +131,7 @@ def _to_moments(column: pd.Series[Any]) -> pa.Array[Any]:
     finer = (whole != moments).nonzero()[0]
     if len(finer):
         raise ValueError(
-            f"column {column.name} has a part of a microsecond in row "
+            f"column {column.name} has a fraction of a microsecond in row "
             f"{column.index[finer[0]]!r}: {column.iloc[finer[0]]}"
         )
     return pa.array(whole.tz_localize(None).to_numpy("M8[us]")).cast(pa.timestamp("us", "UTC"))
@@ -151,15 +150,15 @@ def to_amounts(column: pd.Series[Any], *, allow_missing: bool = False) -> pa.Arr
     Raises
     ------
     ValueError
-        If one is missing, no whole number, or has more than 38 digits.
+        If a value is missing, isn't a whole number, or has more than 38 digits.
     TypeError
-        If they are floats, or no numbers.
+        If values are floats, or aren't numbers.
     """
     if not allow_missing:
         _check_complete(column)
     name, dtype, wanted = column.name, column.dtype, BALANCE_DTYPE.pyarrow_dtype
     if pd.api.types.is_float_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
-        raise TypeError(f"column {name} is {dtype}, which loses digits: make it whole numbers")
+        raise TypeError(f"column {name} is {dtype}, which loses digits: use whole numbers")
     is_arrow = isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype)
     if is_arrow or pd.api.types.is_integer_dtype(dtype):
         amounts = pa.array(column, from_pandas=True)
@@ -167,12 +166,12 @@ def to_amounts(column: pd.Series[Any], *, allow_missing: bool = False) -> pa.Arr
         try:
             return amounts.cast(wanted)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"column {name} has amounts that are not whole: {error}") from error
-    return pa.array([_whole(*pair, name=name) for pair in column.items()], wanted)
+            raise ValueError(f"column {name} has amounts that aren't whole: {error}") from error
+    return pa.array([_to_integer(*pair, name=name) for pair in column.items()], wanted)
 
 
 def is_amounts(column: pd.Series[Any]) -> bool:
-    """Whether a column is of amounts: counts are plain integers, which are none."""
+    """Whether a column has amounts, unlike counts, which are plain integers."""
     dtype = column.dtype
     if isinstance(dtype, pd.ArrowDtype) and pa.types.is_decimal(dtype.pyarrow_dtype):
         return True
@@ -181,8 +180,8 @@ def is_amounts(column: pd.Series[Any]) -> bool:
     return column.name == "balance" and not pd.api.types.is_float_dtype(dtype)
 
 
-def _whole(label: object, value: object, *, name: object) -> int | None:
-    """Return a value as an integer of at most 38 digits."""
+def _to_integer(label: object, value: object, *, name: object) -> int | None:
+    """Return a value as an integer of at most 38 digits; `None` if missing."""
     if value is None or value is pd.NA or value != value:  # noqa: PLR0124 - NaN differs from itself
         return None
     if isinstance(value, float | bool) or not isinstance(value, int | str | Decimal | np.integer):
@@ -195,7 +194,7 @@ def _whole(label: object, value: object, *, name: object) -> int | None:
     except (ValueError, ArithmeticError):
         number = None
     if number is None or (isinstance(value, Decimal) and number != value):
-        raise ValueError(f"column {name} has {value!r} in row {label!r}, which is no whole number")
+        raise ValueError(f"column {name} has {value!r} in row {label!r}, not a whole number")
     if abs(number) >= 10**BALANCE_DIGITS:
         raise ValueError(
             f"column {name} has {value!r} in row {label!r}: more than {BALANCE_DIGITS} digits"
@@ -204,12 +203,12 @@ def _whole(label: object, value: object, *, name: object) -> int | None:
 
 
 def _check_complete(column: pd.Series[Any]) -> None:
-    lacks = column.isna().to_numpy().nonzero()[0]
-    if len(lacks):
-        hint = "; no market is '', not missing" if column.name == "market_id" else ""
+    missing = column.isna().to_numpy().nonzero()[0]
+    if len(missing):
+        hint = "; write '' for no market" if column.name == "market_id" else ""
         raise ValueError(
-            f"column {column.name} lacks a value in {len(lacks)} rows, the first of them row "
-            f"{column.index[lacks[0]]!r}{hint}"
+            f"column {column.name} lacks a value in {count_text(len(missing), 'row')}, first in "
+            f"row {column.index[missing[0]]!r}{hint}"
         )
 
 
@@ -221,7 +220,7 @@ def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:
     arrow
         The columns of `ARROW_SCHEMA` in any order and any chunks; ids may be plain strings.
     sort
-        Whether to bring the rows into the table's order. Without, they stand as they came.
+        Whether to sort the rows into the table's order. Otherwise they keep their order.
 
     Returns
     -------
@@ -229,13 +228,13 @@ def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:
         Columns `asset_id`, `account_type`, `party_id`, `market_id` (category of str, categories
         sorted and all in use), `timestamp` (datetime64[us, UTC]) and `balance`
         (decimal128(38, 0)[pyarrow], in the asset's smallest unit), sorted by `ACCOUNT_KEY`, then
-        `timestamp`. The same rows give an equal table, whatever order and chunks they came in.
+        `timestamp`. The same rows give an equal table, whatever their order and chunks.
     """
     return frame_of(canonical(arrow, sort=sort))
 
 
 def frame_of(rows: pa.Table) -> pd.DataFrame:
-    """Return canonical rows, in the table's order, as a table; see `to_frame`."""
+    """Return rows as `canonical` returns them, in the table's order, as a table; see `to_frame`."""
     ids = (categories_of(rows[name].chunk(0)) for name in ACCOUNT_KEY)
     return frame_from(ids, rows["timestamp"].cast(pa.int64()).to_numpy().copy(), rows["balance"])
 
@@ -243,7 +242,7 @@ def frame_of(rows: pa.Table) -> pd.DataFrame:
 def frame_from(
     ids: Iterable[pd.Categorical], times: NDArray[np.int64], balances: pa.ChunkedArray
 ) -> pd.DataFrame:
-    """Return columns, the times in microseconds, as a table, which holds these themselves."""
+    """Return columns (times in microseconds) as a table, without copying them."""
     columns: dict[str, Any] = dict(zip(ACCOUNT_KEY, ids, strict=True))
     columns["timestamp"] = pd.array(times, dtype=TIMESTAMP_DTYPE, copy=False)
     columns["balance"] = pd.arrays.ArrowExtensionArray(balances)
@@ -253,7 +252,7 @@ def frame_from(
 def categories_of(
     column: pa.DictionaryArray, counts: NDArray[np.int64] | None = None
 ) -> pd.Categorical:
-    """Return ids as a column of a table, each repeated by its count if counts are given."""
+    """Return ids as a table's column; with `counts`, each id is repeated by its count."""
     kind = pd.CategoricalDtype(pd.Index(column.dictionary.to_pylist(), dtype="str"))
     ids = pd.Categorical.from_codes(column.indices, dtype=kind)
     if counts is None:
@@ -262,12 +261,12 @@ def categories_of(
 
 
 def empty_table() -> pd.DataFrame:
-    """Return a table of no rows, with all columns and dtypes."""
+    """Return a table without rows, with all columns and dtypes."""
     return to_frame(ARROW_SCHEMA.empty_table())
 
 
 def to_columns(rows: pa.Table) -> pd.DataFrame:
-    """Return some columns of rows in a table's dtypes, rows as they stand."""
+    """Return some of a table's columns in its dtypes, with rows in the same order."""
     types = {BALANCE_DTYPE.pyarrow_dtype: BALANCE_DTYPE}
     frame: pd.DataFrame = rows.to_pandas(types_mapper=types.get)
     for name in frame.columns.intersection(ACCOUNT_KEY):
@@ -278,7 +277,7 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
 
 
 def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
-    """Return any frame of results as Arrow without pandas' metadata, ids as in an archive."""
+    """Return any result as Arrow, with ids in an archive's type and without pandas' metadata."""
     arrow = pa.Table.from_pandas(frame, preserve_index=False)
     fields = []
     for field in arrow.schema:
@@ -289,20 +288,20 @@ def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
 
 @pd.api.extensions.register_dataframe_accessor("balances")
 class BalancesAccessor:
-    """Parts of a table that keep what it knows, and a page to explore it.
+    """Select parts of a table that keep what it knows, and explore it on a page.
 
     Raises
     ------
     AttributeError
-        On a frame that lacks a column of a table.
+        If the frame lacks a column of a table.
     """
 
     def __init__(self, table: pd.DataFrame) -> None:
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise AttributeError(
-                f"a frame without the columns {missing} is no table of balance changes, so it has "
-                "no .balances"
+                f"a frame without the columns {missing} is not a table of balance changes, so it "
+                "has no .balances"
             )
         self._table = table
 
@@ -322,7 +321,7 @@ class BalancesAccessor:
             One asset: its id or its symbol.
         party_ids, market_ids
             Whole ids, short forms such as `c2071f…76b5`, unique beginnings of four characters or
-            more, or own names; one may be given as plain text.
+            more, or labels; a single value may be plain text.
         account_types
             Names such as `ACCOUNT_TYPE_GENERAL` or `general`.
 
@@ -330,12 +329,12 @@ class BalancesAccessor:
         -------
         pandas.DataFrame
             All rows of the accounts that every filter selects, with the index and the columns of
-            the table. Its attrs say what the table knows of these accounts.
+            the table. Its attrs have the known intervals of these accounts.
 
         Raises
         ------
         ValueError
-            If a word stands for nothing in the table, or may stand for several things.
+            If a value isn't in the table, or is ambiguous.
 
         Examples
         --------
@@ -361,34 +360,34 @@ class BalancesAccessor:
             held=held,
         )
         for name, ids in filters.allowed().items():
-            if missing := [one for one in ids if one not in held[name]]:
+            if missing := [each for each in ids if each not in held[name]]:
                 raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
-        chosen = filters.select(table)
-        note_selection(chosen, table, filters)
-        return chosen
+        selection = filters.select(table)
+        note_selection(selection, table, filters)
+        return selection
 
     def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:
-        """Return the changes of a table in [start, end), and the opening of each account.
+        """Return the table's changes in [start, end), and each account's opening.
 
-        Functions give the same of the result, over its interval, as of the whole table. A mask by
-        `timestamp` would drop what accounts held before its rows.
+        Over this interval, functions return the same for the result as for the whole table. A mask
+        on `timestamp` would lose the balances that accounts held before.
 
         Parameters
         ----------
         start, end
-            The interval, half-open; without a time zone UTC. By default from the beginning to the
-            end of what is known, else from the first row to just after the last one.
+            The interval, half-open; UTC without a time zone. By default from the start of the first
+            known interval to the end of the last, else from the first row to just after the last.
 
         Returns
         -------
         pandas.DataFrame
-            A table: the rows in [start, end), and of each account its last row before `start`,
-            under its own timestamp. Its attrs say the `start`, and what is known.
+            A table: the rows in [start, end), and each account's last row before `start` with its
+            own timestamp. Its attrs have the `start` and the known intervals.
 
         Raises
         ------
         ValueError
-            If `start` is not before `end`.
+            If `start` isn't before `end`.
         CheckError
             If two rows of one account and timestamp differ in balance.
 
@@ -410,7 +409,7 @@ class BalancesAccessor:
         return part
 
     def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
-        """Show the table in a notebook as a page to explore: `write_report`, with its options."""
+        """Show the page of `write_report`, with its options, in a notebook."""
         with TemporaryDirectory() as folder:
             page = Path(folder, "report.html")
             _module("explorer.report").write_report(self._table, page, **options)
@@ -418,10 +417,10 @@ class BalancesAccessor:
 
     def __repr__(self) -> str:
         facts = (f"{name}: {value}" for name, value in self._facts())
-        return "\n".join([self._title(), *facts, "", _short(self._table).to_string()])
+        return "\n".join([self._title(), *facts, "", _preview(self._table).to_string()])
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts()) + _short(self._table).to_html(border=0)
+        return facts_html(self._title(), self._facts()) + _preview(self._table).to_html(border=0)
 
     def _title(self) -> str:
         accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))
@@ -438,15 +437,15 @@ class BalancesAccessor:
         yield "known", "not stated" if known is None else spans_text(known) or "nothing"
 
 
-def _short(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the first and last rows, in which names stand for the ids of accounts."""
-    half = _ROWS // 2
-    some = table if len(table) <= _ROWS else table.iloc[[*range(half), *range(-half, 0)]]
-    shown = labelled(some)[["symbol", "label", "timestamp", "balance"]]
-    label = [clipped(each, _WIDEST) for each in shown["label"]]
+def _preview(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the first and last rows, with names in place of the ids of accounts."""
+    half = _SHOWN_ROWS // 2
+    rows = table if len(table) <= _SHOWN_ROWS else table.iloc[[*range(half), *range(-half, 0)]]
+    shown = labelled(rows)[["symbol", "label", "timestamp", "balance"]]
+    label = [clipped(text, _LABEL_LENGTH) for text in shown["label"]]
     return shown.assign(label=label, timestamp=shown["timestamp"].dt.floor("s"))
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module
-    """Import a module that itself needs tables, when it is used."""
+    """Import a module on first use, because it imports this one."""
     return importlib.import_module(f"balance_analysis.{name}")

@@ -1,8 +1,8 @@
 """Rows in Arrow: their order, their accounts, and repeated rows.
 
-The order of a table is by account, then time. Ids are sorted once each, as the few distinct values
-of a dictionary; rows are then sorted by numbers. None of it imports pandas, which takes as long as
-loading thirty pages: pyarrow would import it to convert lists or arrays of numpy.
+A table is ordered by account, then time. Each distinct id is sorted once, in a dictionary; rows are
+then sorted by numbers. This module avoids importing pandas, which takes as long as loading thirty
+pages. pyarrow imports pandas to convert lists or numpy arrays, so columns are made from buffers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from balance_analysis.table.schema import (
 PART: Final = 1 << 17
 """Minimum number of rows that are sorted together; the last part may have fewer."""
 
-_ROOM: Final = 1 << 62
-"""The largest account number, with room to spare in 64 bits."""
+_MAX_NUMBER: Final = 1 << 62
+"""The largest number of an account, or of an account and a time; it leaves room in 64 bits."""
 
-_WORD: Final = 64
+_KEY_BITS: Final = 64
 
 Account = tuple[str, ...]
-"""The four ids of an account, as `ACCOUNT_KEY` has them."""
+"""An account's four ids, in the order of `ACCOUNT_KEY`."""
 
 RECORD: Final = np.dtype([("account", "V32"), ("timestamp", "<i8"), ("balance", "V16")])
-"""A row in bytes that depend on nothing but the row; see `to_records`."""
+"""A row as bytes that depend only on the row; see `to_records`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that the table can't hold: raw, and why.
+    """A row that the table can't hold: its raw text, and the reason.
 
-    Its microseconds and the four ids of its account are `None` where they can't be read.
+    Its time (in microseconds) and its account are `None` if unreadable.
     """
 
     raw: str
@@ -56,8 +56,8 @@ class BadRow:
 
 
 def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
-    """Return which texts are integers of at most 38 digits."""
-    # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and takes "1e5".
+    """Return a mask of the texts that are integers of at most 38 digits."""
+    # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and accepts "1e5".
     digits = pc.ascii_is_decimal(texts)
     is_short = to_numbers(pc.binary_length(texts)) <= BALANCE_DIGITS
     if is_short.all() and pc.all(digits, min_count=0).as_py():
@@ -66,7 +66,7 @@ def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def balance_fault(text: str) -> str:
-    """Return what is wrong with a text as a balance; empty if it is one."""
+    """Return why a text isn't a balance; empty if it is one."""
     if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
         return f"balance {text!r} is not an integer"
     if len(text.removeprefix("-")) > BALANCE_DIGITS:
@@ -75,19 +75,19 @@ def balance_fault(text: str) -> str:
 
 
 def to_numbers(column: pa.Array) -> NDArray[Any]:
-    """Return integers, none missing, as numpy has them; they are not copied."""
+    """Return integers without missing values as a numpy array, without a copy."""
     return np.from_dlpack(column)
 
 
 def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Return numbers as a column of a type that is as wide; they are not copied."""
+    """Return numbers as a column of a type with the same width, without a copy."""
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def within(rows: Any, start: int, end: int) -> Any:  # noqa: ANN401 - a table or a batch
-    """Return the rows of a table, or of a batch, in [start, end), microseconds.
+    """Return the rows of a table or a batch in [start, end) (in microseconds).
 
-    Rows that stand together are a slice, not a copy.
+    Adjacent rows are returned as a slice, not as a copy.
     """
     times = _times(rows["timestamp"])
     places = np.flatnonzero((times >= start) & (times < end))
@@ -98,54 +98,54 @@ def within(rows: Any, start: int, end: int) -> Any:  # noqa: ANN401 - a table or
 
 
 def last_block(rows: pa.Table) -> tuple[int, pa.Table]:
-    """Return the time of the last row, 0 where there is none, and all rows of that time."""
+    """Return the latest time (in microseconds; 0 without rows) and all rows at that time."""
     last = pc.max(rows["timestamp"].cast(pa.int64())).as_py() or 0
     return last, within(rows, last, last + 1)
 
 
 def accounts_in(rows: pa.Table | pa.RecordBatch) -> list[Account]:
-    """Return the account of each row."""
+    """Return each row's account."""
     return list(zip(*(rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True))
 
 
 def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
-    """Return rows in one form, whatever order, chunks and dictionaries they came in.
+    """Return rows in one form, independent of their order, chunks and dictionaries.
 
     Parameters
     ----------
     rows
         The columns of `ARROW_SCHEMA`; ids may be plain strings.
     sort
-        Whether to bring the rows into the table's order. Without, they stand as they came.
+        Whether to sort the rows into the table's order. Otherwise they keep their order.
 
     Returns
     -------
     pyarrow.Table
-        `ARROW_SCHEMA`, one chunk a column; dictionaries sorted, all values in use.
+        `ARROW_SCHEMA`, one chunk per column; dictionaries sorted, without unused values.
     """
     codes, values = zip(*(sorted_codes(rows[name]) for name in ACCOUNT_KEY), strict=True)
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
         order = by_account_and_time(accounts, _times(rows["timestamp"]))
-    done = []
+    columns = []
     for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
-        done.append(pa.DictionaryArray.from_arrays(indices, distinct))
+        columns.append(pa.DictionaryArray.from_arrays(indices, distinct))
     for name in COLUMNS[len(ACCOUNT_KEY) :]:
         column = _one_chunk(rows[name])
-        done.append(column if order is None else column.take(from_numbers(order, pa.int64())))
-    return pa.table(done, schema=ARROW_SCHEMA)
+        columns.append(column if order is None else column.take(from_numbers(order, pa.int64())))
+    return pa.table(columns, schema=ARROW_SCHEMA)
 
 
 def account_numbers(
     codes: Sequence[NDArray[np.integer[Any]]], sizes: Sequence[int]
 ) -> NDArray[np.int64]:
-    """Return one number per row that is the same for the same account, and sorts as accounts do."""
+    """Return one number per row: equal for the same account, and ordered as accounts are."""
     numbers, room = codes[0].astype(np.int64), max(sizes[0], 1)
     for code, size in zip(codes[1:], sizes[1:], strict=True):
-        step, width = (code, max(size, 1)) if room * size <= _ROOM else _ranks(code)
-        if room * width > _ROOM:
+        step, width = (code, max(size, 1)) if room * size <= _MAX_NUMBER else _ranks(code)
+        if room * width > _MAX_NUMBER:
             numbers, room = _ranks(numbers)
         numbers *= width
         numbers += step
@@ -154,34 +154,34 @@ def account_numbers(
 
 
 def _ranks(numbers: NDArray[np.integer[Any]]) -> tuple[NDArray[Any], int]:
-    """Return numbers as places in their order, and how many distinct ones there are."""
+    """Return each number's rank among the distinct ones, and how many distinct ones there are."""
     distinct, ranks = np.unique(numbers, return_inverse=True)
     return ranks, len(distinct)
 
 
 def account_heads(rows: pa.Table) -> NDArray[np.int64]:
-    """Return the places of rows of another account than the row before.
+    """Return the positions of rows whose account differs from the row before.
 
-    Ids have one dictionary in all chunks.
+    All chunks must share one dictionary per column of ids.
     """
-    chunks = [rows[name].chunks for name in ACCOUNT_KEY if rows.num_rows]
-    codes = [np.concatenate([chunk.indices.to_numpy() for chunk in each]) for each in chunks]
+    columns = [rows[name].chunks for name in ACCOUNT_KEY if rows.num_rows]
+    codes = [np.concatenate([chunk.indices.to_numpy() for chunk in chunks]) for chunks in columns]
     return np.flatnonzero(are_heads(codes)) if codes else np.empty(0, np.int64)
 
 
 def are_heads(codes: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.bool_]:
-    """Return which rows differ from the row before in one of some columns."""
+    """Return a mask of the rows that differ from the row before in any column."""
     is_head = np.ones(len(codes[0]), bool)
     is_head[1:] = np.logical_or.reduce([code[1:] != code[:-1] for code in codes])
     return is_head
 
 
 def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]]:
-    """Return a function that returns rows, by their places, as bytes that depend on nothing else.
+    """Return a function that returns rows at given positions as bytes that depend only on the row.
 
-    A row has 56 bytes: the SHA-256 of the account, the microseconds (8 bytes, the lowest first) and
-    the balance (16 bytes, the lowest first, in two's complement). An account's bytes are its ids in
-    the order of `ACCOUNT_KEY`, each in UTF-8 after its length in 4 bytes, the lowest first.
+    A row has 56 bytes: the SHA-256 of the account, the microseconds (8 bytes, little-endian) and
+    the balance (16 bytes, little-endian, two's complement). The account is hashed as its ids in the
+    order of `ACCOUNT_KEY`, each in UTF-8 after its length (4 bytes, little-endian).
     """
     ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
     heads = account_heads(ids)
@@ -190,29 +190,29 @@ def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]
     digests = np.frombuffer(b"".join(map(_account_digest, *names)), "V32")
     numbers = np.repeat(np.arange(len(heads)), np.diff(heads, append=rows.num_rows))
     times, balances = _times(rows["timestamp"]), _one_chunk(rows["balance"])
-    held = np.frombuffer(balances.buffers()[1], "V16")[balances.offset :]
+    balance_bytes = np.frombuffer(balances.buffers()[1], "V16")[balances.offset :]
 
-    def records(places: NDArray[np.int64]) -> NDArray[np.void]:
-        made = np.empty(len(places), RECORD)
-        made["account"] = digests.take(numbers.take(places))
-        made["timestamp"] = times.take(places)
-        made["balance"] = held.take(places)
-        return made
+    def take_records(places: NDArray[np.int64]) -> NDArray[np.void]:
+        records = np.empty(len(places), RECORD)
+        records["account"] = digests.take(numbers.take(places))
+        records["timestamp"] = times.take(places)
+        records["balance"] = balance_bytes.take(places)
+        return records
 
-    return records
+    return take_records
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _account_digest(*ids: str) -> bytes:
-    """Return the SHA-256 of an account, which comes again in every file."""
-    texts = [each.encode() for each in ids]
+    """Return an account's SHA-256, cached because accounts recur in every file."""
+    texts = [account_id.encode() for account_id in ids]
     return hashlib.sha256(
-        b"".join(len(each).to_bytes(4, "little") + each for each in texts)
+        b"".join(len(text).to_bytes(4, "little") + text for text in texts)
     ).digest()
 
 
 def has_repeats(rows: pa.RecordBatch) -> bool:
-    """Whether two rows of a batch have one account and one timestamp."""
+    """Whether two rows of a batch have the same account and timestamp."""
     codes = [to_numbers(rows[name].indices) for name in ACCOUNT_KEY]
     numbers = account_numbers(codes, [len(rows[name].dictionary) for name in ACCOUNT_KEY])
     times = _times(rows["timestamp"])
@@ -221,20 +221,20 @@ def has_repeats(rows: pa.RecordBatch) -> bool:
 
 
 def by_account_and_time(accounts: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the order of some rows by account, then time; equal ones stay.
+    """Return the order that sorts rows by account, then time; equal rows keep their order.
 
-    Numpy sorts numbers several times as fast as it finds their order. So each number carries its
-    place in the lowest bits, if need be instead of its own lowest ones: for these, little is left
-    to do for numpy's usual sort, which makes use of what is in order.
+    Numpy sorts numbers several times faster than it finds their order (argsort). So each number
+    carries its position in its lowest bits. If it has no bits to spare, its own lowest bits are
+    dropped; a stable argsort, fast on almost sorted numbers, then finishes the order.
     """
-    least, count = int(times.min(initial=_ROOM)), len(times).bit_length()
+    least, count = int(times.min(initial=_MAX_NUMBER)), len(times).bit_length()
     room = int(times.max(initial=least)) - least + 1
-    if (int(accounts.max(initial=0)) + 1) * room > _ROOM:
+    if (int(accounts.max(initial=0)) + 1) * room > _MAX_NUMBER:
         return np.lexsort((times, accounts))
     numbers = accounts * room + (times - least)
     if np.all(numbers[1:] >= numbers[:-1]):
         return np.arange(len(numbers))
-    dropped = max(int(numbers.max()).bit_length() + count - _WORD, 0)
+    dropped = max(int(numbers.max()).bit_length() + count - _KEY_BITS, 0)
     keys = numbers.view(np.uint64) >> np.uint64(dropped) << np.uint64(count)
     keys |= np.arange(len(keys), dtype=np.uint64)
     keys.sort()
@@ -262,7 +262,7 @@ def _times(column: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; ids get one dictionary."""
+    """Return a column as one array, with one dictionary if it has ids."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
