@@ -1,7 +1,7 @@
-"""What assets, parties, markets and accounts are called: reading names, finding ids, showing names.
+"""Names of assets, parties, markets and accounts: read names, find ids by name, show names.
 
-The interface knows ids alone. `read_assets` and `read_labels` read names from a mapping, a frame or
-a file. Tables (in their attrs), files and archives keep the `Names` that they were given.
+The interface has ids only. `read_assets` and `read_labels` read names from a mapping, a frame or a
+file. Tables (in their attrs), files and archives keep the `Names` that a caller gives.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ LabelsLike: TypeAlias = "Mapping[Any, str] | pd.DataFrame | str | os.PathLike[st
 """What `read_labels` takes."""
 
 Held: TypeAlias = Mapping[str, Collection[str]]
-"""The ids that a table or an archive has, by column."""
+"""The ids in a table or an archive, by column."""
 
-_MOST_DECIMALS: Final = 77
-"""Of 256 bits, the widest integers that asset contracts count in."""
+_MAX_DECIMALS: Final = 77
+"""Decimal digits of 256 bits, the widest integers in asset contracts."""
 
 _SEPARATOR: Final = "/"
-"""Between the ids of an account in a file, where a key is text."""
+"""Separates an account's ids in a file, where a key is text."""
 
 _NOT_AN_ID: Final = re.compile(r".*(?:…|\.\.).*|0[xX].*|\d+(?:\.\d*)?[eE]\+\d+", re.DOTALL)
-"""Short forms, numbers in hex as contracts print them, and what spreadsheets make of an id."""
+"""Short forms, hex numbers as contracts print them, and ids that a spreadsheet made numbers."""
 
 _SHORT_ID: Final = re.compile(r"([^.…]*)(?:…|\.{2,3})([^.…]*)")
-_FEWEST: Final = 4
+_SHORTEST: Final = 4
 """Minimum number of characters of a short form."""
 
-_KEPT: Final = 1 << 16
-"""Maximum number of ids whose names are kept for the next call: some 20 MB."""
+_CACHED_IDS: Final = 1 << 16
+"""Maximum number of ids whose names are cached: about 20 MB."""
 
 _CANDIDATES: Final = 5
 """Maximum number of ids that an error lists."""
 
 _HINTS: Final = {
-    "asset": "for a symbol, give assets too (--assets FILE); an id that a network spells otherwise "
-    "passes as 'id:{}'",
+    "asset": "for a symbol, give assets too (--assets FILE); write an id of another form as "
+    "'id:{}'",
     "party": "give the whole id (or `network`), or labels (--labels FILE)",
     "market": "give the whole id, or labels (--labels FILE)",
 }
@@ -77,18 +77,18 @@ _HINTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One asset.
+    """An asset.
 
     Attributes
     ----------
     asset_id
         The id, as the interface spells it.
     decimals
-        An asset of 6 decimals has 10**6 smallest units in a whole one.
+        Number of decimals: a whole unit has 10**decimals smallest units.
     symbol
-        Such as `USDT`; empty where it has none.
+        Such as `USDT`; empty if it has none.
     name
-        Such as `Tether USD`; empty where it has none.
+        Such as `Tether USD`; empty if it has none.
     """
 
     asset_id: str
@@ -103,10 +103,10 @@ def read_assets(source: AssetsLike) -> dict[str, Asset]:
     Parameters
     ----------
     source
-        A mapping of each id to an `Asset`, to `decimals`, or to a mapping of `decimals` and maybe
-        `symbol` and `name`; the path of a .toml or .json file of such a mapping (in TOML a table
-        for each asset); or a DataFrame or the path of a .csv file with the columns `asset_id` and
-        `decimals`, maybe `symbol` and `name`, and any others.
+        A mapping from ids to an `Asset`, to `decimals`, or to a mapping with `decimals` and
+        optionally `symbol` and `name`; the path of a .toml or .json file with such a mapping (in
+        TOML, one table per asset); or a DataFrame or the path of a .csv file with the columns
+        `asset_id` and `decimals`, optionally `symbol` and `name`, and any others.
 
     Returns
     -------
@@ -118,7 +118,7 @@ def read_assets(source: AssetsLike) -> dict[str, Asset]:
     ValueError
         If the source isn't as described, or a key is a short form of an id.
     TypeError
-        If it is neither a mapping nor a frame nor a path.
+        If `source` is neither a mapping nor a frame nor a path.
     OSError
         If the file can't be read.
 
@@ -131,23 +131,23 @@ def read_assets(source: AssetsLike) -> dict[str, Asset]:
 
 
 def read_labels(source: LabelsLike) -> dict[Named, str]:
-    """Read own names of parties, markets and accounts.
+    """Read the labels that you give to parties, markets and accounts.
 
     Parameters
     ----------
     source
-        A mapping of ids of parties and markets to text, in which accounts are tuples in the order
-        of `ACCOUNT_KEY`; the path of a .toml or .json file of such a mapping, in which an account
-        is its four ids with slashes between, as in `"VOTE/ACCOUNT_TYPE_GENERAL/c207.../"`; or a
-        DataFrame or the path of a .csv file with the column `label` and beside it `id` or columns
-        of `ACCOUNT_KEY`, and any others. Each row has the id of a party or of a market, or all ids
-        of an account.
+        A mapping from ids of parties and markets, and from accounts as tuples in the order of
+        `ACCOUNT_KEY`, to text; the path of a .toml or .json file with such a mapping, in which an
+        account is its four ids joined by slashes, as in `"VOTE/ACCOUNT_TYPE_GENERAL/c207.../"`; or
+        a DataFrame or the path of a .csv file with the column `label`, with `id` or columns of
+        `ACCOUNT_KEY`, and any others. Each row has a party's id, a market's id, or all ids of an
+        account.
 
     Returns
     -------
     dict
-        The labels by id, or by the ids of an account. Several may have one label, which then stands
-        for all of them.
+        The labels by id, or by an account's ids. Several may share a label, which then stands for
+        all of them.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def read_labels(source: LabelsLike) -> dict[Named, str]:
         If the source isn't as described, a key is a short form of an id, or a label is blank or an
         id.
     TypeError
-        If it is neither a mapping nor a frame nor a path.
+        If `source` is neither a mapping nor a frame nor a path.
     OSError
         If the file can't be read.
 
@@ -184,13 +184,13 @@ def _read(
     Parameters
     ----------
     source, what
-        The source, and whether it has "assets" or "labels".
+        The source, and what it has: "assets" or "labels".
     columns
         The columns that a row must have.
     key_of
-        Returns the key of a row.
+        Returns a row's key.
     entry
-        Checks a key and what stands beside it: a value of a mapping, or a row.
+        Checks a key and its content: a value of a mapping, or a row.
     """
     where, content = f"the {what}", source
     if hasattr(source, "to_dict"):
@@ -204,10 +204,10 @@ def _read(
         try:
             if is_rows and (missing := columns - row.keys()):
                 raise ValueError(f"there is no column {', '.join(sorted(missing))}")  # noqa: TRY301
-            given, about = (key_of(row), row) if is_rows else row
-            key, value = entry(given, about)
+            raw_key, about = (key_of(row), row) if is_rows else row
+            key, value = entry(raw_key, about)
             if entries.setdefault(key, value) != value:
-                raise ValueError(f"{given!r} is already defined differently")  # noqa: TRY301
+                raise ValueError(f"{raw_key!r} is already defined differently")  # noqa: TRY301
         except ValueError as error:
             place = f", row {number}" if is_rows else ""
             raise ValueError(f"{where}{place}: {error}") from error
@@ -222,7 +222,7 @@ def _read_file(file: Path, what: str) -> Any:  # noqa: ANN401 - a mapping, or ro
     }
     kind = file.suffix.lower()
     if kind not in readers:
-        raise ValueError(f"{file}: {what} are read from a .toml, .csv or .json file")
+        raise ValueError(f"{file}: {what} must be in a .toml, .csv or .json file")
     try:
         content = readers[kind](file.read_text(encoding="utf-8-sig"))
     except RecursionError as error:
@@ -235,7 +235,7 @@ def _read_file(file: Path, what: str) -> Any:  # noqa: ANN401 - a mapping, or ro
 
 
 def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object; a key that occurs twice is an error, as in TOML."""
+    """Return a JSON object; raise if a key occurs twice, as in TOML."""
     for key, count in Counter(key for key, _ in pairs).items():
         if count > 1:
             raise ValueError(f"the key {key!r} occurs {count} times in one object")
@@ -247,12 +247,12 @@ def _asset(key: object, about: Any) -> tuple[str, Asset]:  # noqa: ANN401 - what
     fields = asdict(about) if isinstance(about, Asset) else about
     fields = fields if isinstance(fields, Mapping) else {"decimals": fields}
     decimals = str(fields.get("decimals")).strip()
-    if not re.fullmatch("[0-9]{1,2}", decimals) or int(decimals) > _MOST_DECIMALS:
+    if not re.fullmatch("[0-9]{1,2}", decimals) or int(decimals) > _MAX_DECIMALS:
         raise ValueError(
-            f"asset {asset_id!r} needs decimals, a whole number from 0 to {_MOST_DECIMALS}, not "
+            f"asset {asset_id!r} needs decimals, a whole number from 0 to {_MAX_DECIMALS}, not "
             f"{decimals[:40]!r}"
         )
-    symbol, name = (fields.get(one) or "" for one in ("symbol", "name"))
+    symbol, name = (fields.get(key) or "" for key in ("symbol", "name"))
     if not (isinstance(symbol, str) and isinstance(name, str)):
         raise ValueError(f"symbol and name of asset {asset_id!r} must be text")  # noqa: TRY004 - the content is wrong
     return asset_id, Asset(asset_id, int(decimals), symbol, name)
@@ -265,14 +265,14 @@ def _label(key: object, about: Any) -> tuple[Named, str]:  # noqa: ANN401 - what
     if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
         ids = tuple(_id(part.strip()) for part in parts)
     if len(ids) not in {1, len(ACCOUNT_KEY)} or not all(ids[:3]):
-        raise ValueError(f"{key!r} is neither an id nor the {len(ACCOUNT_KEY)} of an account")
+        raise ValueError(f"{key!r} is neither an id nor the {len(ACCOUNT_KEY)} ids of an account")
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"the label of {key!r} must be text, not {label!r}")
     return ids[0] if len(ids) == 1 else ids, label.strip()
 
 
 def _labelled_ids(row: Mapping[Any, Any]) -> object:
-    """Return the id, or the ids of the account, that a row of labels has."""
+    """Return the id, or the account's ids, in a row of labels."""
     ids = {name: row[name] for name in ("id", *ACCOUNT_KEY) if row.get(name)}
     if ids.keys() >= {*ACCOUNT_KEY[:3]}:
         return tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY)
@@ -285,11 +285,11 @@ def _labelled_ids(row: Mapping[Any, Any]) -> object:
 
 
 def _id(text: object) -> str:
-    """Return an id, in lower case as the interface has long ones."""
+    """Return an id; long ones in lower case, as in the interface."""
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not an id: ids are text")  # noqa: TRY004 - the content is wrong
     if _NOT_AN_ID.fullmatch(text):
-        raise ValueError(f"{text!r} is not a whole id: a name needs the id as the interface has it")
+        raise ValueError(f"{text!r} is not a whole id: write it as the interface does")
     return text.lower() if LONG_ID.fullmatch(text) else text
 
 
@@ -300,18 +300,18 @@ class Names:
     Attributes
     ----------
     assets, labels
-        As `read_assets` and `read_labels` return them. Nobody changes them.
+        As `read_assets` and `read_labels` return them. Don't modify them.
     """
 
     assets: Mapping[str, Asset] = field(default_factory=dict)
     labels: Mapping[Named, str] = field(default_factory=dict)
 
     def updated(self, others: Names) -> Names:
-        """Return these and others, which win where both name a thing."""
+        """Return these names updated by others, which win if both have a name."""
         return Names({**self.assets, **others.assets}, {**self.labels, **others.labels})
 
     def overridden_by(self, assets: AssetsLike | None, labels: LabelsLike | None) -> Names:
-        """Return these, or in their place the assets or the labels that a caller gives."""
+        """Return these names with the assets, the labels or both replaced by a caller's."""
         return Names(
             self.assets if assets is None else read_assets(assets),
             self.labels if labels is None else read_labels(labels),
@@ -331,45 +331,46 @@ class Names:
         }
 
     def called(self, column: str) -> dict[str, str]:
-        """Return the names of the ids in a column of `ACCOUNT_KEY`."""
+        """Return the names for a column of `ACCOUNT_KEY`, by id."""
         if column == "asset_id":
-            return {one: asset.symbol for one, asset in self.assets.items()}
+            return {key: asset.symbol for key, asset in self.assets.items()}
         return {key: label for key, label in self.labels.items() if isinstance(key, str)}
 
     def shown(self, column: str, ids: Iterable[str]) -> Mapping[str, str]:
-        """Return what to show for each of some ids in a column: a name, or else a short form.
+        """Return the text to show for each id of a column: its name, else its short form.
 
-        Ids that differ are shown differently: a name that several have comes with the short form.
+        Different ids are shown differently: a name that several share is followed by the short
+        form.
         """
         distinct = tuple(dict.fromkeys(ids))
-        shown = _shown if len(distinct) <= _KEPT else _shown.__wrapped__
+        shown = _shown if len(distinct) <= _CACHED_IDS else _shown.__wrapped__
         return shown(self, column, distinct)
 
     def find(self, word: str, column: str, held: Held | None = None) -> list[str]:
-        """Return the ids that a word stands for: several only if all of them have that very name.
+        """Return the ids that a word stands for; several only if they share exactly this name.
 
         Parameters
         ----------
         word
-            An id; a name, whatever its case; or a part of an id that no other id has: a short form
-            such as `c2071f…76b5`, or the first four characters or more. A short form in brackets
-            may follow a name that several have, as `shown` returns it.
+            An id; a name in any case; or a unique part of an id: a short form such as
+            `c2071f…76b5`, or the first four characters or more. A name that several ids share may
+            be followed by a short form in parentheses, as `shown` returns it.
         column
             `asset_id`, `party_id` or `market_id`.
         held
-            The ids of a table or an archive, which may have no name.
+            The ids in a table or an archive, with or without names.
 
         Raises
         ------
         ValueError
-            If the word stands for nothing, may stand for names that differ by case, or is a part of
-            several ids.
+            If the word stands for nothing, or is ambiguous: it fits names that differ by case, or
+            is a part of several ids.
         """
         what, held = column.removesuffix("_id"), held or {}
         other = {"party": "market", "market": "party"}.get(what, "")
         elsewhere = {*held.get(f"{other}_id", ())} - {*held.get(column, ())}
         called = dict.fromkeys(held.get(column, ()), "") | self.called(column)
-        known = {one: name for one, name in called.items() if one not in elsewhere}
+        known = {key: name for key, name in called.items() if key not in elsewhere}
         ids = _matching(word, what, known)
         if what == "asset":
             ids = ids or _matching(word, what, dict.fromkeys(NAMED_ASSETS, ""))
@@ -379,90 +380,90 @@ class Names:
         if any(called.get(one, "").casefold() == word.casefold() != "" for one in elsewhere):
             raise ValueError(f"{word!r} is the label of a {other}, not of a {what}")
         raise ValueError(
-            f"{what} id {word!r} is not 64 hex digits, nor a name or a short form that is known; "
+            f"{what} id {word!r} is not 64 hex digits, nor a known name or short form; "
             + _hint(word, what, known)
         )
 
 
 def _matching(word: str, what: str, known: Mapping[str, str]) -> list[str]:
-    """Return the ids, among those known with their names, that a word stands for; maybe none."""
+    """Return the known ids (keys, with their names) that a word stands for; may be empty."""
     if word in known:
         return [word]
-    wanted = word.casefold()
-    pairs = ((text, one) for one, name in known.items() for text in (one, name) if text)
-    same = [(text, one) for text, one in pairs if text.casefold() == wanted]
-    ids = [*dict.fromkeys(one for _, one in same)]
+    folded = word.casefold()
+    pairs = ((text, key) for key, name in known.items() for text in (key, name) if text)
+    same = [(text, key) for text, key in pairs if text.casefold() == folded]
+    ids = [*dict.fromkeys(key for _, key in same)]
     if len({text for text, _ in same}) == 1:
         return ids
     name, _, short = word.removesuffix(")").rpartition(" (")
-    alike = [one for one, text in known.items() if name and text.casefold() == name.casefold()]
-    ids = ids or _fitting(short, alike) or _fitting(word, known)
+    namesakes = [key for key, text in known.items() if name and text.casefold() == name.casefold()]
+    ids = ids or _with_short_form(short, namesakes) or _with_short_form(word, known)
     return [_only(ids, word, what, known)] if ids else []
 
 
-def _fitting(text: str, ids: Iterable[str]) -> list[str]:
-    """Return the ids that a text is a short form or the beginning of."""
+def _with_short_form(text: str, ids: Iterable[str]) -> list[str]:
+    """Return the ids that have a text as a short form or a beginning."""
     cut = _SHORT_ID.fullmatch(text)
     head, tail = map(str.lower, cut.groups() if cut else (text, ""))
     size = len(head) + len(tail)
     return [
-        one
-        for one in sorted(ids)
-        if len(one) >= size >= _FEWEST
-        and one.lower().startswith(head)
-        and one.lower().endswith(tail)
+        full
+        for full in sorted(ids)
+        if len(full) >= size >= _SHORTEST
+        and full.lower().startswith(head)
+        and full.lower().endswith(tail)
     ]
 
 
 def _only(ids: list[str], word: str, what: str, known: Mapping[str, str]) -> str:
-    """Return the only one of some ids; ValueError, which lists them, if there are several."""
+    """Return the only id; raise ValueError, which lists the ids, if there are several."""
     if len(ids) == 1:
         return ids[0]
-    named = [f"{one} ({known[one]})" if known[one] else one for one in ids]
+    named = [f"{key} ({known[key]})" if known[key] else key for key in ids]
     listed = list_text(named, _CANDIDATES, rest="and {} more")
     raise ValueError(f"{what} id {word!r} may stand for {len(ids)}: {listed}; give one of the ids")
 
 
 def _hint(word: str, what: str, known: Mapping[str, str]) -> str:
-    """Return what to write in place of a word that stands for nothing."""
+    """Return a hint for a word that stands for nothing."""
     near = {name.casefold(): name for name in known.values() if name}
     names = sorted(near.values())
-    if len(word) >= _FEWEST:
-        near |= {one[: len(word)]: short for one, short in short_ids(known).items()}
+    if len(word) >= _SHORTEST:
+        near |= {key[: len(word)]: short for key, short in short_ids(known).items()}
     if close := [near[one] for one in difflib.get_close_matches(word.casefold(), near, cutoff=0.5)]:
         return f"did you mean {' or '.join(close)}?"
-    if len(word) < _FEWEST:
-        return f"a short form has {_FEWEST} characters at least"
-    return f"known are {list_text(names)}" if names else _HINTS[what].format(word)
+    if len(word) < _SHORTEST:
+        return f"a short form has at least {_SHORTEST} characters"
+    return f"known names: {list_text(names)}" if names else _HINTS[what].format(word)
 
 
 @lru_cache(maxsize=8)
 def _shown(names: Names, column: str, ids: tuple[str, ...]) -> Mapping[str, str]:
     if column == "account_type":
-        return {one: type_label(one) for one in ids}
+        return {name: type_label(name) for name in ids}
     return distinct_names(short_ids(ids), names.called(column))
 
 
 def distinct_names(short: Mapping[K, str], called: Mapping[K, str]) -> dict[K, str]:
-    """Return the name of each thing, or without one its short form.
+    """Return each key's name, or its short form if it has no name.
 
-    A name that several things have, whatever its case, comes with the short form.
+    A name that several keys share, whatever its case, is followed by the short form.
     """
-    shown = {one: called.get(one) or text for one, text in short.items()}
+    shown = {key: called.get(key) or text for key, text in short.items()}
     uses = Counter(map(str.casefold, {**called, **shown}.values()))
     return {
-        one: text if text == short[one] or uses[text.casefold()] == 1 else f"{text} ({short[one]})"
-        for one, text in shown.items()
+        key: text if text == short[key] or uses[text.casefold()] == 1 else f"{text} ({short[key]})"
+        for key, text in shown.items()
     }
 
 
 class _Noted(dict[str, Any]):
-    """Names as JSON in attrs; pandas' deep copies of attrs share it and the `Names` it stands for.
+    """Names as JSON in attrs. Deep copies, which pandas makes, share it and its `Names`.
 
     Attributes
     ----------
     names
-        The names that this is a part of.
+        The names that this JSON is a part of.
     """
 
     __slots__ = ("names",)
@@ -479,24 +480,24 @@ class _Noted(dict[str, Any]):
 
 
 def read_names(assets: AssetsLike | None = None, labels: LabelsLike | None = None) -> Names:
-    """Return the names that a caller gives: see `read_assets` and `read_labels`."""
+    """Return a caller's names; see `read_assets` and `read_labels`."""
     return Names().overridden_by(assets, labels)
 
 
 def note_names(metadata: Mapping[str, object], names: Names) -> dict[str, object]:
-    """Return attrs or a note of a load with names added, which win over those in it."""
+    """Return metadata with names added, which replace those in it."""
     names = names_in(metadata).updated(names)
     return {**metadata, **{key: _Noted(x, names) for key, x in names.to_json().items() if x}}
 
 
 def carried(metadata: object) -> dict[str, Any]:
-    """Return the part of a table's attrs, or of a note, that has names."""
+    """Return the part of metadata that has names."""
     noted = metadata if isinstance(metadata, Mapping) else {}
     return {key: noted[key] for key in ("assets", "labels") if isinstance(noted.get(key), Mapping)}
 
 
 def names_in(metadata: object) -> Names:
-    """Return the names in a table's attrs, or in a note of a load; maybe none."""
+    """Return the names in metadata; may be empty."""
     noted = carried(metadata)
     known = {part.names if isinstance(part, _Noted) else None for part in noted.values()}
     names = known.pop() if len(known) == 1 else None
@@ -506,11 +507,11 @@ def names_in(metadata: object) -> Names:
 def names_of(
     frame: pd.DataFrame, assets: AssetsLike | None = None, labels: LabelsLike | None = None
 ) -> Names:
-    """Return the names that are given, or else those in a frame's attrs; maybe none."""
+    """Return the given names, else those in a frame's attrs; may be empty."""
     names = names_in(frame.attrs.get(ATTRS_KEY))
     return names if assets is None is labels else names.overridden_by(assets, labels)
 
 
 def rank_assets(rows: Mapping[str, int]) -> list[str]:
-    """Return assets by their number of rows, most first: the order in which they are shown."""
+    """Return assets in the order in which they are shown: those with the most rows first."""
     return sorted(rows, key=lambda asset: (-rows[asset], asset))
