@@ -1,4 +1,4 @@
-"""Each word that evidence derives is what a model of single moments in plain Python says."""
+"""Evidence derives the same states as a model of single moments in plain Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ACCOUNTS = tuple(itertools.product(("a1", "a2"), ("t1", "t2"), ("p1", "p2"), (""
 
 
 def evidence_of(**content):
-    """Return evidence as a file has it."""
+    """Return evidence from the JSON of a file."""
     return from_json(content)
 
 
@@ -50,11 +50,11 @@ class Model:
     Attributes
     ----------
     answers
-        Of each moment: who answered, whether its reach held it, when it was asked, and its block.
+        By moment: the node, whether it had every row, when it was asked, and its last block.
     bad
         Moments of bad rows, each with its account or None.
     agreed, disputed
-        Moments, each with the node whose word it is.
+        Moments, each with the node that agrees or disagrees.
     starts
         Whether the first answer begins with the first block.
     """
@@ -86,7 +86,7 @@ class Model:
         agreed = {
             at
             for at, node in self.agreed
-            if at in self.answers and are_others(node, self.answers[at][0])
+            if at in self.answers and are_independent(node, self.answers[at][0])
         }
         return (agreed & self.complete()) - doubted
 
@@ -98,47 +98,47 @@ class Model:
         return "confirmed" if at in self.confirmed() else "complete"
 
     def joined(self, newer):
-        evident = self.copy()
+        model = self.copy()
         for at, answer in newer.answers.items():
             if answer[1] or not self.answers.get(at, (None, False))[1]:
-                evident.answers[at] = answer
+                model.answers[at] = answer
         again = {at for at, (_, reached, *_) in newer.answers.items() if reached}
-        evident.bad = {(at, who) for at, who in self.bad if at not in again} | newer.bad
-        evident.agreed |= newer.agreed
-        evident.disputed |= newer.disputed
-        first = min(evident.answers, default=None)
-        evident.starts = any(
+        model.bad = {(at, account) for at, account in self.bad if at not in again} | newer.bad
+        model.agreed |= newer.agreed
+        model.disputed |= newer.disputed
+        first = min(model.answers, default=None)
+        model.starts = any(
             x.starts and min(x.answers, default=None) == first for x in (self, newer)
         )
-        return evident
+        return model
 
     def within(self, moments):
-        evident = self.copy()
-        evident.answers = {at: answer for at, answer in self.answers.items() if at in moments}
+        model = self.copy()
+        model.answers = {at: answer for at, answer in self.answers.items() if at in moments}
         for name in ("bad", "agreed", "disputed"):
-            setattr(evident, name, {each for each in getattr(self, name) if each[0] in moments})
+            setattr(model, name, {each for each in getattr(self, name) if each[0] in moments})
         first = min(self.answers, default=None)
-        evident.starts = self.starts and first in evident.answers
-        return evident
+        model.starts = self.starts and first in model.answers
+        return model
 
     def narrowed(self, accounts):
-        evident = self.copy()
-        evident.accounts &= accounts
-        if not evident.accounts:
-            return Model(evident.accounts)
-        evident.bad = {(at, who) for at, who in self.bad if who is None or who in evident.accounts}
-        return evident
+        model = self.copy()
+        model.accounts &= accounts
+        if not model.accounts:
+            return Model(model.accounts)
+        model.bad = {(at, x) for at, x in self.bad if x is None or x in model.accounts}
+        return model
 
     def with_verdict(self, node, shared, differing):
-        evident = self.copy()
+        model = self.copy()
         for name, moments in (("agreed", shared - differing), ("disputed", shared & differing)):
-            kept = {(at, who) for at, who in getattr(self, name) if who != node or at not in shared}
-            setattr(evident, name, kept | {(at, node) for at in moments})
-        return evident
+            older = {(at, x) for at, x in getattr(self, name) if x != node or at not in shared}
+            setattr(model, name, older | {(at, node) for at in moments})
+        return model
 
 
-def are_others(one, other):
-    return bool(one.origin) and bool(other.origin) and not one.origin & other.origin
+def are_independent(node, other):
+    return bool(node.origin) and bool(other.origin) and not node.origin & other.origin
 
 
 def moments(spans):
@@ -149,12 +149,12 @@ def accounts_of(filters):
     return frozenset(account for account in ACCOUNTS if filters.selects(account))
 
 
-def said(words):
-    return {(at, node) for span, node in words for at in range(*span)}
+def moments_of(verdicts):
+    return {(at, node) for span, node in verdicts for at in range(*span)}
 
 
 def assert_is(evidence, model):
-    """Check that evidence says of each moment what the model says."""
+    """Check that evidence has the same state as the model at each moment."""
     assert moments(evidence.answered) == {*model.answers}
     assert moments(evidence.complete) == model.complete()
     assert moments(evidence.unproven) == model.unproven()
@@ -171,8 +171,8 @@ def assert_is(evidence, model):
     without_account = {at for at, account in model.bad if account is None}
     reached = {at for at, (_, reached, *_) in model.answers.items() if reached}
     assert moments(evidence.complete_for_others) == reached - without_account
-    assert said(evidence.agreed) == model.agreed
-    assert said(evidence.disputed) == model.disputed
+    assert moments_of(evidence.agreed) == model.agreed
+    assert moments_of(evidence.disputed) == model.disputed
     assert evidence.from_first_block == model.starts
     assert accounts_of(evidence.filters) == model.accounts or not evidence.answers
     for spans in (evidence.complete, evidence.unproven, evidence.missing(0, LENGTH)):
@@ -184,21 +184,21 @@ def assert_is(evidence, model):
 
 
 def check_answers(evidence, model):
-    """Check who answered each moment, and that joined answers keep the ends of what they join."""
-    said = {}
+    """Check each moment's answer, and that joined answers keep their first and last requests."""
+    answered = {}
     for answer in evidence.answers:
         for at in range(*answer.span):
-            assert at not in said
-            said[at] = answer.node, answer.reached
+            assert at not in answered
+            answered[at] = answer.node, answer.reached
             _, _, asked, height = model.answers[at]
             assert answer.asked[0] <= asked <= answer.asked[1]
             if height is not None:
                 assert answer.heights[0] <= height <= answer.heights[1]
-    assert said == {at: (node, reached) for at, (node, reached, *_) in model.answers.items()}
+    assert answered == {at: (node, reached) for at, (node, reached, *_) in model.answers.items()}
 
 
 def check_stretches(evidence, model):
-    """Check that stretches tile the time, and that their states are the derived lists."""
+    """Check that stretches are adjacent, and that their states are those of the model."""
     stretches = [*evidence.stretches()]
     edges = [span for span, *_ in stretches]
     assert all(before[1] == after[0] for before, after in itertools.pairwise(edges))
@@ -211,10 +211,10 @@ def check_stretches(evidence, model):
         for at in range(*span):
             assert evidence.answer_at(at) is answer
             assert by is None or (at, by) in model.agreed
-            assert by is None or are_others(by, model.answers[at][0])
+            assert by is None or are_independent(by, model.answers[at][0])
 
 
-# Evidence that a run may bring: of an interval, in answers side by side.
+# Evidence that a run may bring: adjacent answers for an interval.
 
 spans = st.tuples(st.integers(FIRST, LENGTH), st.integers(FIRST, LENGTH)).map(
     lambda ends: (min(ends), max(ends) + 1)
@@ -254,14 +254,14 @@ def runs(draw, of=ALL):
     return evidence_of(**content, from_first_block=model.starts), model
 
 
-spoken = st.tuples(nodes, st.lists(spans, max_size=3), st.lists(spans, max_size=2))
+comparisons = st.tuples(nodes, st.lists(spans, max_size=3), st.lists(spans, max_size=2))
 
 
 @st.composite
 def histories(draw, of=ALL):
-    """Draw what some runs and some comparisons left."""
+    """Draw the evidence that runs and comparisons leave, and its model."""
     evidence, model = evidence_of(filters=of), Model(accounts_of(of))
-    for run in draw(st.lists(runs(of) | spoken, max_size=5)):
+    for run in draw(st.lists(runs(of) | comparisons, max_size=5)):
         if len(run) == 2:
             evidence, model = evidence.updated(run[0]), model.joined(run[1])
         else:
@@ -272,12 +272,12 @@ def histories(draw, of=ALL):
 
 
 @given(histories())
-def test_every_word_is_what_each_moment_says(made):
+def test_every_state_is_that_of_each_moment(made):
     assert_is(*made)
 
 
 @given(histories(), spans)
-def test_within_a_stretch_the_words_are_the_same_and_outside_of_it_there_are_none(made, span):
+def test_evidence_within_a_stretch_is_the_same_and_outside_of_it_there_is_none(made, span):
     evidence, model = made
     assert_is(evidence.within(*span), model.within(moments([span])))
 
@@ -289,7 +289,7 @@ def test_a_part_of_the_accounts_has_the_bad_rows_that_may_be_theirs(made, some):
 
 
 @given(filters, filters, st.data())
-def test_of_two_only_what_both_prove_of_accounts_that_both_have_is_shared(one, other, data):
+def test_shared_evidence_is_what_both_prove_about_accounts_in_both(one, other, data):
     (left, left_model), (right, right_model) = map(data.draw, (histories(one), histories(other)))
     both = left & right
     shared = accounts_of(one) & accounts_of(other)
@@ -301,14 +301,14 @@ def test_of_two_only_what_both_prove_of_accounts_that_both_have_is_shared(one, o
 
 
 @given(histories(), runs())
-def test_newer_answers_never_take_proof_away_but_where_they_set_rows_aside(made, run):
+def test_newer_answers_remove_proof_only_where_they_set_rows_aside(made, run):
     evidence, newer = made[0], run[0]
-    evident = evidence.updated(newer)
+    updated = evidence.updated(newer)
     bad = moments(each.span for each in newer.set_aside)
-    assert moments(evidence.complete) - bad <= moments(evident.complete)
-    assert moments(evident.answered) == moments(evidence.answered) | moments(newer.answered)
-    again = evident.updated(newer)
-    assert (again.answers, again.complete) == (evident.answers, evident.complete)
+    assert moments(evidence.complete) - bad <= moments(updated.complete)
+    assert moments(updated.answered) == moments(evidence.answered) | moments(newer.answered)
+    again = updated.updated(newer)
+    assert (again.answers, again.complete) == (updated.answers, updated.complete)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.randoms(), st.data())
@@ -323,34 +323,34 @@ def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_bl
         start += 2
     shuffled = [*pieces]
     rng.shuffle(shuffled)
-    evident = functools.reduce(lambda older, newer: older.updated(newer), shuffled)
-    for answer in evident.answers:
-        own = [x for one in pieces for x in one.answers]
-        own = [x for x in own if answer.span[0] <= x.span[0] < answer.span[1]]
-        asked, heights = [x.asked[0] for x in own], [x.heights[0] for x in own]
+    joined = functools.reduce(lambda older, newer: older.updated(newer), shuffled)
+    for answer in joined.answers:
+        parts = [x for piece in pieces for x in piece.answers]
+        parts = [x for x in parts if answer.span[0] <= x.span[0] < answer.span[1]]
+        asked, heights = [x.asked[0] for x in parts], [x.heights[0] for x in parts]
         assert answer.asked == (min(asked), max(asked))
         assert answer.heights == (min(heights), max(heights))
-    assert len(evident.answers) == 1 + sum(has_gap[1:])
+    assert len(joined.answers) == 1 + sum(has_gap[1:])
 
 
 @given(histories(), spans)
-def test_rows_that_changed_are_agreed_with_by_nobody(made, span):
+def test_no_node_agrees_with_rows_that_changed(made, span):
     evidence, model = made
     model.agreed = {(at, node) for at, node in model.agreed if at not in moments([span])}
     assert_is(evidence.without_agreements([span]), model)
 
 
-def test_evidence_of_other_accounts_is_not_joined():
+def test_evidence_for_different_accounts_is_not_joined():
     with pytest.raises(ValueError, match="different accounts"):
         evidence_of().updated(evidence_of(filters=NOBODY))
 
 
-def test_nothing_is_proven_of_accounts_that_nobody_asked_for():
+def test_nothing_is_proven_about_accounts_that_were_not_asked_for():
     answer = {"span": (3, 9), "node": NODES[0], "asked": (1, 1)}
     some = evidence_of(filters=filters_of(asset="a1"), answers=[answer], from_first_block=True)
-    for evident in (some.narrow(NOBODY), some & evidence_of(filters=NOBODY, answers=[answer])):
-        assert not evident.complete
-        assert not evident.from_first_block
+    for evidence in (some.narrow(NOBODY), some & evidence_of(filters=NOBODY, answers=[answer])):
+        assert not evidence.complete
+        assert not evidence.from_first_block
 
 
 @pytest.mark.parametrize(

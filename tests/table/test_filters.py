@@ -19,8 +19,8 @@ def ids(count, offset=0):
     return tuple(f"{number + offset:064x}" for number in range(count))
 
 
-def kept(filters):
-    """Return every (party, market, type) of the lists that a filter asks for."""
+def combinations(filters):
+    """Return every (party, market, type) that filters ask for."""
     return list(
         itertools.product(
             filters.party_ids or [None], filters.market_ids or [None], filters.account_types or [0]
@@ -60,11 +60,11 @@ FEES = "ACCOUNT_TYPE_REWARD_MAKER_PAID_FEES"
         ({"account_types": FEES.lower()}, {"account_type": (FEES,)}),
     ],
 )
-def test_words_are_brought_into_the_form_that_is_sent(words, expected):
+def test_values_are_brought_into_the_form_that_is_sent(words, expected):
     assert make_filters(**words).allowed() == expected
 
 
-def test_a_symbol_that_nothing_explains_is_refused_before_anything_is_asked_or_bound(tmp_path):
+def test_an_unknown_symbol_is_refused_before_any_request_or_file(tmp_path):
     client = ba.Client("http://127.0.0.1:9")
     for load in (
         lambda: ba.load_balance_changes(client, asset_id="tUSD"),
@@ -76,7 +76,7 @@ def test_a_symbol_that_nothing_explains_is_refused_before_anything_is_asked_or_b
     assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_account_type_is_refused_with_the_nearest_and_where_all_names_are():
+def test_an_unknown_account_type_is_refused_with_similar_names_and_where_to_find_all():
     with pytest.raises(ValueError, match="did you mean GENERAL or ") as caught:
         make_filters(account_types="generall")
     assert "ba.ACCOUNT_TYPES has all" in str(caught.value)
@@ -127,7 +127,7 @@ ACCOUNTS = [*itertools.product(*TWO.values())]
 
 
 def selected(filters):
-    """Return which accounts of two ids a column filters select, by a loop of plain comparisons."""
+    """Return which of `ACCOUNTS` filters select, by a loop of plain comparisons."""
     return {
         account
         for account in ACCOUNTS
@@ -152,20 +152,20 @@ small_filters = st.builds(
 
 
 @given(small_filters, small_filters)
-def test_filters_select_the_same_accounts_alone_and_together_in_any_order(one, two):
-    assert {account for account in ACCOUNTS if one.selects(account)} == selected(one)
+def test_filters_select_the_same_accounts_alone_and_together_in_any_order(first, second):
+    assert {account for account in ACCOUNTS if first.selects(account)} == selected(first)
     table = pd.DataFrame(ACCOUNTS, columns=ba.ACCOUNT_KEY)
-    assert {*one.select(table).itertuples(index=False, name=None)} == selected(one)
-    assert selected(one.sorted()) == selected(one)
-    both = one.intersection(two)
-    assert (set() if both is None else selected(both)) == selected(one) & selected(two)
-    assert (both is None) == (not selected(one) & selected(two))
+    assert {*first.select(table).itertuples(index=False, name=None)} == selected(first)
+    assert selected(first.sorted()) == selected(first)
+    both = first.intersection(second)
+    assert (set() if both is None else selected(both)) == selected(first) & selected(second)
+    assert (both is None) == (not selected(first) & selected(second))
 
 
 @given(some_filters)
 def test_parts_ask_for_every_account_once(filters):
-    asked = [one for part in filters.parts() for one in kept(part)]
-    assert sorted(asked, key=str) == sorted(kept(filters), key=str)
+    asked = [ids for part in filters.parts() for ids in combinations(part)]
+    assert sorted(asked, key=str) == sorted(combinations(filters), key=str)
     assert all(part.asset_id == filters.asset_id for part in filters.parts())
 
 
@@ -174,25 +174,25 @@ def test_halving_ends_at_single_values(parties, markets, types):
     lists = {"party_ids": ids(parties), "market_ids": ids(markets)}
     waiting, singles = [make_filters(account_types=ba.ACCOUNT_TYPES[:types], **lists)], []
     while waiting:
-        one = waiting.pop()
-        halves = one.halves()
+        filters = waiting.pop()
+        halves = filters.halves()
         waiting += halves
         if not halves:
-            singles.append(one)
+            singles.append(filters)
     counts = (max(parties, 1), max(markets, 1), max(types, 1))
     assert len(set(singles)) == len(singles) == math.prod(counts)
 
 
-def test_words_are_looked_up_among_names_and_held_ids_each_id_once():
+def test_values_are_looked_up_among_names_and_held_ids_without_repeats():
     labels = {ids(1)[0]: "Desk", ids(2)[1]: "Desk", ID: "Alice"}
-    how = {"names": lambda: read_names(labels=labels), "held": {"market_id": ids(1, 5)}}
-    assert make_filters(party_ids="DESK", **how).party_ids == ids(2)
-    both = make_filters(party_ids=["Alice", ID], market_ids="0000..0005", **how)
+    options = {"names": lambda: read_names(labels=labels), "held": {"market_id": ids(1, 5)}}
+    assert make_filters(party_ids="DESK", **options).party_ids == ids(2)
+    both = make_filters(party_ids=["Alice", ID], market_ids="0000..0005", **options)
     assert (both.party_ids, both.market_ids) == ((ID,), ids(1, 5))
     assert make_filters(asset_id="ABAB", held={"asset_id": {ID}}).asset_id == ID
 
 
-def test_a_whole_id_is_taken_without_a_look_at_names():
+def test_a_whole_id_needs_no_names():
     def fail():
         raise AssertionError
 

@@ -15,7 +15,7 @@ from tests.moments import EPOCH
 
 
 def moment_of(text):
-    """Return the moment that a text stands for, and how old that is."""
+    """Return the moment that a text stands for, and its age."""
     start = ba.to_table(empty_table(), start=text).attrs[ATTRS_KEY]["start"]
     moment = dt.datetime.fromisoformat(start)
     return moment, dt.datetime.now(dt.UTC) - moment
@@ -46,12 +46,12 @@ def test_a_week_until_now_has_seven_days():
 @pytest.mark.parametrize(
     "text", ["now-", "7 d", "tomorrow", "now+1h", "-7d", "7y", "9999999999999w", ""]
 )
-def test_text_that_is_no_moment_is_refused(text):
+def test_text_that_is_not_a_moment_is_refused(text):
     with pytest.raises(ValueError, match=r"now-1h|too long"):
         moment_of(text)
 
 
 @pytest.mark.parametrize("value", [7, 7.5, [], dt.timedelta(days=7)])
-def test_what_is_no_moment_is_refused(value):
+def test_values_of_other_types_are_refused(value):
     with pytest.raises(TypeError, match="a moment is a datetime, a date or text"):
         moment_of(value)

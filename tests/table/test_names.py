@@ -40,7 +40,7 @@ def toml(value):
 
 
 def files_of(folder, named, rows):
-    """Yield names, by the keys that files have, in a file of each kind: TOML, JSON and CSV."""
+    """Write names to a file of each kind (TOML, JSON and CSV) and yield the paths."""
     lines = (f"{toml(key)} = {toml(value)}" for key, value in named.items())
     content = {"a.toml": "\n".join(lines), "a.JSON": json.dumps(named)}
     content["a.csv"] = rows.to_csv(index=False)
@@ -78,7 +78,7 @@ def test_names_are_the_same_from_a_mapping_a_frame_a_file_and_the_table_that_car
         assert (read.assets, read.labels) == (given_names.assets, given_names.labels)
 
 
-def test_ids_of_any_case_and_columns_of_parties_or_markets_are_taken():
+def test_ids_in_any_case_and_columns_of_parties_or_markets_are_accepted():
     assert ba.read_assets({USD.upper(): 6}) == {USD: ba.Asset(USD, 6)}
     rows = [{"party_id": PARTY.upper(), "label": "Alice"}, {"market_id": MARKET, "label": "BTC"}]
     assert ba.read_labels(pd.DataFrame(rows)) == {PARTY: "Alice", MARKET: "BTC"}
@@ -87,7 +87,7 @@ def test_ids_of_any_case_and_columns_of_parties_or_markets_are_taken():
 @pytest.mark.parametrize(
     "key", ["a1a1a1…a1a1", "a1..a1", f"0x{PARTY}", "0Xa1", "1.2E+63", "7e+63", "12E+9"]
 )
-def test_what_is_not_a_whole_id_is_refused_as_the_key_of_a_name(key):
+def test_a_key_that_is_not_a_whole_id_is_refused(key):
     message = f"{re.escape(repr(key))} is not a whole id"
     for read, value in ((ba.read_labels, "Alice"), (ba.read_assets, 6)):
         with pytest.raises(ValueError, match=message):
@@ -129,7 +129,7 @@ def test_what_is_not_a_whole_id_is_refused_as_the_key_of_a_name(key):
         ),
     ],
 )
-def test_names_that_are_described_wrongly_are_refused(read, source, message):
+def test_malformed_names_are_refused(read, source, message):
     with pytest.raises(ValueError, match=message):
         read(source)
 
@@ -156,7 +156,7 @@ def test_names_that_are_described_wrongly_are_refused(read, source, message):
         ("a.csv", f"asset_id,decimals,note\nx,1,{'y' * 200_000}\n", "can't be read: field larger"),
     ],
 )
-def test_a_file_that_holds_no_assets_is_refused_in_one_line(tmp_path, name, content, message):
+def test_a_file_without_assets_is_refused_with_one_line(tmp_path, name, content, message):
     file = tmp_path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as raised:
@@ -165,19 +165,19 @@ def test_a_file_that_holds_no_assets_is_refused_in_one_line(tmp_path, name, cont
     assert len(str(raised.value)) < 300
 
 
-def test_what_is_neither_a_mapping_nor_a_frame_nor_a_path_is_a_type_error():
+def test_a_source_that_is_neither_a_mapping_nor_a_frame_nor_a_path_is_a_type_error():
     for read in (ba.read_assets, ba.read_labels):
         with pytest.raises(TypeError, match="not 6"):
             read(6)
 
 
 def find(word, column="party_id", held=None, **given_names):
-    """Return the ids that a word stands for among those held, or those that have a name."""
+    """Return the ids that a word stands for, among held ids and ids with a name."""
     return names.read_names(**given_names).find(word, column, held)
 
 
 @given(st.lists(st.text("0123ab", min_size=64, max_size=64), min_size=1, max_size=30), st.data())
-def test_a_short_form_is_the_one_id_that_it_can_be_or_is_refused(many, data):
+def test_a_short_form_stands_for_the_only_id_that_it_fits_or_is_refused(many, data):
     whole = data.draw(st.sampled_from(many))
     head, tail = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 12))
     mark = data.draw(st.sampled_from(["…", "...", "..", ""]))
@@ -207,14 +207,14 @@ def assets_called(**symbols):
         ("TUSD", "asset_id", {"assets": ASSETS}, [USD]),
         (USD.upper(), "asset_id", {"assets": ASSETS}, [USD]),
         ("abab…abab", "asset_id", {"assets": {ID: 1}}, [ID]),
-        ("vote", "asset_id", {}, ["VOTE"]),  # networks name it so
+        ("vote", "asset_id", {}, ["VOTE"]),  # an id on networks
         ("VOTE", "asset_id", {"assets": ASSETS}, ["VOTE"]),
         ("VOTE", "asset_id", {"assets": assets_called(VOTE=GOV)}, [GOV]),
         ("VOTE", "asset_id", {"assets": {"VOTE": 1, "vote": 1, **assets_called(V=GOV)}}, ["VOTE"]),
         ("DESK", "party_id", {"labels": {FIRST: "Desk", SECOND: "Desk"}}, [FIRST, SECOND]),
         ("Alice", "party_id", {"labels": {ID: "Alice"}}, [ID]),
         ("abab", "market_id", {"labels": {ID: "Alice"}}, [ID]),
-        ("BTC/USD", "party_id", {"labels": {ID: "BTC/USD"}}, [ID]),  # nobody knows of what it is
+        ("BTC/USD", "party_id", {"labels": {ID: "BTC/USD"}}, [ID]),  # may be a party or a market
     ],
 )
 def test_a_word_stands_for_an_id_a_name_or_a_part_of_an_id(word, column, given_names, expected):
@@ -276,15 +276,15 @@ def test_names_that_differ_by_case_are_refused_in_any_case(word):
         find(word, "asset_id", assets=assets_called(Desk=FIRST, desk=SECOND))
 
 
-def test_what_is_shown_of_two_of_one_name_finds_each_of_them():
+def test_the_text_shown_for_ids_of_one_name_finds_each_id():
     labels = dict.fromkeys([ID, "cd" * 32], "Desk (UK)") | {d * 64: "Desk" for d in "123"}
     named = names.read_names(assets_called(X=FIRST, x=GOV), labels)
     shown = named.shown("party_id", labels)
     assert len({*shown.values()}) == len(labels)
-    for one, word in shown.items():
-        assert named.find(word, "party_id") == [one]
-    for one, word in named.shown("asset_id", [FIRST, GOV]).items():
-        assert named.find(word, "asset_id") == [one]
+    for party_id, text in shown.items():
+        assert named.find(text, "party_id") == [party_id]
+    for asset_id, text in named.shown("asset_id", [FIRST, GOV]).items():
+        assert named.find(text, "asset_id") == [asset_id]
     assert len(named.shown("asset_id", ["ab" * 32])["ab" * 32]) < 20
 
 
@@ -308,7 +308,7 @@ ACCOUNTS = pd.DataFrame(
         ([*ba.ACCOUNT_KEY], ["general · NA · m", "general · no party", "own"]),
     ],
 )
-def test_a_label_has_the_parts_that_an_account_or_group_has_also_missing_ones(columns, expected):
+def test_a_label_has_each_part_of_an_account_or_group_and_missing_ones_too(columns, expected):
     own = {("VOTE", "ACCOUNT_TYPE_GENERAL", "NA", "NA"): "own"}
     shown = ba.account_labels(ACCOUNTS[columns].set_axis([*"xyx"]), labels=own)
     pd.testing.assert_series_equal(shown, pd.Series(expected, [*"xyx"], name="label"))
@@ -372,7 +372,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("result", RESULTS)
-def test_every_long_result_of_a_table_with_names_has_symbol_and_label_in_one_way(result):
+def test_every_long_result_of_a_table_with_names_has_symbol_and_label_first(result):
     plain = PLAIN if result == "table" else RESULTS[result](PLAIN)
     shown = RESULTS[result](NAMED)
     assert not {"symbol", "label"} & {*plain}
@@ -406,7 +406,7 @@ def test_wide_results_and_those_without_names_keep_their_columns():
             label(pd.DataFrame({"x": [1]}))
 
 
-def test_names_are_read_once_and_stay_out_of_the_way_of_what_is_put_in_attrs():
+def test_names_are_read_once_and_follow_changes_of_attrs():
     held = ba.balance_at(NAMED, "2023-04-12")
     carried = names.names_of(held)
     assert carried is names.names_of(NAMED)
@@ -415,7 +415,7 @@ def test_names_are_read_once_and_stay_out_of_the_way_of_what_is_put_in_attrs():
     assert names.names_of(held).assets == carried.assets
 
 
-def test_functions_that_take_results_back_take_them_with_names():
+def test_functions_of_results_accept_results_with_names():
     held = ba.balance_at(NAMED, "2023-04-12")
     whole = ba.to_units(held)
     assert [*whole] == [*held]
@@ -449,7 +449,7 @@ def test_the_header_of_a_wide_file_has_names_in_place_of_ids(tmp_path):
     assert SOME[0][:6] not in header
 
 
-def test_a_column_of_the_caller_s_that_is_called_label_stays_and_is_added_up(tmp_path):
+def test_a_caller_s_own_column_label_stays_and_can_be_grouped_by(tmp_path):
     table = NAMED[NAMED["asset_id"] == NAMED["asset_id"].iloc[0]]
     table = table.assign(label=ba.labelled(table[["party_id"]], labels=OWN)["label"])
     sums = ba.totals(table, by=["asset_id", "label"], freq="1D")
@@ -463,7 +463,7 @@ def test_a_column_of_the_caller_s_that_is_called_label_stays_and_is_added_up(tmp
     pd.testing.assert_frame_equal(alice, other.reset_index(drop=True))
 
 
-def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
+def test_the_text_of_a_table_fits_a_terminal_and_has_names_and_balances():
     shown = repr(NAMED.balances)
     rows = shown[shown.index("symbol") :].splitlines()
     assert max(map(len, rows)) <= 100
@@ -474,7 +474,7 @@ def test_the_first_look_at_a_table_fits_a_terminal_and_has_names_and_balances():
     assert "Alice" in repr(NAMED[NAMED["party_id"] == SOME[0]].balances)
 
 
-def test_a_look_at_a_table_says_what_it_is_and_what_it_knows():
+def test_the_text_of_a_table_has_its_rows_accounts_and_known_intervals():
     table = ba.to_table(PLAIN.head(3), known=[DAYS])
     assets = {PLAIN["asset_id"].iloc[0]: {"symbol": "<b>", "decimals": 0}}
     table.attrs["balance_analysis"]["assets"] = assets

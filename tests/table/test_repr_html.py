@@ -1,4 +1,4 @@
-"""What a notebook shows of a value: all of it, escaped, in the notebook's own colours."""
+"""Values in a notebook: complete, escaped, in the notebook's own colours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = spread_history(7, rows=200, accounts=15)
 
 
 class Reading(HTMLParser):
-    """The cells and the title of tables, as a browser reads them; fails on any other element."""
+    """Read the cells and titles of tables as a browser does; fail on any other element."""
 
     def __init__(self, html):
         super().__init__()
@@ -72,7 +72,7 @@ def limits():
 
 
 def report_of(*messages, url="http://node"):
-    """Return a report whose findings say these texts."""
+    """Return a report whose findings have these messages."""
     findings = [ba.Finding("page_size", 5, "note", message) for message in messages]
     return ba.NodeReport(url, dt.datetime(2023, 4, 1, tzinfo=dt.UTC), 7, tuple(findings))
 
@@ -96,7 +96,7 @@ def test_limits_show_every_field(limits):
     assert len(facts) >= 10
 
 
-def test_limits_show_what_a_node_sends_as_text_and_beside_their_own_fields(limits):
+def test_limits_show_a_node_s_other_fields_as_text_beside_their_own(limits):
     odd = replace(
         limits,
         propose_asset_enabled_from=None,
@@ -163,14 +163,14 @@ def test_a_run_shows_what_it_did(exported):
     assert facts_of(ba.Run())["asked for"] == "nothing"
 
 
-def test_a_status_shows_what_its_text_says(exported):
+def test_a_status_shows_the_same_in_html_as_in_text(exported):
     _, archive = exported
     status = archive.status()
     lines = dict(re.split(r"  +", line, maxsplit=1) for line in str(status).splitlines())
     assert facts_of(status) == lines
 
 
-def test_an_archive_that_is_whole_is_a_line(exported):
+def test_the_report_of_a_sound_archive_is_one_line(exported):
     _, archive = exported
     report = archive.verify()
     read = Reading(report._repr_html_())

@@ -1,4 +1,4 @@
-"""Rows in Arrow: one form whatever order they came in, and repeats are seen."""
+"""Rows in Arrow: their form doesn't depend on their order, and repeats are found."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rows_of_one_account_and_moment_stay_in_the_order_in_which_they_came(key
 
 
 @given(rows, st.lists(st.integers(0, 39), max_size=3), st.randoms(use_true_random=False))
-def test_a_repeat_is_an_account_that_has_two_rows_at_one_time(rows, again, random):
+def test_a_repeat_is_two_rows_of_an_account_at_one_time(rows, again, random):
     rows = [*rows, *(rows[i] for i in again if i < len(rows))]
     random.shuffle(rows)
     batches = arrow(rows).combine_chunks().to_batches()
@@ -67,7 +67,7 @@ def test_rows_within_an_interval_keep_their_order_in_tables_and_batches(times, i
 
 
 @pytest.mark.parametrize("bits", [28, 44])  # which fit into 64 beside an account, and don't
-def test_more_accounts_and_times_than_64_bits_can_number_are_in_order(bits):
+def test_accounts_and_times_that_exceed_64_bits_together_are_in_order(bits):
     count, again = 60_000, 2_000
     rng = np.random.default_rng(1)
     names = np.array([f"{number:05}" for number in range(count)])
@@ -75,7 +75,7 @@ def test_more_accounts_and_times_than_64_bits_can_number_are_in_order(bits):
     for place, name in enumerate("123"):
         ids[place][:9] = name  # so that nine accounts differ in the last id alone
     times = rng.integers(START, START + (1 << bits), count)
-    # Some accounts have a row just before that one as well, which comes after it.
+    # Some accounts also have an earlier row, which comes later in the frame.
     ids = [np.append(column, column[:again]) for column in ids]
     times = np.append(times, times[:again] - 1)
     frame = pd.DataFrame(dict(zip(ba.ACCOUNT_KEY, ids, strict=True)), dtype="str")
