@@ -290,7 +290,7 @@ def test_segments_confirm_and_the_same_node_is_no_second_source(tmp_path):
         local = node.url.replace("127.0.0.1", "localhost")
         said = run("verify", tmp_path / "a", "--against", local, "--confirm", code=3).stderr
         assert "Confirmed: nothing" in said
-        assert "of two origins" in said
+        assert "must have different origins" in said
         said = run("verify", tmp_path / "a", "--against", tmp_path / "segments", "--confirm")
         ba.confirm(tmp_path / "a", node.url)  # takes nothing back
     assert "Confirmed: 20" in said.stderr
