@@ -71,7 +71,7 @@ def any_source(
         *args: P.args,
         **options: P.kwargs,
     ) -> pd.DataFrame:
-        signature.bind(source, *args, **options)  # refuses bad options before anything is read
+        function(source, *args, **options)  # raises on bad options before anything is read
         return over_slices(source, lambda slices: stacked([*frames(slices, *args, **options)]))
 
     first, *others = signature.parameters.values()
