@@ -59,8 +59,9 @@ class Writer:
     """
 
     def __init__(self, store: Store, query: BoundQuery | None = None) -> None:
-        self.store = store
-        self.manifest = read_manifest(store) if query is None else bound_manifest(store, query)
+        self.store: Store = store
+        manifest = read_manifest(store) if query is None else bound_manifest(store, query)
+        self.manifest: Manifest = manifest
 
     def recover(self) -> None:
         """Finish or undo an interrupted commit, and remove leftover files."""

@@ -231,7 +231,7 @@ class Footer:
     def __init__(self, content: bytes) -> None:
         self.digest: str = hashlib.sha256(content).hexdigest()
         self._content = content
-        self.bounds = cache(self._bounds)
+        self.bounds: Callable[[int, str], tuple[Any, Any] | None] = cache(self._bounds)
         """Like `_bounds`, but computed only once for a row group and the name of a column."""
 
     @cached_property
