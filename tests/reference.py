@@ -26,7 +26,7 @@ TASKS = {
     "Keep archives": {"archive", "archives", "fill", "proof"},
     "Draw and report": {"figures", "explorer"},
     "Files": {"files"},
-    "Assets, labels, names": {"labels", "names", "schema"},
+    "Tables, assets, names": {"table"},
     "Errors": {"errors"},
 }
 """Of each page the rooms whose public names stand on it."""
@@ -86,7 +86,7 @@ def page_of(title: str, rooms: set[str]) -> pdoc.doc.Module:
 
 
 def room_of(value: object) -> str:
-    """Return the room of a public name; that of a constant is `schema`."""
+    """Return the room of a public name; that of a constant is `table`."""
     return getattr(value, "__module__", "balance_analysis.table.schema").split(".")[1]
 
 
