@@ -203,9 +203,9 @@ class _Segments(Source):
                     begin, end = span_of(part)
                     before = [span for span, (_, b) in held if b == part[0].first - 1]
                     after = [span for span, (a, _) in held if a == part[-1].last + 1]
-                    # An answer of nodes may have taken the end of theirs: what is reached up to
-                    # before these blocks, or from behind them on, has it all. Rows of it that are
-                    # set aside stay so: these segments don't have them.
+                    # A node's answer may have replaced the end of earlier segments. What is
+                    # reached directly before or after these blocks is whole; rows set aside there
+                    # stay so, because these segments don't have them.
                     whole = evidence.reached
                     ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
                     begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
@@ -213,12 +213,12 @@ class _Segments(Source):
         return [*self._parts]
 
     def check(self, writer: Writer) -> bool:
-        """Return whether they have a row that the archive has, if it has some of their time.
+        """Return whether the segments have any of the archive's rows; False if there are none.
 
         Raises
         ------
         NetworkMismatchError
-            If they have none of these.
+            If the archive has rows in the segments' time, and the segments have none of them.
         """
         absent = list[Span]()
         for period, file in reversed(writer.manifest.files.items()):
@@ -227,7 +227,7 @@ class _Segments(Source):
                 known = within(writer.rows_of(period), first, last) if first < last else NO_ROWS
                 if not known.num_rows:
                     continue
-                # The segment of the last of these rows.
+                # Compare the segment that should have the last of these rows.
                 moment, _ = last_block(known)
                 at = bisect.bisect_left(part[:-1], moment, key=lambda x: span_of([x])[1] - 1)
                 begin = span_of([part[at - 1]])[1] if at else start
@@ -236,7 +236,7 @@ class _Segments(Source):
                 new = pa.Table.from_batches([rows.rows])
                 if merge_rows(known, new, begin, moment + 1).absent.num_rows < known.num_rows:
                     return True
-                # Whose a bad row is can't be known.
+                # A bad row may stand for one of the archive's.
                 absent += [] if rows.bad_rows else [(moment, moment + 1)]
         if absent:
             raise NetworkMismatchError(

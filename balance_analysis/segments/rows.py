@@ -299,7 +299,7 @@ class Blocks:
 
     @property
     def set_aside(self) -> tuple[SetAside, ...]:
-        """Where a block without a row may have been, if it hadn't the time of the one before."""
+        """Where a block that has no row may lie, unless it shares the time of the one before."""
         [before] = np.nonzero(np.diff(self.heights) > 1)
         spans = zip(self.times[before].tolist(), self.times[before + 1].tolist(), strict=True)
         return tuple(SetAside((a + 1, b)) for a, b in spans if a + 1 < b)
@@ -433,7 +433,7 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
     blocks = read_blocks(segment)
     if spans := [doubt.span for doubt in blocks.set_aside]:
         logger.warning(
-            "%s has no row of a block that may have been lost: %s is unproven",
+            "%s lacks a block that may have been lost: %s is unproven",
             segment,
             spans_text(spans),
         )

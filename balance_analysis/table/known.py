@@ -290,19 +290,19 @@ def find_changed_accounts(
 
 
 def would_have(metadata: object, accounts: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return of which accounts without a row a table would have the rows, if there were any.
+    """Return which accounts' rows a table would contain, if they had any.
 
-    Its filters, or a selection of its rows, may have left them out.
+    The table's filters, or a selection of its rows, may have left an account out.
 
     Parameters
     ----------
     metadata
         The table's metadata.
     accounts
-        Accounts, each once, of which it has no row.
+        Accounts without a row in the table, without repeats.
     """
     evidence, noted = _whole_evidence(metadata), _noted_digests(metadata)
-    if evidence is None and read_known(metadata) is not None:  # nobody knows its accounts
+    if evidence is None and read_known(metadata) is not None:  # its accounts aren't recorded
         return np.zeros(len(accounts), bool)
     chosen = accounts if evidence is None else evidence.filters.select(accounts)
     is_there: NDArray[np.bool_] = accounts.index.isin(chosen.index)
