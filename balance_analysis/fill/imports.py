@@ -1,25 +1,23 @@
-"""Fill an archive from network history segments: a run like an export, by the same machinery.
+"""Fill an archive from network history segments, as an export fills it from a node.
 
-Segments are taken in the order of their blocks. The evidence names the blocks that an archive
-holds, so the next run takes what is new.
+Segments are imported in the order of their blocks. The archive's evidence names the blocks that it
+holds, so the next run imports only new ones.
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
-import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
 import pyarrow as pa
 
 from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer, merge_rows
-from balance_analysis.archive.datafile import NO_ROWS
+from balance_analysis.archive.datafile import NO_ROWS, times_of
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored, to_store
@@ -29,23 +27,21 @@ from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
-    Blocks,
     iter_rows,
     read_segment_assets,
     read_segment_limits,
     span_of,
 )
 from balance_analysis.segments.segment import (
-    FIRST_BLOCK,
     Segment,
     Stretch,
     find_stretches,
     heights_text,
     missing_blocks,
 )
-from balance_analysis.table.evidence import Answer, Evidence
+from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.rows import last_block, within
+from balance_analysis.table.rows import within
 from balance_analysis.table.spans import EVER, Span, between, bounds_of, overlap
 from balance_analysis.table.text import range_text
 
@@ -66,33 +62,32 @@ def import_segments(
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
 ) -> Run:
-    """Bring network history segments into an archive; the first run makes it.
+    """Import network history segments into an archive; the first run creates it.
 
-    Segments whose rows it has already are left out. Where the archive has rows of the same time
-    from nodes, the two are compared, as an export compares what it asks for again; an export goes
-    on where the segments end.
+    Segments that the archive already holds are left out. If it has rows from nodes of the same
+    time, the segments' rows are compared with them, as an export compares the rows that it asks for
+    again. A later export continues where the segments end.
 
     Parameters
     ----------
     archive
-        Where to: an Archive, or its path. It is bound to the filters and the partition of its first
-        run.
+        An Archive, or its path. It is bound to the filters and the partition of its first run.
     paths
-        The segments: zips, unpacked ones, folders of such, and patterns such as `history/*.zip`.
-        An unpacked one has no checksum: whole rows that are cut off can't be noticed.
-        Their order doesn't matter.
+        The segments: zips, unpacked segments, folders of these, and patterns such as
+        `history/*.zip`, in any order. An unpacked segment has no checksum, so a table that lost
+        whole rows at its end isn't noticed.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
     assets
-        Symbols and decimals of assets, as for `read_assets`; they win over those in the segments.
+        Symbols and decimals of assets, as for `read_assets`. They override those in the segments.
     labels
         Own names, as for `export`.
     partition
-        What a file holds: a "day" in UTC, a "month" or an "hour"; by default as the archive has it,
-        a day for a new one.
+        The period of a file: a "day" in UTC, a "month" or an "hour"; by default the archive's, or a
+        day for a new archive.
     on_bad_rows
         What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
-        which keeps it aside with the reason.
+        which sets it aside with the reason.
     progress
         As for `load_balance_changes`.
     dry_run
@@ -103,19 +98,19 @@ def import_segments(
     Returns
     -------
     Run
-        What was done.
+        The record of the run.
 
     Raises
     ------
     DecodeError
-        If a segment is damaged or lacks a table. What was complete before is committed. The blocks
-        of the first and last segments that follow each other are read before anything is.
+        If a segment is damaged or lacks a table. Segments before it stay imported, unless it is
+        the first or the last of consecutive segments: the blocks of these are read first.
     IncompleteError
-        If a segment lacks its first or last block, two in a row, or one that it has rows of, or
-        names another segment before it than there is. What lies between the neighbours of a single
-        block without a row stays unproven.
+        If a segment lacks its first or last block, two blocks in a row, or a block that it has
+        rows of, or if it names another predecessor than the segment before it. If it lacks a
+        single block without rows, the time between the block's neighbours stays unproven.
     NetworkMismatchError
-        If the segments are of two chains, or of another one than the archive.
+        If the segments are from two chains, or from another one than the archive.
     CheckError
         If two different segments share a block, or one has two rows of one account and block.
     ArchiveLockedError, ArchiveError
@@ -123,7 +118,7 @@ def import_segments(
     ValueError
         If `partition` or `on_bad_rows` has another value, or a filter is malformed.
     FileNotFoundError
-        If a path names nothing.
+        If a path doesn't exist.
     OSError
         If a file can't be written.
     """
@@ -148,7 +143,7 @@ class _Segments(Source):
     stretches
         The segments.
     assets, given
-        The assets of the newest segment, and the names that the caller gave.
+        The assets of the newest segment, and the caller's names.
     on_bad_rows
         As for `import_segments`.
     """
@@ -170,16 +165,16 @@ class _Segments(Source):
         self.run.record.source, self.run.record.block_height = last.source, self._last.last
 
     def plan(self, writer: Writer) -> list[Span]:
-        """Return the stretches of segments that the archive doesn't hold, neighbours together.
+        """Return the stretches of segments that the archive doesn't hold.
 
-        A segment is held if answers of segments that name its blocks have all of its time, and it
-        is complete: a node's rows that took the place of its own are compared. A stretch reaches up
-        to the neighbouring blocks that the archive holds: no block lies between.
+        A segment is held if answers of segments that name its blocks cover its time, and its time
+        is complete. A node's rows that replaced its own are compared. A stretch extends to the
+        neighbouring blocks that the archive holds: there is no block between.
 
         Raises
         ------
         NetworkMismatchError
-            If it holds others, of another chain.
+            If the archive holds blocks of another chain.
         """
         evidence = writer.manifest.evidence
         for other in evidence.chains:
@@ -196,24 +191,22 @@ class _Segments(Source):
             span = span_of([segment]) if named else EVER
             return not between(named, *span) and not evidence.incomplete(*span)
 
-        for stretch in self.stretches:
-            for is_done, group in groupby(stretch.segments, is_held):
-                part = [] if is_done else [*group]
-                if part:
-                    begin, end = span_of(part)
-                    before = [span for span, (_, b) in held if b == part[0].first - 1]
-                    after = [span for span, (a, _) in held if a == part[-1].last + 1]
-                    # A node's answer may have replaced the end of earlier segments. What is
-                    # reached directly before or after these blocks is whole; rows set aside there
-                    # stay so, because these segments don't have them.
-                    whole = evidence.reached
-                    ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
-                    begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
-                    self._parts[max(ends, default=begin), min(begins, default=end)] = part
+        groups = (group for each in self.stretches for group in groupby(each.segments, is_held))
+        for part in ([*segments] for is_done, segments in groups if not is_done):
+            begin, end = span_of(part)
+            before = [span for span, (_, b) in held if b == part[0].first - 1]
+            after = [span for span, (a, _) in held if a == part[-1].last + 1]
+            # A node's answer may have replaced the end of earlier segments. Time reached directly
+            # before or after these blocks is whole. Rows set aside there stay so, because these
+            # segments don't have them.
+            whole = evidence.reached
+            ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
+            begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
+            self._parts[max(ends, default=begin), min(begins, default=end)] = part
         return [*self._parts]
 
     def check(self, writer: Writer) -> bool:
-        """Return whether the segments have any of the archive's rows; False if there are none.
+        """Return whether the segments have any of the archive's rows.
 
         Raises
         ------
@@ -222,22 +215,21 @@ class _Segments(Source):
         """
         absent = list[Span]()
         for period, file in reversed(writer.manifest.files.items()):
+            near = overlap(self._parts, [(file.first, file.last + 1)])
+            rows = writer.rows_of(period) if near else NO_ROWS
             for (start, end), part in self._parts.items():
-                first, last = max(start, file.first), min(end, file.last + 1)
-                known = within(writer.rows_of(period), first, last) if first < last else NO_ROWS
-                if not known.num_rows:
+                if not (known := within(rows, start, end)).num_rows:
                     continue
                 # Compare the segment that should have the last of these rows.
-                moment, _ = last_block(known)
+                moment = int(times_of(known).max())
                 at = bisect.bisect_left(part[:-1], moment, key=lambda x: span_of([x])[1] - 1)
                 begin = span_of([part[at - 1]])[1] if at else start
-                [(_, rows)] = iter_rows([part[at]], self.query.filters)
-                known = within(known, begin, moment + 1)
-                new = pa.Table.from_batches([rows.rows])
+                [sent] = iter_rows([part[at]], self.query.filters)
+                known, new = within(known, begin, moment + 1), pa.Table.from_batches([sent.rows])
                 if merge_rows(known, new, begin, moment + 1).absent.num_rows < known.num_rows:
                     return True
                 # A bad row may stand for one of the archive's.
-                absent += [] if rows.bad_rows else [(moment, moment + 1)]
+                absent += [] if sent.bad_rows else [(moment, moment + 1)]
         if absent:
             raise NetworkMismatchError(
                 f"{self.store.uri} has rows from {range_text(*bounds_of(sorted(absent)))}, and the "
@@ -247,41 +239,30 @@ class _Segments(Source):
 
     def _held(self, evidence: Evidence) -> list[tuple[Span, tuple[int, int]]]:
         """Return the stretches that segments answered for, with their first and last blocks."""
-        answers = (each for each in evidence.answers if each.node == self._node)
-        return [(each.span, each.heights) for each in answers if each.heights is not None]
+        answers = (answer for answer in evidence.answers if answer.node == self._node)
+        return [(answer.span, answer.heights) for answer in answers if answer.heights is not None]
 
     def steps(self, start: int, end: int) -> Generator[Step, None, None]:
-        """Yield the rows of a stretch of the plan, a segment and a period at a time.
-
-        Each step's answer names its own blocks alone: of what an interrupted run leaves, the
-        evidence says no more.
-        """
-        part, now = self._parts[start, end], time.time_ns() // 1000
-        filters, partition = self.query.filters, self.query.partition
+        """Yield the rows of a planned stretch: a step for each segment and period."""
+        part, filters, partition = self._parts[start, end], self.query.filters, self.query.partition
         with contextlib.closing(iter_rows(part, filters, self.on_bad_rows)) as parts:
-            for segment, rows in parts:
-                stop = end if segment is part[-1] else rows.blocks.span[1]
+            for rows in parts:
+                stop = end if rows.blocks.segment is part[-1] else rows.blocks.span[1]
                 whole = Step(start, stop, (rows.rows,), rows.bad_rows)
                 for period in layout.periods_between(start, stop, partition):
                     step = whole.between(*layout.period_bounds(period, partition))
                     span = step.start, step.end
-                    heights = _heights_in(segment, rows.blocks, span)
-                    proof = Evidence(
-                        filters,
-                        (Answer(span, self._node, (now, now), heights),),
-                        (*step.set_aside, *rows.blocks.set_aside),
-                        from_first_block=segment.first <= FIRST_BLOCK,
-                    ).within(*span)
+                    proof = rows.blocks.evidence(filters, span, step.bad_rows)
                     self._evidence = self._evidence.updated(proof)
                     yield step
                 start = stop
 
     def evidence(self) -> Evidence:
-        """Return the evidence for the rows so far: segments forget nothing."""
+        """Return the evidence for the rows so far."""
         return self._evidence
 
     def finish(self, writer: Writer) -> None:
-        """Keep the assets as the newest segment has them, the names that are given, the limits."""
+        """Write the newest assets, the caller's names and the limits."""
         held = self._held(writer.manifest.evidence)
         newest = max((last for _, (_, last) in held), default=0)
         kept, new = sidecars.read_archive_names(self.store).assets, self.assets
@@ -291,10 +272,3 @@ class _Segments(Source):
             writer.keep_timeline(self._changes, span_of([self._last])[1] - 1)
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", heights_text(gaps))
-
-
-def _heights_in(segment: Segment, blocks: Blocks, span: Span) -> tuple[int, int] | None:
-    """Return the first and the last block of a segment in a span, if there is one."""
-    begin, end = np.searchsorted(blocks.times, span)
-    reached = [segment.first - 1, *blocks.heights.tolist()]
-    return (reached[begin] + 1, reached[end]) if begin < end else None

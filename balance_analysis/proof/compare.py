@@ -481,15 +481,15 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
 def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
     """Return network history segments as a side of a comparison."""
     stretches = find_stretches(paths)
+    segments = [segment for stretch in stretches for segment in stretch.segments]
 
     def rows(_spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
-        for stretch in stretches:
-            for _, part in iter_rows(stretch.segments, filters, "raise"):
-                yield pa.Table.from_batches([part.rows])
+        for part in iter_rows(segments, filters, "raise"):
+            yield pa.Table.from_batches([part.rows])
 
-    blocks = (read_blocks(segment) for each in stretches for segment in each.segments)
-    source = ", ".join(each.source for each in stretches)
-    return Side(source, evidence_of(stretches, blocks), rows)
+    source = ", ".join(stretch.source for stretch in stretches)
+    evidence = evidence_of((read_blocks(segment), ()) for segment in segments)
+    return Side(source, evidence, rows)
 
 
 def _node(

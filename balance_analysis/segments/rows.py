@@ -1,7 +1,7 @@
-"""Read the tables of segments: rows of balance changes, flows of the ledger, assets, limits.
+"""Read segments' tables: balance changes, flows of the ledger, assets, limits.
 
 A row is a balance joined with its account, on one of the segment's blocks. Flows are the ledger's
-entries: they are read for comparison, and never kept.
+entries: they are read for comparison only.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -30,10 +30,10 @@ from balance_analysis.segments.segment import (
     ASSETS,
     BALANCES,
     BLOCKS,
+    FIRST_BLOCK,
     LEDGER,
     LIMITS,
     Segment,
-    Stretch,
     find_stretches,
     heights_text,
     missing_blocks,
@@ -73,10 +73,10 @@ _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES
 _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?\+00$"
 _COLUMNS: Final = ("account_id", "vega_time", "balance")
 _IDS: Final = ("asset_id", "type", "party_id", "market_id")
-"""The columns of accounts that are the columns of `ACCOUNT_KEY`."""
+"""The accounts' columns, in the order of `ACCOUNT_KEY`."""
 
 _THREADS: Final = 2
-"""How many segments are read at once."""
+"""Number of segments to read at once."""
 
 _FLAGS: Final = {"t": True, "f": False}
 _NOT_SET: Final = pd.Timestamp(0, tz="UTC")
@@ -98,16 +98,16 @@ def read_segments(
     Parameters
     ----------
     paths
-        The segments: zips, unpacked ones, folders of such, and patterns such as `history/*.zip`.
-        An unpacked one has no checksum: whole rows that are cut off can't be noticed.
-        The same one may be given twice; others must not share blocks.
+        The segments: zips, unpacked segments, folders of these, and patterns such as
+        `history/*.zip`. An unpacked segment has no checksum, so a table that lost whole rows at
+        its end isn't noticed. The same segment may be given twice; others must not share blocks.
     on_bad_rows
         What happens to a row that the table can't hold: "raise" (DecodeError), or "quarantine",
         which leaves it out and keeps it, raw and with the reason, in the table's attrs.
     asset_id, party_ids, market_ids, account_types
         Which accounts, as for `load_balance_changes`.
     assets
-        Symbols and decimals of assets, as for `read_assets`; they win over those in the segments.
+        Symbols and decimals of assets, as for `read_assets`. They override those in the segments.
     labels
         Own names, as for `load_balance_changes`.
 
@@ -115,32 +115,32 @@ def read_segments(
     -------
     pandas.DataFrame
         The table, with the rows that a node lists for these blocks. Its attrs have, as JSON:
-        `source`, `start`, `end`, `rows`, `block_height` (the last one), `known` (from the first
-        block of each stretch of segments through its last, but for the moments of quarantined
-        rows, and of blocks without a row), the evidence for it, the assets, and quarantined rows.
-        A single block without a row may have the time of the one before it, or be lost: what is
-        between its neighbours is not known. Where segments begin with the network's first block,
-        no account held anything before, and functions go by that: a balance before an account's
-        first row is 0 then, not unknown.
+        `source`, `start`, `end`, `rows`, `block_height` (of the last block), `known`, the evidence
+        for it, the assets, and quarantined rows. Each stretch of segments is known from its first
+        block through its last, except the moments of quarantined rows, and the time between the
+        neighbours of a block that the segment doesn't list: it may have had the time of the block
+        before it, or be lost. If the segments begin with the network's first block, no account
+        held anything before: a balance before an account's first row is then 0, not unknown.
 
     Raises
     ------
     DecodeError
         If a segment is damaged, lacks a table, or has a bad row.
     IncompleteError
-        If a segment lacks its first or last block, two in a row, or one that it has rows of, or
-        names another segment before it than there is.
+        If a segment lacks its first or last block, two blocks in a row, or a block that it has
+        rows of, or if it names another predecessor than the segment before it.
     NetworkMismatchError
-        If the segments are of two chains.
+        If the segments are from two chains.
     CheckError
         If two different segments share a block, or one has two rows of one account and block.
     FileNotFoundError
-        If a path names nothing.
+        If a path doesn't exist.
     ValueError
         If a filter is malformed.
     """
     stretches = find_stretches(paths)
-    last = stretches[-1].segments[-1]
+    segments = [segment for stretch in stretches for segment in stretch.segments]
+    last = segments[-1]
     names = Names(read_segment_assets(last)).updated(read_names(assets, labels))
     wanted = make_filters(
         asset_id=asset_id,
@@ -149,11 +149,8 @@ def read_segments(
         account_types=account_types,
         names=lambda: names,
     )
-    read = (iter_rows(each.segments, wanted, on_bad_rows) for each in stretches)
-    parts = [part for _, part in chain.from_iterable(read)]
-    bad = [each for part in parts for each in set_aside(part.bad_rows, part.blocks.span)]
-    evidence = evidence_of(stretches, [part.blocks for part in parts], wanted)
-    evidence = replace(evidence, set_aside=(*evidence.set_aside, *bad))
+    parts = [*iter_rows(segments, wanted, on_bad_rows)]
+    evidence = evidence_of(((part.blocks, part.bad_rows) for part in parts), wanted)
     if gaps := missing_blocks(stretches):
         logger.warning(
             "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
@@ -179,16 +176,16 @@ def iter_rows(
     segments: Sequence[Segment],
     filters: Filters,
     on_bad_rows: Literal["raise", "quarantine"] = "quarantine",
-) -> Generator[tuple[Segment, SegmentRows]]:
-    """Yield segments of one stretch with their rows, in order, reading a few ahead.
+) -> Generator[SegmentRows]:
+    """Yield the rows of segments in the order of their blocks, reading a few segments ahead.
 
     Raises
     ------
     IncompleteError, DecodeError, CheckError
-        As `read_rows`; IncompleteError as well where a segment doesn't begin after the one before,
-        and DecodeError for a bad row where these are to raise.
+        As `read_rows`. Also IncompleteError if a segment begins before the previous one ends, and
+        DecodeError for a bad row if `on_bad_rows` is "raise".
     """
-    # Those of the last one are of all: accounts are never taken away.
+    # The last segment has all accounts: none is ever removed.
     accounts = read_accounts(segments[-1], filters)
     end = EVER[0]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="balance_analysis") as pool:
@@ -201,27 +198,28 @@ def iter_rows(
                 if part.blocks.span[0] < end:
                     raise IncompleteError(f"{segment} begins before the segment before it ends")
                 end = part.blocks.span[1]
-                for bad in part.bad_rows if on_bad_rows == "raise" else ():
+                if part.bad_rows and on_bad_rows == "raise":
+                    bad = part.bad_rows[0]
                     raise DecodeError(
                         f"{segment} has a bad row: {bad.reason}; it is {bad.raw}", row=bad.raw
                     )
-                yield segment, part
+                yield part
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Accounts by their ids.
+    """A network's accounts.
 
     Attributes
     ----------
     places
-        The place of each account in the columns, by its id.
+        Each account's position in the columns, by the id that balances and the ledger use.
     keys
         The columns of `ACCOUNT_KEY`.
     wanted
-        Whether the filters let each account through.
+        A mask of the accounts that the filters select.
     """
 
     places: dict[str, int]
@@ -229,14 +227,14 @@ class Accounts:
     wanted: NDArray[np.bool_]
 
     def find(self, ids: pa.StringArray) -> NDArray[np.int64]:
-        """Return the places of accounts; -1 where there is none of that id."""
+        """Return the accounts' positions; -1 for an unknown id."""
         encoded = ids.dictionary_encode()
-        places = [self.places.get(each, -1) for each in encoded.dictionary.to_pylist()]
+        places = [self.places.get(text, -1) for text in encoded.dictionary.to_pylist()]
         return np.asarray(np.array(places, np.int64)[encoded.indices.to_numpy()])
 
 
 def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:
-    """Return all accounts that there were up to a segment's last block.
+    """Return all accounts that existed at a segment's last block.
 
     Raises
     ------
@@ -249,72 +247,94 @@ def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:
     for name, values in filters.allowed().items():
         texts = keys[ACCOUNT_KEY.index(name)].cast(pa.string())
         wanted &= pc.is_in(texts, pa.array(values)).to_numpy(zero_copy_only=False)
-    places = {each: place for place, each in enumerate(table["id"].to_pylist())}
+    places = {text: place for place, text in enumerate(table["id"].to_pylist())}
     return Accounts(places, keys, wanted)
 
 
 def _spelt(segment: Segment, name: str, column: pa.StringArray) -> pa.DictionaryArray:
     """Return a column of accounts with ids and types spelt as the interface spells them."""
     encoded = column.dictionary_encode()
-    spell = _type_text if name == "type" else _id_text
     try:
-        spelt = [spell(text) for text in encoded.dictionary.to_pylist()]
-        if name == "asset_id" and "" in spelt:
-            raise ValueError("empty")  # noqa: TRY301 - as the others
+        spelt = [_spell(name, text) for text in encoded.dictionary.to_pylist()]
     except ValueError as error:
         raise DecodeError(f"{segment}: an account's {name} is {error}") from error
-    if name == "party_id":
-        spelt = [text or NETWORK_PARTY for text in spelt]
     if name == "type" and (new := [text for text in spelt if text.isdecimal()]):
         logger.warning("%s has account types without a name: %s", segment, list_text(new))
     return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(spelt, pa.string()))
 
 
+def _spell(name: str, text: str) -> str:
+    """Return an account's type or one of its ids as the interface spells it."""
+    if name != "type":
+        spelt = _id_text(text)
+        if name == "asset_id" and not spelt:
+            raise ValueError("empty")
+        return spelt or (NETWORK_PARTY if name == "party_id" else "")
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise ValueError(f"{text!r}, which is no number of an account type")
+    return TYPES_BY_NUMBER.get(int(text), str(int(text)))
+
+
 def _id_text(text: str) -> str:
-    """Return an id, as PostgreSQL prints bytes, as the interface spells it."""
+    """Return an id, given as PostgreSQL prints bytes, as the interface spells it."""
     digits = text.removeprefix("\\x")
     if not re.fullmatch(r"(\\x([0-9a-f]{2})*)?", text, re.ASCII):
         raise ValueError(f"{text!r}, which is no id")
     return _WELL_KNOWN.get(digits, digits)
 
 
-def _type_text(text: str) -> str:
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
-        raise ValueError(f"{text!r}, which is no number of an account type")
-    return TYPES_BY_NUMBER.get(int(text), str(int(text)))
-
-
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of a segment, ascending: heights, times in microseconds, and these as text."""
+    """A segment's blocks, ascending: heights, times (in microseconds), and times as text.
 
+    Blocks at the same microsecond as the previous block, and lost ones, aren't among them.
+    """
+
+    segment: Segment
     heights: NDArray[np.int64]
     times: NDArray[np.int64]
     texts: pa.StringArray
 
     @property
     def span(self) -> Span:
-        """Their time: [first block, behind the last one)."""
+        """The time of the first block, and the moment after the last one."""
         return int(self.times[0]), int(self.times[-1]) + 1
 
     @property
-    def set_aside(self) -> tuple[SetAside, ...]:
-        """Where a block that has no row may lie, unless it shares the time of the one before."""
+    def doubts(self) -> list[Span]:
+        """The time between the neighbours of each block that isn't listed: it may be lost."""
         [before] = np.nonzero(np.diff(self.heights) > 1)
         spans = zip(self.times[before].tolist(), self.times[before + 1].tolist(), strict=True)
-        return tuple(SetAside((a + 1, b)) for a, b in spans if a + 1 < b)
+        return [(a + 1, b) for a, b in spans if a + 1 < b]
+
+    def evidence(self, filters: Filters, span: Span, bad_rows: Sequence[BadRow] = ()) -> Evidence:
+        """Return the evidence for all rows in a stretch of time without other blocks.
+
+        Segments forget nothing. The answer names the stretch's own blocks only, as an interrupted
+        import may keep no more.
+        """
+        begin, end = np.searchsorted(self.times, span)
+        reached = [self.segment.first - 1, *self.heights.tolist()]
+        heights = (reached[begin] + 1, reached[end]) if begin < end else None
+        now = time.time_ns() // 1000
+        return Evidence(
+            filters,
+            (Answer(span, self.segment.node, (now, now), heights),),
+            (*map(SetAside, self.doubts), *set_aside(bad_rows, self.span)),
+            from_first_block=self.segment.first <= FIRST_BLOCK,
+        ).within(*span)
 
 
 def read_blocks(segment: Segment) -> Blocks:
-    """Return all blocks of a segment, less those of the same microsecond as the one before.
+    """Return the blocks that a segment lists.
 
-    Such a block has no row in the table. Neither has one that was lost: see `Blocks.set_aside`.
+    Nodes don't list a block at the same microsecond as the previous one.
 
     Raises
     ------
     IncompleteError
-        If more than one block in a row is missing, or the first or the last one, or one that other
-        tables have rows of; or if there is one too many.
+        If the segment doesn't list two blocks in a row, its first or its last block, or a block
+        that other tables have rows of, or if it lists a block too many.
     DecodeError
         If the table is damaged.
     """
@@ -328,11 +348,11 @@ def read_blocks(segment: Segment) -> Blocks:
     times = _moments(texts, f"{segment}: a block's time")
     if np.any(np.diff(times) <= 0):
         raise DecodeError(f"{segment}: the times of its blocks don't ascend")
-    return Blocks(numbers, times, texts)
+    return Blocks(segment, numbers, times, texts)
 
 
 def span_of(segments: Sequence[Segment]) -> Span:
-    """Return the time of segments of one stretch: [first block, behind the last one).
+    """Return the time of the first block of some segments, and the moment after the last one.
 
     Raises
     ------
@@ -343,29 +363,23 @@ def span_of(segments: Sequence[Segment]) -> Span:
 
 
 def evidence_of(
-    stretches: Sequence[Stretch], blocks: Iterable[Blocks], filters: Filters = Filters()
+    parts: Iterable[tuple[Blocks, Sequence[BadRow]]], filters: Filters = Filters()
 ) -> Evidence:
-    """Return the evidence for all rows of some accounts in segments, whose blocks are given.
-
-    Segments forget nothing.
-    """
-    rest, now = iter(blocks), time.time_ns() // 1000
-    answers, doubts = list[Answer](), list[SetAside]()
-    for each in stretches:
-        parts = [*islice(rest, len(each.segments))]
-        span, heights = (parts[0].span[0], parts[-1].span[1]), (each.first, each.last)
-        answers.append(Answer(span, each.segments[0].node, (now, now), heights))
-        doubts += [doubt for part in parts for doubt in part.set_aside]
-    is_first = stretches[0].is_from_first
-    return Evidence(filters.sorted(), tuple(answers), tuple(doubts), from_first_block=is_first)
+    """Return the evidence for some accounts' rows, given segments' blocks and bad rows in order."""
+    evidence, last, end = Evidence(filters.sorted()), -1, 0
+    for blocks, bad_rows in parts:
+        start = end if blocks.segment.first == last + 1 else blocks.span[0]
+        last, end = blocks.segment.last, blocks.span[1]
+        evidence = evidence.updated(blocks.evidence(evidence.filters, (start, end), bad_rows))
+    return evidence
 
 
 def _check_heights(segment: Segment, heights: NDArray[np.int64], texts: pa.StringArray) -> None:
-    """Raise unless these are the heights of a segment's blocks, ascending."""
+    """Raise IncompleteError unless a segment's ascending heights are those of its blocks."""
     wanted = segment.last - segment.first + 1
     ends = (heights[0] - segment.first, segment.last - heights[-1]) if len(heights) else (1, 1)
     is_whole = ends == (0, 0) and bool(np.all(np.isin(np.diff(heights), (1, 2))))
-    if is_whole and (len(heights) == wanted or _are_of(segment, texts)):
+    if is_whole and (len(heights) == wanted or _has_no_others(segment, texts)):
         return
     inside = heights[(heights >= segment.first) & (heights <= segment.last)]
     edges = [segment.first - 1, *np.unique(inside).tolist(), segment.last + 1]
@@ -376,8 +390,8 @@ def _check_heights(segment: Segment, heights: NDArray[np.int64], texts: pa.Strin
     )
 
 
-def _are_of(segment: Segment, moments: pa.StringArray) -> bool:
-    """Return whether all times in a segment's tables, from the first moment on, are among these."""
+def _has_no_others(segment: Segment, moments: pa.StringArray) -> bool:
+    """Return whether a segment's tables have no other times since the first of these moments."""
     for name in (BALANCES, LEDGER, ACCOUNTS):
         [times] = segment.table(name, ("vega_time",)).columns
         since = times.filter(pc.greater_equal(times, pc.min(moments)))
@@ -387,7 +401,7 @@ def _are_of(segment: Segment, moments: pa.StringArray) -> bool:
 
 
 def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
-    """Return moments, as PostgreSQL prints them in UTC, in microseconds."""
+    """Return moments (in microseconds), given as PostgreSQL prints them in UTC."""
     is_moment = pc.match_substring_regex(texts, _TIME)
     times = np.zeros(0, np.int64)
     with contextlib.suppress(pa.ArrowInvalid):
@@ -403,10 +417,7 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRows:
-    """The rows of a segment, of `ARROW_SCHEMA` and in time order, and its blocks.
-
-    `bad_rows` are those that a table can't hold.
-    """
+    """A segment's rows in `ARROW_SCHEMA`, in time order, the bad rows, and the blocks."""
 
     rows: pa.RecordBatch
     bad_rows: tuple[BadRow, ...]
@@ -414,12 +425,12 @@ class SegmentRows:
 
 
 def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
-    """Return the rows of a segment, as a node lists them for its blocks.
+    """Return a segment's rows, as a node lists them for its blocks.
 
     Parameters
     ----------
     accounts
-        Accounts of this segment or of a later one.
+        The accounts of this segment or of a later one.
 
     Raises
     ------
@@ -431,41 +442,38 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
         If it has two rows of one account and block.
     """
     blocks = read_blocks(segment)
-    if spans := [doubt.span for doubt in blocks.set_aside]:
+    if spans := blocks.doubts:
         logger.warning(
-            "%s lacks a block that may have been lost: %s is unproven",
-            segment,
-            spans_text(spans),
+            "%s lacks a block that may have been lost: %s is unproven", segment, spans_text(spans)
         )
     rows, bad = _join(segment.table(BALANCES, _COLUMNS), blocks, accounts)
     if has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
-    bad_rows = tuple(_bad_rows(bad, blocks, accounts))
-    return SegmentRows(rows, bad_rows, blocks)
+    return SegmentRows(rows, tuple(_bad_rows(bad, blocks, accounts)), blocks)
 
 
 def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:
-    """Return the flows of a segment's ledger: what each entry gave to and took from accounts.
+    """Return the flows of a segment's ledger.
 
     Returns
     -------
     pyarrow.RecordBatch
-        `ARROW_SCHEMA`, where `balance` is the flow, negative where it was taken. An entry has two
-        rows, less those of unwanted accounts. In time order.
+        `ARROW_SCHEMA`, in time order. Each entry has two rows, except those of unwanted accounts:
+        `balance` is the flow, positive for the receiver and negative for the giver.
 
     Raises
     ------
     DecodeError
-        If the ledger is damaged, names an account that there isn't, or has too many digits.
+        If the ledger is damaged, names an unknown account, or has too many digits.
     IncompleteError
         If a block is missing.
     """
     columns = ("account_to_id", "account_from_id", "vega_time", "quantity")
-    to, giver, moments, given = segment.table(LEDGER, columns).columns
-    taken = pc.binary_join_element_wise("-", given, "")
+    receivers, givers, moments, received = segment.table(LEDGER, columns).columns
+    given = pc.binary_join_element_wise("-", received, "")
     entries = [
-        pa.RecordBatch.from_arrays([to, moments, given], _COLUMNS),
-        pa.RecordBatch.from_arrays([giver, moments, taken], _COLUMNS),
+        pa.RecordBatch.from_arrays([receivers, moments, received], _COLUMNS),
+        pa.RecordBatch.from_arrays([givers, moments, given], _COLUMNS),
     ]
     flows, bad = _join(pa.concat_batches(entries), read_blocks(segment), accounts)
     for row in bad.slice(0, 1).to_pylist():
@@ -476,7 +484,7 @@ def read_flows(segment: Segment, accounts: Accounts) -> pa.RecordBatch:
 def _join(
     table: pa.RecordBatch, blocks: Blocks, accounts: Accounts
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Return good lines as rows of the accounts that are wanted, in time order, and bad lines."""
+    """Return good lines as rows of the wanted accounts, in time order, and bad lines."""
     ids, moments, balances = table.columns
     account, block = accounts.find(ids), pc.index_in(moments, value_set=blocks.texts)
     is_good = pc.and_(pc.and_(are_balances(balances), block.is_valid()), pa.array(account >= 0))
@@ -485,7 +493,7 @@ def _join(
     order = order[accounts.wanted[account[order]]]
     order = order[np.argsort(height[order], kind="stable")]
     places = pa.array(account[order])
-    # With ids in use alone: a network has many more.
+    # Keep only the ids in use: a network has many more.
     keys = [key.take(places).cast(pa.string()).dictionary_encode() for key in accounts.keys]
     times = pa.array(blocks.times[height[order]]).cast(ARROW_SCHEMA.field("timestamp").type)
     amounts = balances.take(pa.array(order)).cast(ARROW_SCHEMA.field("balance").type)
@@ -494,7 +502,7 @@ def _join(
 
 
 def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Iterator[BadRow]:
-    """Yield bad rows with what is wrong with each."""
+    """Yield bad rows with the reason."""
     times = dict(zip(blocks.texts.to_pylist(), blocks.times.tolist(), strict=True))
     for row in rows.to_pylist():
         time = times.get(row["vega_time"])
@@ -508,7 +516,7 @@ def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Itera
 
 
 def read_segment_assets(segment: Segment) -> dict[str, Asset]:
-    """Return the assets, each as it is in a segment's last block.
+    """Return each asset's version at a segment's last block.
 
     Raises
     ------
@@ -528,7 +536,7 @@ def read_segment_assets(segment: Segment) -> dict[str, Asset]:
 
 
 def read_segment_limits(segment: Segment, source: str) -> list[NetworkLimits]:
-    """Return the network's limits from each of their changes on, in time order.
+    """Return each version of the network's limits, in time order.
 
     Raises
     ------
@@ -560,7 +568,7 @@ def _versions(
 
 
 def _limit(name: str, text: str) -> Any:  # noqa: ANN401 - a flag, or a moment
-    """Return a field of limits; `None` for a moment that is not set."""
+    """Return a field of the limits; `None` for a moment that isn't set."""
     if name in LIMIT_FLAGS:
         return _FLAGS[text]
     try:

@@ -1,4 +1,4 @@
-"""Network history segments: what each says of itself, its tables as text, and their order.
+"""Find network history segments, put them in order, and read their metadata and tables as text.
 
 A segment is a zip, or its unpacked folder, with the rows that a node wrote for a range of blocks.
 """
@@ -45,10 +45,10 @@ FIRST_BLOCK: Final = 1
 
 _NEEDED: Final = (BALANCES, BLOCKS, LEDGER, ACCOUNTS, ASSETS, LIMITS)
 _CHUNK: Final = 1 << 26
-"""Bytes that pyarrow reads at once: a table that fits is one chunk."""
+"""Bytes that pyarrow reads at once: a table up to this size is one chunk."""
 
 _LARGEST: Final = 1 << 30
-"""Bytes of a table: a thousand times those of the main network, where a segment has 4,000 rows."""
+"""Maximum bytes of a table: a thousand times those of the main network's 4,000 rows."""
 
 _PACKINGS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _HIGHEST: Final = 10**18
@@ -80,13 +80,13 @@ class Segment:
     path
         The zip or the folder.
     root
-        The folder inside of it that has `metadata.json`: empty, or with a slash at the end.
+        The folder inside it with `metadata.json`: empty, or with a slash at the end.
     chain
         The network's chain id.
     first, last
         The heights of its first and its last block.
     previous
-        The content id of the segment before it; empty where the metadata doesn't name it.
+        The content id of the segment before it; empty if the metadata doesn't name it.
     """
 
     path: Path
@@ -101,7 +101,7 @@ class Segment:
 
     @property
     def node(self) -> Node:
-        """What evidence calls the source of a chain's segments."""
+        """The source of a chain's segments in evidence."""
         return Node(f"segments {self.chain}", frozenset({f"{SEGMENTS}{self.chain}"}))
 
     def read(self, name: str) -> bytes:
@@ -120,10 +120,10 @@ class Segment:
         Raises
         ------
         DecodeError
-            If the table or a column of it is missing, or it is damaged.
+            If the table or one of its columns is missing, or it is damaged.
         """
         content = self.read(name)
-        # COPY ends each row with one, and an unpacked table has no checksum.
+        # COPY ends each row with a newline, and an unpacked table has no checksum.
         if not content.endswith(b"\n"):
             raise DecodeError(f"{self}: the table {name} ends within a row: it was cut off")
         try:
@@ -143,7 +143,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Segments of one chain, each of which begins where the one before ends."""
+    """Consecutive segments of one chain: each begins with the block after the previous one."""
 
     segments: tuple[Segment, ...]
 
@@ -159,7 +159,7 @@ class Stretch:
 
     @property
     def is_from_first(self) -> bool:
-        """Whether it begins with the network's first block, before which there was nothing."""
+        """Whether it begins with the network's first block: no account held anything before."""
         return self.first <= FIRST_BLOCK
 
     @property
@@ -169,35 +169,35 @@ class Stretch:
 
 
 def heights_text(heights: Iterable[tuple[int, int]]) -> str:
-    """Return ranges of heights, the first and the last of each, for a message."""
+    """Return ranges of heights, given as first and last, for a message."""
     return list_text([f"{a:,}" if a == b else f"{a:,} to {b:,}" for a, b in heights])
 
 
 def find_stretches(paths: PathLike | Iterable[PathLike]) -> list[Stretch]:
-    """Return the segments that paths name in the order of their blocks, a stretch up to each gap.
+    """Return the segments at some paths in the order of their blocks, split at gaps.
 
-    A segment that is given twice counts once.
+    The same segment may be given twice.
 
     Parameters
     ----------
     paths
-        Zips, unpacked segments, folders that hold such at any depth, and patterns such as
-        `history/*.zip`. Tars of old nodes beside such are left out, with a warning.
+        Zips, unpacked segments, folders with these at any depth, and patterns such as
+        `history/*.zip`. Tars of old nodes beside them are left out, with a warning.
 
     Raises
     ------
     DecodeError
-        If a zip is no segment, or damaged, or if there are tars alone.
+        If a zip isn't a segment, or is damaged, or if there are only tars.
     FileNotFoundError
-        If a path names nothing.
+        If a path doesn't exist.
     NetworkMismatchError
-        If segments are of two chains.
+        If the segments are from two chains.
     CheckError
-        If two different ones have a block in common.
+        If two different segments share a block.
     IncompleteError
-        If one names another segment before it than the one that is there.
+        If a segment names another predecessor than the segment before it.
     """
-    ordered = sorted(_find_segments(paths), key=lambda each: (each.first, each.last, each.path))
+    ordered = sorted(_find_segments(paths), key=lambda x: (x.first, x.last, x.path))
     stretches: list[list[Segment]] = []
     for segment in ordered:
         before = stretches[-1][-1] if stretches else None
@@ -214,16 +214,16 @@ def find_stretches(paths: PathLike | Iterable[PathLike]) -> list[Stretch]:
         elif not _are_same(before, segment):
             shared = heights_text([(segment.first, min(before.last, segment.last))])
             raise CheckError(f"{before} and {segment} both have blocks {shared}: leave one out")
-    return [Stretch(tuple(each)) for each in stretches]
+    return [Stretch(tuple(segments)) for segments in stretches]
 
 
 def missing_blocks(stretches: list[Stretch]) -> list[tuple[int, int]]:
-    """Return the heights between stretches, the first and the last of each gap."""
-    return [(one.last + 1, other.first - 1) for one, other in pairwise(stretches)]
+    """Return the first and the last height of each gap between stretches."""
+    return [(before.last + 1, after.first - 1) for before, after in pairwise(stretches)]
 
 
 def _check_follows(before: Segment, after: Segment) -> None:
-    """Raise if a segment names another one before it, where both names are content ids."""
+    """Raise if a segment names another predecessor; only content ids can be compared."""
     name = before.path.name.removesuffix(".zip")
     if after.previous and _CONTENT_ID.fullmatch(name) and name != after.previous:
         raise IncompleteError(
@@ -241,7 +241,7 @@ def _are_same(one: Segment, other: Segment) -> bool:
 
 def _find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
-    places = dict.fromkeys(each for path in named for each in _segments_at(Path(path)))
+    places = dict.fromkeys(place for path in named for place in _segments_at(Path(path)))
     old = [path for path in places if _is_old(path)]
     if old and len(old) == len(places):
         raise DecodeError(f"{old[0]} was {_OLD}")
@@ -251,7 +251,7 @@ def _find_segments(paths: PathLike | Iterable[PathLike]) -> list[Segment]:
 
 
 def are_segments(path: PathLike) -> bool:
-    """Return whether a path looks like segments, by names alone: see `find_stretches`."""
+    """Return whether a path looks like segments, without reading them: see `find_stretches`."""
     try:
         place = next(_segments_at(Path(path)))
     except FileNotFoundError:
@@ -260,7 +260,7 @@ def are_segments(path: PathLike) -> bool:
 
 
 def _is_old(path: Path) -> bool:
-    """Return whether a path is a segment as nodes older than v0.71 wrote them."""
+    """Return whether a path is a segment that a node older than v0.71 wrote."""
     if path.is_dir() or zipfile.is_zipfile(path):
         return False
     return path.suffix == ".tar" or tarfile.is_tarfile(path)
@@ -268,7 +268,7 @@ def _is_old(path: Path) -> bool:
 
 def _segments_at(path: Path) -> Iterator[Path]:
     if not path.exists():
-        matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - it takes a whole path
+        matches = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
         if not matches:
             raise FileNotFoundError(f"there is no segment, folder or match of {str(path)!r}")
         for match in matches:
@@ -324,7 +324,7 @@ def _read(path: Path, name: str) -> bytes:
             if info.compress_type not in _PACKINGS:
                 raise NotImplementedError("it is not deflated")
             with file.open(info) as stream:
-                # No more than it says, or a zip that lies of its sizes would fill the memory.
+                # Read no more than stated: a zip with false sizes could fill the memory.
                 return stream.read(info.file_size)
     except (*_DAMAGES, FileNotFoundError) as error:
         raise DecodeError(f"the segment {path}: {name} can't be read: {error}") from error
