@@ -54,6 +54,7 @@ from balance_analysis.proof.compare import (
 )
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
+from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.presentation import Record
@@ -227,7 +228,7 @@ def verify(
     compared = [diff(archive, other, start=start, end=end) for other in others]
     for difference in compared:
         problems += _differences(store, difference)
-    ledger = _Ledger(snapshot.with_evidence(snapshot.evidence.within(*span)))
+    ledger = _Ledger(snapshot.store, snapshot.evidence.within(*span))
     problems += [] if segments is None else ledger.problems(find_stretches(segments))
     return VerifyReport(
         uri,
@@ -393,66 +394,58 @@ def find_wrong_rows(rows: pa.Table, entry: FileEntry, bounds: Span, spans: Seque
 
 @dataclass(slots=True)
 class _Ledger:
-    """The comparison of an archive's changes with the segments' ledger.
-
-    It reads the segments of about a day at a time.
+    """The comparison of an archive's changes with the ledger of segments.
 
     Attributes
     ----------
-    snapshot
-        The archive's state; changes are compared where it is complete.
-    not_compared
-        What could not be compared so far, and why.
+    store, evidence
+        The archive's files, and the evidence: changes are compared where it is complete.
     changes
         Number of changes compared so far.
+    not_compared
+        What could not be compared so far, and why.
     """
 
-    snapshot: Snapshot
-    not_compared: list[str] = field(default_factory=list)
+    store: Store
+    evidence: Evidence
     changes: int = 0
+    not_compared: list[str] = field(default_factory=list)
 
     def problems(self, stretches: list[Stretch]) -> Iterator[Problem]:
-        """Compare all changes with the segments' ledger, and yield a problem where they differ."""
+        """Compare the segments of about a day at a time, and yield a problem where they differ."""
         for gap in missing_blocks(stretches):
             self.not_compared.append(f"blocks {heights_text([gap])}: no segment has them")
         for stretch in stretches:
-            is_whole = stretch.is_from_first
-            for span, flows in self._days(stretch):
-                if self.snapshot.evidence.incomplete(*span):
+            accounts = read_accounts(stretch.segments[-1], self.evidence.filters)
+            start, is_whole = 0, stretch.is_from_first
+            spans = ((segment, read_blocks(segment).span) for segment in stretch.segments)
+            # A segment belongs to the day it begins on.
+            for _, group in groupby(spans, lambda x: layout.period_of(x[1][0], "day")):
+                segments, times = zip(*group, strict=True)
+                span = start or times[0][0], times[-1][1]
+                start = span[1]
+                if self.evidence.incomplete(*span):
                     what = f"{range_text(*span)}: the archive is not complete there"
                     self.not_compared.append(what)
                     is_whole = False
-                elif fault := self._compare(span, flows, nothing_before=is_whole):
+                    continue
+                flows = [read_flows(segment, accounts) for segment in segments]
+                if fault := self._compare(span, flows, nothing_before=is_whole):
                     yield Problem("ledger", fault, range_text(*span), _CONTRADICTION)
 
-    def _days(self, stretch: Stretch) -> Iterator[tuple[Span, pd.DataFrame]]:
-        """Yield the span and the ledger's flows of each day's segments.
-
-        A segment belongs to the day that it begins on. Each span starts where the previous one
-        ends.
-        """
-        filters, start = self.snapshot.evidence.filters, 0
-        accounts = read_accounts(stretch.segments[-1], filters)
-        spans = ((segment, read_blocks(segment).span) for segment in stretch.segments)
-        for _, group in groupby(spans, lambda x: layout.period_of(x[1][0], "day")):
-            segments, times = zip(*group, strict=True)
-            start, end = start or times[0][0], times[-1][1]
-            flows = pa.Table.from_batches([read_flows(segment, accounts) for segment in segments])
-            yield (start, end), to_frame(flows, sort=False).rename(columns={"balance": "net"})
-            start = end
-
-    def _compare(self, span: Span, flows: pd.DataFrame, *, nothing_before: bool) -> str:
+    def _compare(self, span: Span, flows: list[pa.RecordBatch], *, nothing_before: bool) -> str:
         """Compare a stretch of time, and describe the differences; empty if there are none.
 
         With `nothing_before`, accounts without an older row held nothing.
         """
         start, end = map(from_microseconds, span)
         options: Any = {"start": start, "end": end, "opening": True, "partial": True}
-        table = with_snapshot(self.snapshot.store, lambda x: x.scan(Filters(), **options).read())
+        table = with_snapshot(self.store, lambda x: x.scan(Filters(), **options).read())
         if nothing_before:
             table = to_table(table, nothing_before=True)
+        ledger = to_frame(pa.Table.from_batches(flows), sort=False)
         try:
-            differing = reconcile(table, flows)
+            differing = reconcile(table, ledger.rename(columns={"balance": "net"}))
         except OverflowError as error:
             return str(error)
         count = differing.attrs[ATTRS_KEY]["not_compared"]
