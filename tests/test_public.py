@@ -24,7 +24,8 @@ SELDOM = {"IPython", "asyncio", "boto3", "dask", "distributed", "duckdb", "jinja
 SELDOM |= {"matplotlib", "polars", "prometheus_client", "rich", "scipy", "starlette"}
 SELDOM |= {"hypercorn", "tqdm", "xlsxwriter"}
 NOT_IMPORTED = {
-    "--help": TABLES | NETWORK | SELDOM | {"filelock"},
+    "--help": TABLES | NETWORK | SELDOM | {"filelock", "pydantic"},
+    "plot --help": TABLES | NETWORK | SELDOM | {"filelock", "pydantic"},
     "fetch {node} -q -o {folder}/x.parquet --since 2023-04-29 --until 2023-05-01": SELDOM
     | {"filelock", "pandas"},
     "summary {sample}": SELDOM | {"filelock", "requests"},

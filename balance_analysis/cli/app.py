@@ -10,7 +10,7 @@ from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from balance_analysis import __version__
 from balance_analysis.cli import options
@@ -21,20 +21,42 @@ NODE: Final = "Query a node"
 ARCHIVE: Final = "Fill, check and serve an archive"
 PANELS: Final = (NODE, ARCHIVE, ROWS, "Try it")
 
+Command = Callable[..., int | None]
 
-class _Grouped(TyperGroup):
-    """A group whose help lists its commands in panels.
+COMMANDS: Final[dict[str, tuple[str, Command]]] = {}
+"""The panel and the function of each command, by its name."""
 
-    typer can do that only with rich, which takes as long to import as everything else.
+
+class _Commands(TyperGroup):
+    """The group of all commands, which builds only the one that runs.
+
+    Help lists them in panels. typer can do that only with rich, which takes long to import.
     """
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(**{**settings, "commands": dict.fromkeys(COMMANDS)})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's own
+        """Return a command, or `None` if there is none of that name."""
+        return _build(cmd_name) if cmd_name in COMMANDS else None
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's own
+        """Return the options: flags that are off by default, which typer needn't convert.
+
+        It converts `None` with pydantic, which takes long to import.
+        """
+        options: list[Any] = super().get_params(ctx)
+        for option in options:
+            option.default = False
+        return options
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own
         """Write one section per panel."""
         for panel in PANELS:
             rows = [
-                (name, item.get_short_help_str(limit=200))
-                for name, item in self.commands.items()
-                if isinstance(item, TyperCommand) and item.rich_help_panel == panel
+                (name, str(function.__doc__).partition("\n")[0])
+                for name, (among, function) in COMMANDS.items()
+                if among == panel
             ]
             with formatter.section(panel):
                 formatter.write_dl(rows)
@@ -42,7 +64,7 @@ class _Grouped(TyperGroup):
 
 app: typer.Typer = typer.Typer(
     name="balance-analysis",
-    cls=_Grouped,
+    cls=_Commands,
     help="Load, keep, reconstruct and plot the history of account balances of a trading network.",
     epilog="Exit codes: 0 done, 1 unexpected, 2 usage, 3 incomplete or stale, 4 source "
     "unavailable, 5 bad data, 74 disk full or failing, 75 locked, 76 another network, "
@@ -59,8 +81,6 @@ app: typer.Typer = typer.Typer(
 )
 
 
-Command = Callable[..., int | None]
-
 _VERBOSITY: Final = (
     Parameter("verbose", Parameter.KEYWORD_ONLY, default=0, annotation=options.Verbose),
     Parameter("quiet", Parameter.KEYWORD_ONLY, default=False, annotation=options.Quiet),
@@ -76,25 +96,34 @@ def command(*, panel: str = ROWS) -> Callable[[Command], Command]:
     """
 
     def register(function: Command) -> Command:
-        own = signature(function).parameters.values()
-        records: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
-
-        @functools.wraps(function)
-        def run(*, verbose: int, quiet: bool, **values: Any) -> None:  # noqa: ANN401 - of any kind
-            with report_errors(verbose=verbose, quiet=quiet):
-                for name, record in records.items():
-                    values[name] = record(**{x.name: values.pop(x.name) for x in fields(record)})
-                if code := function(**values):
-                    raise typer.Exit(code)
-
-        parameters = [*(option for p in own for option in _options_of(p)), *_VERBOSITY]
-        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {option.name: option.annotation for option in parameters}
-        run.__name__ = function.__name__.rstrip("_")  # `import` is a Python keyword
-        app.command(rich_help_panel=panel)(run)
-        return run
+        name = function.__name__.rstrip("_")  # `import` is a Python keyword
+        COMMANDS[name] = panel, function
+        return function
 
     return register
+
+
+@functools.cache
+def _build(name: str) -> Any:  # noqa: ANN401 - typer's own
+    """Return typer's command of a name."""
+    _, function = COMMANDS[name]
+    own = signature(function).parameters.values()
+    records: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
+
+    @functools.wraps(function)
+    def run(*, verbose: int, quiet: bool, **values: Any) -> None:  # noqa: ANN401 - of any kind
+        with report_errors(verbose=verbose, quiet=quiet):
+            for key, record in records.items():
+                values[key] = record(**{x.name: values.pop(x.name) for x in fields(record)})
+            if code := function(**values):
+                raise typer.Exit(code)
+
+    parameters = [*(option for p in own for option in _options_of(p)), *_VERBOSITY]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in parameters}
+    single = typer.Typer(add_completion=False, rich_markup_mode=None)
+    single.command(name)(run)
+    return typer.main.get_command(single)
 
 
 def _options_of(parameter: Parameter) -> list[Parameter]:

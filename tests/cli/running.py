@@ -24,8 +24,9 @@ from typer.testing import CliRunner
 from balance_analysis.cli import app
 from tests.archive.exporting import spread_history
 
-# The commands are built once, as in a process: typer's runner would build them for each run.
+# The group is built once, as in a process: typer's runner would build it for each run.
 typer.testing._get_command = cache(typer.testing._get_command)
+GROUP = typer.testing._get_command(app)
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
@@ -33,7 +34,7 @@ ROWS = spread_history(7, rows=200, accounts=15)
 ONE_LINE = r"(balance-analysis: |Usage: .+\n.+\n\nError: )[^\n]+\n"
 """What went wrong; where the parser says it, below how the command is used."""
 
-COMMANDS = [one.name or one.callback.__name__ for one in app.registered_commands]
+COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(None)}
 
 
 def invoke(arguments, env=None):
