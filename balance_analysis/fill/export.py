@@ -33,15 +33,8 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
-from balance_analysis.node.client import (
-    NETWORK_LIMITS,
-    Client,
-    RequestStats,
-    Response,
-    Retry,
-    check_client,
-)
-from balance_analysis.node.limits import decode_limits, network_limits
+from balance_analysis.node.client import Client, RequestStats, Response, Retry, check_client
+from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.walk import Step
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.rows import accounts_in, last_block, within
@@ -267,9 +260,8 @@ class _Nodes(NodeSource, Source):
         is_last = url == self.urls[-1]
         retry = Retry(attempts=1) if self.limits else Retry(refusals=is_last)
         try:
-            self.limits[url] = self.client.get(
-                NETWORK_LIMITS, [], decode_limits, base_url=url, stats=self.stats, retry=retry
-            )
+            options: Any = {"base_url": url, "stats": self.stats, "retry": retry}
+            self.limits[url] = fetch_limits(self.client, **options)
         except RequestError as error:
             # A node without limits still serves balance changes.
             if error.status not in _NO_LIMITS:

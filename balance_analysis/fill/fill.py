@@ -87,8 +87,7 @@ def bind(
         archived = sidecars.read_archive_names(store)
         return archived.overridden_by(names.assets or None, names.labels or None)
 
-    columns = ("asset_id", "party_ids", "market_ids", "account_types")
-    filters = make_filters(**dict(zip(columns, ids, strict=True)), names=known)
+    filters = make_filters(*ids, names=known)
     query = BoundQuery(filters.sorted(), partition_of(store, partition))
     bound_manifest(store, query)
     return query

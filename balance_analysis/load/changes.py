@@ -28,7 +28,7 @@ from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters
 from balance_analysis.table.evidence import Evidence, least
-from balance_analysis.table.filters import Filters, make_filters
+from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import evidence_json, note_rows
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
 from balance_analysis.table.presentation import facts_html, rows_html
@@ -143,8 +143,8 @@ def load_balance_changes(
     the rows are kept. Bounds that you leave open become the known interval's.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
-    options: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    source = NodeSource(client, _to_filters(names, ids), **options)
+    filters = make_filters(*ids, names=lambda: names)
+    source = NodeSource(client, filters, page_size, workers, on_bad_rows)
     load = _Load(source, names, (start, end), progress, opening=opening)
     from balance_analysis.load.merge import merge, sort_parts  # noqa: PLC0415 - pandas is heavy
 
@@ -201,8 +201,8 @@ def load_to_parquet(
         If the file can't be written.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
-    options: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    source = NodeSource(client, _to_filters(names, ids), **options)
+    filters = make_filters(*ids, names=lambda: names)
+    source = NodeSource(client, filters, page_size, workers, on_bad_rows)
     load = _Load(source, names, (start, end), progress, opening=opening)
     target = check_output(path)
     waiting = list[pa.RecordBatch]()
@@ -263,15 +263,9 @@ def iter_balance_changes(
         As for `load_balance_changes`; the batches before the error are complete.
     """
     ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
-    options: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
-    source = NodeSource(client, _to_filters(names, ids), **options)
+    filters = make_filters(*ids, names=lambda: names)
+    source = NodeSource(client, filters, page_size, workers, on_bad_rows)
     return _Load(source, names, (start, end), progress, is_logging=True).batches()
-
-
-def _to_filters(names: Names, ids: tuple[Any, ...]) -> Filters:
-    """Return filters from a caller's asset, parties, markets and account types."""
-    columns = ("asset_id", "party_ids", "market_ids", "account_types")
-    return make_filters(**dict(zip(columns, ids, strict=True)), names=lambda: names)
 
 
 @dataclass
@@ -504,8 +498,8 @@ def iter_pages(
     size = 1000 if limit is None else limit
     check_positive("last" if backward else "first", size)
     since, until = make_bounds(start, end)
-    ids, cursor = (asset_id, party_ids, market_ids, account_types), before if backward else after
-    filters = _to_filters(read_names(assets, labels), ids)
+    ids, names = (asset_id, party_ids, market_ids, account_types), read_names(assets, labels)
+    filters, cursor = make_filters(*ids, names=lambda: names), before if backward else after
     # `_follow` finds the start when the first page is requested.
     request = PageRequest(filters, 0, until, size, newest_first, cursor, backward)
     return _follow(client, request, since)

@@ -28,16 +28,9 @@ import requests
 from balance_analysis import defaults
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
+from balance_analysis.node import walk
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
 from balance_analysis.node.reach import Asker, ask_reach, call_in_thread, origin_of, quiet_since
-from balance_analysis.node.walk import (
-    LONGEST_WINDOW,
-    Step,
-    Window,
-    find_oldest,
-    is_refusal,
-    take_step,
-)
 from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, least
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.rows import has_repeats
@@ -96,10 +89,10 @@ class NodeSource:
         self,
         client: Client,
         filters: Filters = Filters(),
-        *,
         page_size: int = defaults.PAGE_SIZE,
         workers: int = defaults.WORKERS,
         on_bad_rows: OnBadRows = "raise",
+        *,
         stats: RequestStats | None = None,
     ) -> None:
         check_client(client)
@@ -112,7 +105,7 @@ class NodeSource:
         self._page_size, self._workers = page_size, workers
         self._is_strict = on_bad_rows == "raise"
         self._parts = filters.parts()
-        self.taken: list[Step] = []
+        self.taken: list[walk.Step] = []
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
         self._addresses = {url: _Address(url, client.session) for url in client.base_urls}
         self._queried: Span | None = None
@@ -153,7 +146,7 @@ class NodeSource:
 
         def oldest(address: _Address) -> int | None:
             ask = self._asker(address)
-            return least(*(find_oldest(ask, end, filters=part) for part in self._parts))
+            return least(*(walk.find_oldest(ask, end, filters=part) for part in self._parts))
 
         answers = self._answers(self._alive(), oldest)
         return min((time for time in answers if time is not None), default=end), end
@@ -167,7 +160,7 @@ class NodeSource:
             self._ask_all(start, end)
         return [x.reach for x in self._addresses.values() if x.reach is not None]
 
-    def rows(self, start: int, end: int) -> Generator[Step, None, None]:
+    def rows(self, start: int, end: int) -> Generator[walk.Step, None, None]:
         """Yield all rows in [start, end), step by step, in time order.
 
         A step's rows are complete up to its `known_end` where `evidence` proves it.
@@ -189,8 +182,8 @@ class NodeSource:
             return
         stopped = threading.Event()
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="balance_analysis")
-        running: dict[Future[Step], Window] = {}
-        ready, todo = dict[int, Future[Step]](), [Window(start, end, self._page_size)]
+        running: dict[Future[walk.Step], walk.Window] = {}
+        ready, todo = dict[int, Future[walk.Step]](), [walk.Window(start, end, self._page_size)]
         try:
             if len(self._addresses) > 1:
                 self.reaches(start, end)
@@ -216,7 +209,7 @@ class NodeSource:
 
     def known_rows(
         self, start: int, end: int, before: int | None = None
-    ) -> Generator[Step, None, None]:
+    ) -> Generator[walk.Step, None, None]:
         """Yield the rows of [start, end) up to the last block that a node names, step by step.
 
         That block is left out, since a node may still add rows to it, unless the chain is idle: the
@@ -238,8 +231,8 @@ class NodeSource:
                 yield last
 
     def _next_window(
-        self, todo: list[Window], running: Collection[Window], ready: Iterable[int]
-    ) -> Window | None:
+        self, todo: list[walk.Window], running: Collection[walk.Window], ready: Iterable[int]
+    ) -> walk.Window | None:
         """Take the next window to load; `None` if enough steps run, or are finished ahead.
 
         Parameters
@@ -257,13 +250,13 @@ class NodeSource:
         front = min([todo[0].start, *(window.start for window in running)])
         if todo[0].start > front and sum(begin > front for begin in ready) >= AHEAD * self._workers:
             return None
-        width = LONGEST_WINDOW if self._workers == 1 else _width(self._recent, self._page_size)
+        width = walk.LONGEST_WINDOW if self._workers == 1 else _width(self._recent, self._page_size)
         window, rest = heapq.heappop(todo).cut(width, self._page_size)
         if rest is not None:
             heapq.heappush(todo, rest)
         return window
 
-    def last_block(self, before: int) -> Step | None:
+    def last_block(self, before: int) -> walk.Step | None:
         """Return the last block as a step if the chain is idle, else `None`.
 
         The last block that a node names may be unfinished. It is complete if it is old, and still
@@ -280,7 +273,7 @@ class NodeSource:
         self.client.sleep(RESTING)
         best = next(x for x in self._addresses.values() if x.head == head)
         try:
-            step = self._step(best, Window(head, head + 1, self._page_size))
+            step = self._step(best, walk.Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:
             logger.info("%s; its last block is left out", error)
             return None
@@ -318,7 +311,7 @@ class NodeSource:
         """Return the evidence for the yielded steps; `reached` are the proven stretches."""
         answers = (answer for step in self.taken for answer in _answers_of(step, reached))
         bad = dict.fromkeys(row for step in self.taken for row in step.set_aside)
-        return Evidence(self.filters).updated(Evidence(self.filters, tuple(answers), tuple(bad)))
+        return Evidence(self.filters).updated(Evidence(self.filters, (*answers,), (*bad,)))
 
     def _prove_empty(self, gap: tuple[int, Span]) -> None:
         """Prove by further requests that a part of the filters has no row in a stretch."""
@@ -326,7 +319,7 @@ class NodeSource:
         for address in self._candidates(start):
             if (part, (start, end)) in address.answered:
                 continue
-            ask, asked, is_silent = self._asker(address), _now(), address.is_silent
+            ask, asked, is_silent = self._asker(address), time.time_ns(), address.is_silent
             try:
                 since = quiet_since(ask, self._parts[part], start, end, is_silent=is_silent)
             except (RequestError, IncompleteError) as error:
@@ -337,8 +330,7 @@ class NodeSource:
             needed = end - 1 if end == self._idle_end else end
             knows = ask.head is not None and ask.head >= needed
             if since < end and (knows or is_silent):
-                heights = _heights(ask.height)
-                answer = Answer((since, end), address.node, (asked, asked), heights)
+                answer = _answer((since, end), address.node, asked // 1000, ask.height)
                 with self._lock:
                     self._proven[part].append((since, end))
                     self._quiet.append(answer)
@@ -346,7 +338,7 @@ class NodeSource:
             if start == end:
                 return
 
-    def _take(self, step: Step) -> Step:
+    def _take(self, step: walk.Step) -> walk.Step:
         """Return a step without repeated rows, and record it as taken."""
         step = _without_repeats(step)
         for proven, (since, until, newest) in zip(self._proven, step.proofs, strict=True):
@@ -378,7 +370,7 @@ class NodeSource:
             try:
                 address.reach = reach = future.result()
             except (RequestError, IncompleteError) as error:
-                if is_single and not is_refusal(error):
+                if is_single and not walk.is_refusal(error):
                     raise
                 if isinstance(error, RequestError) and error.refused:
                     address.failure = error
@@ -405,7 +397,7 @@ class NodeSource:
             if head is not None:
                 address.head = max(head, head if address.head is None else address.head)
 
-    def _fetch_step(self, window: Window, stopped: threading.Event) -> Step:
+    def _fetch_step(self, window: walk.Window, stopped: threading.Event) -> walk.Step:
         """Return a step with the first part of a window, from one address.
 
         Prefer an address that reaches back far enough and doesn't lag. If an address lags and
@@ -416,7 +408,7 @@ class NodeSource:
         RequestError, IncompleteError
             The last address's error, if all failed.
         """
-        steps, left = list[Step](), self._candidates(window.start)
+        steps, left = list[walk.Step](), self._candidates(window.start)
         for step in self._answers([*left], lambda address: self._step(address, window, stopped)):
             steps.append(step)
             left = [x for x in left if x.url != step.node.name and x.failure is None]
@@ -430,13 +422,13 @@ class NodeSource:
         return max(steps, key=lambda step: (step.known_end, step.head or 0))
 
     def _step(
-        self, address: _Address, window: Window, stopped: threading.Event | None = None
-    ) -> Step:
+        self, address: _Address, window: walk.Window, stopped: threading.Event | None = None
+    ) -> walk.Step:
         while True:
             ask = self._asker(address, is_strict=self._is_strict, stopped=stopped)
-            beyond = LONGEST_WINDOW if address.is_silent else window.beyond
-            asked, wider = _now(), replace(window, beyond=beyond)
-            step = take_step(ask, self._parts, wider)
+            beyond = walk.LONGEST_WINDOW if address.is_silent else window.beyond
+            asked, wider = time.time_ns() // 1000, replace(window, beyond=beyond)
+            step = walk.take_step(ask, self._parts, wider)
             if ask.head is not None or address.is_silent:
                 break
             # Ask again: without a last block, only a later row shows that an answer is complete.
@@ -547,24 +539,22 @@ class _Address:
         return Node(self.url, origin_of(self.url, self.session))
 
 
-def _answers_of(step: Step, reached: list[Span]) -> Iterator[Answer]:
+def _answers_of(step: walk.Step, reached: list[Span]) -> Iterator[Answer]:
     """Yield a step as answers; `reached` are the proven stretches."""
     proven = between_all(clipped(reached, step.start, step.known_end), step.incomplete)
-    asked, heights = (step.asked, step.asked), _heights(step.block_height)
     for spans, is_reached in (proven, True), (between(proven, step.start, step.known_end), False):
         for span in spans:
-            yield Answer(span, step.node, asked, heights, is_reached)
+            yield _answer(span, step.node, step.asked, step.block_height, is_reached=is_reached)
 
 
-def _heights(height: int | None) -> tuple[int, int] | None:
-    return None if height is None else (height, height)
+def _answer(
+    span: Span, node: Node, asked: int, height: int | None, *, is_reached: bool = True
+) -> Answer:
+    heights = None if height is None else (height, height)
+    return Answer(span, node, (asked, asked), heights, is_reached)
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
-def _without_repeats(step: Step) -> Step:
+def _without_repeats(step: walk.Step) -> walk.Step:
     """Return a step with identical rows once.
 
     Raises
@@ -585,6 +575,6 @@ def _width(recent: Iterable[tuple[int, int]], page_size: int) -> int:
     """Return the width of a window that fills a page, from recent steps' (microseconds, rows)."""
     span, rows = (sum(numbers) for numbers in zip((0, 0), *recent, strict=True))
     if not rows:  # one request shows where the quiet stretch ends
-        return LONGEST_WINDOW
+        return walk.LONGEST_WINDOW
     width = span * page_size * FILL / rows
-    return int(min(max(width, 1), GROWTH * span, LONGEST_WINDOW))
+    return int(min(max(width, 1), GROWTH * span, walk.LONGEST_WINDOW))

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
+from balance_analysis.table import schema
 from balance_analysis.table.rows import (
     BadRow,
     are_balances,
@@ -29,17 +30,9 @@ from balance_analysis.table.rows import (
     from_numbers,
     to_numbers,
 )
-from balance_analysis.table.schema import (
-    ARROW_SCHEMA,
-    BALANCE_DIGITS,
-    COLUMNS,
-    FIELD_NAMES,
-    FIRST_MOMENT,
-    LAST_MOMENT,
-)
 
-FIRST_NANOSECOND: Final = FIRST_MOMENT * 1000
-LAST_NANOSECOND: Final = LAST_MOMENT * 1000
+FIRST_NANOSECOND: Final = schema.FIRST_MOMENT * 1000
+LAST_NANOSECOND: Final = schema.LAST_MOMENT * 1000
 _NANOSECOND_DIGITS: Final = 19
 _SEPARATOR: Final = "\0"
 _TIMESTAMP: Final = re.compile(rf"[0-9]{{{_NANOSECOND_DIGITS}}}", re.ASCII)
@@ -50,7 +43,7 @@ T = TypeVar("T")
 NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class AccountIds(msgspec.Struct, rename=FIELD_NAMES, gc=False):
+class AccountIds(msgspec.Struct, rename=schema.FIELD_NAMES, gc=False):
     """An account. `account_type` is a number if the node has no name for the type."""
 
     asset_id: NotEmpty
@@ -59,7 +52,7 @@ class AccountIds(msgspec.Struct, rename=FIELD_NAMES, gc=False):
     market_id: str
 
 
-class Row(AccountIds, rename=FIELD_NAMES, gc=False):
+class Row(AccountIds, rename=schema.FIELD_NAMES, gc=False):
     """One balance change."""
 
     timestamp: str | int
@@ -166,14 +159,14 @@ def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
 
 def _columns(rows: list[Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
-    *ids, times, balances = (_texts([*map(attrgetter(name), rows)]) for name in COLUMNS)
+    *ids, times, balances = (_texts([*map(attrgetter(name), rows)]) for name in schema.COLUMNS)
     nanoseconds = _nanoseconds(times)
     if nanoseconds is None or not _all(are_balances(balances)):
         return None
     moments = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
-    amounts = balances.cast(pa.decimal128(BALANCE_DIGITS, 0))
+    amounts = balances.cast(pa.decimal128(schema.BALANCE_DIGITS, 0))
     codes = [column.dictionary_encode() for column in ids]
-    return pa.RecordBatch.from_arrays([*codes, moments, amounts], schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*codes, moments, amounts], schema=schema.ARROW_SCHEMA)
 
 
 def _texts(values: Sequence[str | int]) -> pa.StringArray:

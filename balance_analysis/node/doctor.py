@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.node import walk
-from balance_analysis.node.client import NETWORK_LIMITS, Client, RequestStats, Retry, check_client
-from balance_analysis.node.limits import decode_limits, network_limits
-from balance_analysis.node.reach import Asker, find_newest
+from balance_analysis.node.client import Client, RequestStats, Retry, check_client
+from balance_analysis.node.limits import fetch_limits, network_limits
+from balance_analysis.node.reach import Asker
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.presentation import Record
 from balance_analysis.table.rows import Account, accounts_in, within
@@ -139,9 +139,9 @@ def diagnose_node(client: Client) -> NodeReport:
     asked_at = dt.datetime.now(dt.UTC)
     ask = Asker(client, client.base_url, RequestStats(), _ONE_RETRY)
     now = time.time_ns() // 1000 + 1
-    sample = _outcome(partial(find_newest, ask, walk.EARLIEST, now, _SAMPLE))
+    sample = _outcome(partial(walk.find_newest, ask, walk.EARLIEST, now, _SAMPLE))
     findings = [_examine(name, find, ask, sample) for name, find in _CHECKS.items()]
-    get = partial(client.get, NETWORK_LIMITS, [], decode_limits, stats=ask.stats, retry=_ONE_RETRY)
+    get = partial(fetch_limits, client, stats=ask.stats, retry=_ONE_RETRY)
     limits = _outcome(lambda: network_limits(get(), pd.Timestamp(asked_at)))
     failures = [error for error in (limits, sample) if isinstance(error, RequestError)]
     # A node's own refusal has a code.

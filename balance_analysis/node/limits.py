@@ -43,10 +43,15 @@ def load_network_limits(client: Client) -> NetworkLimits:
     """
     check_client(client)
     fetched_at = pd.Timestamp.now("UTC")
-    return network_limits(client.get(NETWORK_LIMITS, [], decode_limits), fetched_at)
+    return network_limits(fetch_limits(client), fetched_at)
 
 
-def decode_limits(body: bytes) -> dict[str, Any]:
+def fetch_limits(client: Client, **options: Any) -> Response[dict[str, Any]]:  # noqa: ANN401 - arguments of `Client.get`
+    """Return the network limits under the wire's names; raise as `load_network_limits`."""
+    return client.get(NETWORK_LIMITS, [], _decode_limits, **options)
+
+
+def _decode_limits(body: bytes) -> dict[str, Any]:
     """Return the fields of the network limits under the wire's names.
 
     Raises
@@ -94,12 +99,10 @@ def _value(name: str, value: bool | str) -> Any:  # noqa: ANN401 - depends on th
     if value in ("0", ""):
         return None
     try:
-        return pd.Timestamp(int(value), unit="ns", tz="UTC") if value.isdecimal() else _iso(value)
+        if value.isdecimal():
+            return pd.Timestamp(int(value), unit="ns", tz="UTC")
+        dt.datetime.fromisoformat(value)  # pandas takes "now" and more
+        return pd.to_datetime(value, utc=True)
     except (ValueError, OverflowError) as error:
         message = f"network limits: {name} must be nanoseconds as text, not {value!r}"
         raise DecodeError(message) from error
-
-
-def _iso(text: str) -> pd.Timestamp:
-    dt.datetime.fromisoformat(text)  # pandas takes "now" and more
-    return pd.to_datetime(text, utc=True)

@@ -23,20 +23,9 @@ import pyarrow as pa
 import requests
 
 from balance_analysis.errors import RequestError
+from balance_analysis.node import walk
 from balance_analysis.node.client import BALANCE_CHANGES, Client, RequestStats, Retry
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
-from balance_analysis.node.walk import (
-    EARLIEST,
-    LONGEST_WINDOW,
-    USUAL_MAXIMUM,
-    Ask,
-    Listing,
-    PageRequest,
-    Window,
-    fetch,
-    fetch_less,
-    find_oldest,
-)
 from balance_analysis.table.evidence import Reach, least
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.rows import Account, accounts_in, to_numbers
@@ -93,7 +82,7 @@ class Asker:
         """The earliest last block's time (in microseconds); `None` if an answer names none."""
         return None if None in self._heads else least(*self._heads)
 
-    def __call__(self, request: PageRequest) -> DecodedPage:
+    def __call__(self, request: walk.PageRequest) -> DecodedPage:
         """Return the page that the node sends for a request."""
         if self.retry.stopped is not None and self.retry.stopped.is_set():
             raise CancelledError
@@ -120,7 +109,7 @@ def _decode(body: bytes) -> DecodedPage:
         return decode_page(body)
 
 
-def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:
+def quiet_since(ask: walk.Ask, filters: Filters, start: int, end: int, *, is_silent: bool) -> int:
     """Return the earliest moment since which answers prove that some accounts have no row.
 
     The moment lies in [start, end]: it is `start` if all of [start, end) is proven, and `end` if
@@ -130,16 +119,16 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
     """
     since = end
     for turn in range(_MAX_PAGES):
-        low = max(EARLIEST, since - LONGEST_WINDOW)
+        low = max(walk.EARLIEST, since - walk.LONGEST_WINDOW)
         is_near = start >= low
         if turn:
-            far = Window(low, start + 1 if is_near else since, _SAMPLE)
+            far = walk.Window(low, start + 1 if is_near else since, _SAMPLE)
             selection = _with_another(ask, filters, far, turn, newest_first=is_near)
-            window = Window(low, since + 1, USUAL_MAXIMUM)
+            window = walk.Window(low, since + 1, walk.USUAL_MAXIMUM)
         else:
             selection = filters
-            window = Window(low, since + is_silent, _SAMPLE if is_silent else 1)
-        listing, _ = fetch_less(ask, selection, window, newest_first=True)
+            window = walk.Window(low, since + is_silent, _SAMPLE if is_silent else 1)
+        listing, _ = walk.fetch_less(ask, selection, window, newest_first=True)
         times = to_numbers(listing.rows["timestamp"].cast(pa.int64())).tolist()
         rows: list[tuple[int | None, Account | None]] = [
             *zip(times, accounts_in(listing.rows), strict=True),
@@ -160,7 +149,7 @@ def quiet_since(ask: Ask, filters: Filters, start: int, end: int, *, is_silent: 
 
 
 def _with_another(
-    ask: Ask, filters: Filters, window: Window, turn: int, *, newest_first: bool
+    ask: walk.Ask, filters: Filters, window: walk.Window, turn: int, *, newest_first: bool
 ) -> Filters:
     """Return filters that also select another account, with a row at the window's far side.
 
@@ -169,7 +158,7 @@ def _with_another(
     lists = filters.party_ids, filters.market_ids, filters.account_types
     if not any(lists):
         return Filters()
-    listing, _ = fetch_less(ask, Filters(), window, newest_first=newest_first)
+    listing, _ = walk.fetch_less(ask, Filters(), window, newest_first=newest_first)
     accounts = accounts_in(listing.rows)
     seen = Counter(party for _, _, party, _ in accounts)
     others = [account for account in accounts if account[3] or not filters.market_ids]
@@ -189,29 +178,19 @@ def ask_reach(ask: Asker, start: int, end: int) -> Reach:
 
     This isn't evidence: another node may answer at the same address next time.
     """
-    first = max(start, EARLIEST)
+    first = max(start, walk.EARLIEST)
     try:
-        oldest = find_oldest(ask, end, max(EARLIEST, first + 1 - LONGEST_WINDOW))
+        oldest = walk.find_oldest(ask, end, max(walk.EARLIEST, first + 1 - walk.LONGEST_WINDOW))
         begin = first if ask.incomplete else max(first, end if oldest is None else oldest)
         stop = ask.head
         if stop is None:
-            newest = find_newest(ask, min(first, end), end + LONGEST_WINDOW, _SAMPLE)
+            newest = walk.find_newest(ask, min(first, end), end + walk.LONGEST_WINDOW, _SAMPLE)
             stop = min(end, newest.span[0]) if len(newest.times) else first
     except RequestError as error:
         if error.status != _OUTSIDE:
             raise
         begin, stop = start, end
     return Reach(begin, stop, ask.height)
-
-
-def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
-    """Return the newest rows in [start, end), at most a page, searching a year at a time."""
-    while True:
-        window = Window(max(start, end - LONGEST_WINDOW), end, page_size)
-        listing = fetch(ask, Filters(), window, newest_first=True)
-        end = window.start
-        if len(listing.times) or listing.bad_rows or end == start:
-            return listing
 
 
 def call_in_thread(function: Callable[..., T], *args: object) -> Future[T]:

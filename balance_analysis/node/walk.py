@@ -437,6 +437,16 @@ def find_oldest(
     return None
 
 
+def find_newest(ask: Ask, start: int, end: int, page_size: int) -> Listing:
+    """Return the newest rows in [start, end), at most a page, searching a year at a time."""
+    while True:
+        window = Window(max(start, end - LONGEST_WINDOW), end, page_size)
+        listing = fetch(ask, Filters(), window, newest_first=True)
+        end = window.start
+        if len(listing.times) or listing.bad_rows or end == start:
+            return listing
+
+
 def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Listing:
     """Return all rows of the block at a time (in microseconds).
 

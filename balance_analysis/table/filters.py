@@ -102,11 +102,11 @@ def _chunks(values: tuple[str, ...], size: int) -> list[tuple[str, ...]]:
 
 
 def make_filters(
-    *,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
     account_types: str | Iterable[str] = (),
+    *,
     names: Callable[[], Names] = Names,
     held: Held | None = None,
 ) -> Filters:
