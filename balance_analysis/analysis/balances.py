@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,6 @@ from balance_analysis.analysis.steps import (
     NEVER,
     Steps,
     as_of,
-    cut,
     map_blocks,
     repeat_ids,
     take_ids,
@@ -264,9 +263,15 @@ def check_layout(layout: Layout) -> None:
 def _change_points(grid: Grid, has_start: bool, history: History) -> tuple[int, NDArray[np.int64]]:
     """Return the number of holders and the times of their rows in a grid, optionally its start."""
     steps = history.at_points(grid)
-    times, edges = steps.row_times, grid.edges
-    within = times[(times >= edges[0]) & (times < edges[-1])] if len(grid) else times
-    return len(steps), np.append(within, edges[:1]) if has_start else within
+    times = steps.times[_is_own(steps, grid)]
+    return len(steps), np.append(times, grid.edges[:1]) if has_start else times
+
+
+def _is_own(steps: Steps, grid: Grid) -> NDArray[np.bool_]:
+    """Return a mask of the table's rows in a grid."""
+    start, end = grid.span
+    mask: NDArray[np.bool_] = steps.is_row & (steps.times >= start) & (steps.times < end)
+    return mask
 
 
 def _series(
@@ -318,17 +323,20 @@ def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
 def _changes(grid: Grid, has_start: bool, history: History) -> pd.DataFrame:
     """Return each holder's rows in a grid, optionally with its start, in the long layout."""
     steps = history.at_points(grid)
-    pieces = cut(steps, grid.edges)
-    is_hit = steps.times[pieces.rows] == pieces.times
-    is_row = steps.is_row[pieces.rows]
-    states = np.where(is_row, np.where(is_hit, _OBSERVED, _CARRIED), _OPENING).astype(np.int8)
-    states[pieces.starts[~pieces.is_known]] = _UNKNOWN
-    is_wanted = states == _OBSERVED
+    rows: Any = slice(None)
+    if not (is_own := _is_own(steps, grid)).all():
+        rows = np.flatnonzero(is_own)
+    numbers, times, words = steps.numbers[rows], steps.times[rows], steps.words[rows]
+    states = np.full(len(times), _OBSERVED, np.int8)
     if has_start:
-        is_wanted[pieces.starts] = True
-    keys = take_ids(steps.accounts, steps.numbers[pieces.rows[is_wanted]])
-    times = to_times(pieces.times[is_wanted], grid.zone)
-    return _frame(keys, pieces.words[is_wanted], states[is_wanted], times)
+        levels, held = _cells(steps, grid.edges[:1])
+        carried = np.flatnonzero(held != _OBSERVED)
+        places = np.searchsorted(numbers, carried)
+        numbers = np.insert(numbers, places, carried)
+        times = np.insert(times, places, grid.edges[0])
+        words = np.insert(words, places, levels[carried], axis=0)
+        states = np.insert(states, places, held[carried])
+    return _frame(take_ids(steps.accounts, numbers), words, states, to_times(times, grid.zone))
 
 
 def _frame(

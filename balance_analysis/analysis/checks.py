@@ -24,6 +24,7 @@ from balance_analysis.table.known import (
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 
 _REBUILD: Final = "convert it with to_table"
+_DTYPES: Final = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}
 
 
 def check_table(table: pd.DataFrame) -> None:
@@ -151,12 +152,7 @@ def is_typed(table: pd.DataFrame) -> bool:
     """Return whether a frame has a table's columns, each once and with its dtype."""
     if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
         return False
-    dtypes = table.dtypes.to_dict()
-    return (
-        all(isinstance(dtypes.get(name), pd.CategoricalDtype) for name in ACCOUNT_KEY)
-        and dtypes.get("timestamp") == TIMESTAMP_DTYPE
-        and dtypes.get("balance") == BALANCE_DTYPE
-    )
+    return {*COLUMNS} <= {*table} and not _wrong_dtypes(table)
 
 
 def sorted_ids(ids: pd.Categorical) -> pd.Categorical:
@@ -192,14 +188,20 @@ def _check_columns(table: pd.DataFrame) -> None:
             f"the table's columns are {list(table.columns)}, not {list(COLUMNS)}: "
             "select them with table[list(schema.COLUMNS)]"
         )
-    wanted = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}
-    for name, dtype in table.dtypes.items():
-        actual = str(dtype)
-        if isinstance(dtype, pd.CategoricalDtype):
-            actual = f"category of {dtype.categories.dtype}"
-        if actual != wanted.get(str(name), "category of str"):
-            must = wanted.get(str(name), "category of str")
-            raise CheckError(f"column {name!r} must be {must}, not {actual}: {_REBUILD}")
+    for fault in _wrong_dtypes(table):
+        raise CheckError(f"column {fault}: {_REBUILD}")
+
+
+def _wrong_dtypes(table: pd.DataFrame) -> list[str]:
+    """Return each of a table's columns that has another dtype, with both dtypes."""
+    faults, dtypes = [], table.dtypes
+    for name in COLUMNS:
+        wanted, actual = _DTYPES.get(name, "category of str"), str(dtypes[name])
+        if isinstance(dtypes[name], pd.CategoricalDtype):
+            actual = f"category of {dtypes[name].categories.dtype}"
+        if actual != wanted:
+            faults.append(f"{name!r} must be {wanted}, not {actual}")
+    return faults
 
 
 def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:

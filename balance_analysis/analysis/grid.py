@@ -75,6 +75,11 @@ class Grid:
         """Return the number of periods."""
         return max(len(self.edges) - 1, 0)
 
+    @property
+    def span(self) -> Span:
+        """Where the first period begins and the last one ends; equal if there is no period."""
+        return (int(self.edges[0]), int(self.edges[-1])) if len(self) else (0, 0)
+
     def bounds(self, periods: NDArray[np.integer[Any]]) -> dict[str, pd.DatetimeIndex]:
         """Return the columns `start` and `end` for periods, given by number."""
         starts, ends = self.edges[:-1][periods], self.edges[1:][periods]

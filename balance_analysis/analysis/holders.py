@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
 from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.balances import warn_outside
-from balance_analysis.analysis.door import Units, any_source, make_groups
+from balance_analysis.analysis.door import Units, any_source, make_groups, to_integers
 from balance_analysis.analysis.grid import Zone, to_instants, to_zone
 from balance_analysis.analysis.history import AccountSlices
-from balance_analysis.analysis.steps import as_of, check_fits, name_of, take_ids
+from balance_analysis.analysis.steps import as_of, check_fits, name_of
 from balance_analysis.analysis.totals import sum_at
-from balance_analysis.table.rows import are_heads
 from balance_analysis.table.schema import ACCOUNT_KEY, Instant
 
 
@@ -102,25 +101,22 @@ def holders(
     groups = make_groups(history, by)
     sums = sum_at(history.at(points), groups, points)
     warn_outside(history, points, sums.columns["known"] > 0)
-    numbers = sums.columns["groups"]
-    ids = pd.DataFrame(take_ids(groups.ids, numbers))
-    order = by_size(ids["asset_id"], pd.Series(sums.total))
-    ids, is_known = ids.iloc[order], (sums.columns["known"] > 0)[order]
-    amounts = int128.integers_of(sums.columns["words"][order])
-    heads = np.flatnonzero(are_heads([ids["asset_id"].cat.codes.to_numpy()]))
-    running: list[int] = []
-    wholes: list[int] = []
-    for begin, stop in pairwise([*heads.tolist(), len(amounts)]):
-        running += accumulate(amounts[begin:stop])
-        wholes += [running[-1] if known else 0 for known in is_known[begin:stop]]
-    result = ids.assign(
-        balance=sums.total[order],
-        share=int128.quotients(amounts, wholes),
-        cumulative_share=int128.quotients(running, wholes),
-        accounts=groups.sizes[numbers[order]],
-        unknown=sums.unknown[order],
+    cells = sums.columns["groups"]
+    held = groups.ids.iloc[cells].assign(
+        balance=sums.total,
+        share=np.nan,
+        cumulative_share=np.nan,
+        accounts=groups.sizes[cells],
+        unknown=sums.unknown,
     )
-    yield largest(result, result["balance"], n)
+    held = largest(held, held["balance"], None)
+    amounts = to_integers(held)["balance"]
+    of_asset = amounts.fillna(0).groupby(held["asset_id"].cat.codes)
+    wholes = of_asset.transform("sum").where(amounts.notna(), 0)
+    running = of_asset.transform(lambda amounts: amounts.cumsum())
+    held["share"] = int128.quotients(amounts, wholes)
+    held["cumulative_share"] = int128.quotients(running, wholes)
+    yield largest(held, held["balance"], n)
 
 
 def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.DataFrame:
@@ -143,12 +139,12 @@ def largest(ranked: pd.DataFrame, amounts: pd.Series[Any], n: int | None) -> pd.
     return ranked.assign(**used).reset_index(drop=True)
 
 
-def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.intp]:
+def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.uint64]:
     """Return the order of amounts: by asset, the largest first, unknown ones last."""
-    unknown = amounts.isna().to_numpy()
-    words = np.where(unknown[:, None], 0, int128.words_of(pa.array(amounts.array)))
-    order = (~words[:, 0].view(np.uint64), ~words[:, 1], unknown, assets.cat.codes.to_numpy())
-    return np.lexsort(order)
+    keys = pa.table({"asset": assets.cat.codes.to_numpy(), "amount": pa.array(amounts.array)})
+    order = pc.sort_indices(keys, [("asset", "ascending"), ("amount", "descending")])
+    places: NDArray[np.uint64] = order.to_numpy()
+    return places
 
 
 STATES: Final = pd.CategoricalDtype(

@@ -381,8 +381,7 @@ def _changes_in(
     """
     groups = make_groups(history, by)
     changes = changes_of(history.at_points(grid), groups)
-    begin, stop = (int(grid.edges[0]), int(grid.edges[-1])) if len(grid) else (0, 0)
-    columns = changes.columns
+    (begin, stop), columns = grid.span, changes.columns
     columns["is_row"] = columns["is_row"] & (columns["times"] >= begin)
     columns["times"] = np.maximum(columns["times"], begin)
     is_inside = columns["times"] < stop
