@@ -270,7 +270,15 @@ gaps = st.lists(_bounds, unique=True, max_size=6).map(
     lambda bounds: tuple([*pairwise(sorted(bounds))][::2])
 )
 """Known intervals, between which changes may be missing."""
-spans = st.tuples(edges, edges).filter(lambda span: span[0] < span[1])
+
+
+def spans_of(scale):
+    """Draw an interval around the times of rows that lie some microseconds apart."""
+    bounds = st.integers(START - 2 * scale, START + 15 * scale)
+    return st.tuples(bounds, bounds).filter(lambda span: span[0] < span[1])
+
+
+spans = spans_of(1)
 bad_rows = st.lists(
     st.tuples(
         st.tuples(edges, st.integers(1, 3)).map(lambda at: (at[0], sum(at))), accounts | st.none()
@@ -306,12 +314,11 @@ def tables(draw, amounts=moderate, more=()):
     return opened(world, *cuts, dropped=dropped), shown.without(dropped)
 
 
-@st.composite
-def fixed_grids(draw, scale=1, freqs=None):
-    """Draw a grid of microseconds around the times of rows, finer or coarser than they are."""
-    freq = Fixed(draw(st.integers(scale, 30 * scale))) if freqs is None else draw(freqs)
+def fixed_grids(scale=1, freqs=None):
+    """Draw a grid around the times of rows that lie some microseconds apart."""
+    freqs = st.integers(scale, 30 * scale).map(Fixed) if freqs is None else freqs
     bound = st.none() | st.integers(START - 5 * scale, START + 20 * scale)
-    return _grid(draw(bound), draw(bound), freq)
+    return st.builds(_grid, bound, bound, freqs)
 
 
 def _grid(start, end, freq, zone="UTC"):

@@ -9,11 +9,14 @@ import pyarrow as pa
 import pytest
 
 import balance_analysis as ba
+from tests.analysis.cases import CASES
+from tests.analysis.oracle import Fixed, Grid
 from tests.analysis.tables import (
     BEGIN,
     LARGEST,
     START,
     arrow_of,
+    asked,
     instant,
     table_from,
     table_of,
@@ -21,8 +24,9 @@ from tests.analysis.tables import (
 
 SIZES = {"p0": 30_000, "p1": 30_000, "p2": 10, "p3": 130_000, "p4": 90_000, "p5": 1, "p6": 40_000}
 LENGTH = 130_000
-BOUNDS = {"start": instant(START), "end": instant(START + LENGTH + 5)}
-GRID = {"freq": "900us", **BOUNDS}
+GRID = Grid(Fixed(900), START, START + LENGTH + 5)
+PERIODS = asked(GRID)
+BOUNDS = {name: PERIODS[name] for name in ("start", "end")}
 COUNTED = ["total", "known", "unknown"]
 
 
@@ -57,21 +61,10 @@ def test_rows_in_any_order_are_the_same_table(table):
         assert ba.deltas(rows).equals(deltas)
 
 
-FUNCTIONS = {
-    "balances": partial(ba.balance_at, at=BOUNDS["end"]),
-    "series": partial(ba.balance_series, layout="long", **GRID),
-    "changes": partial(ba.balance_series, layout="long", start=BOUNDS["start"]),
-    "deltas": ba.deltas,
-    "flows": partial(ba.flows, **GRID),
-    "internal flows": partial(ba.flows, by="party_id", internal=True, **GRID),
-    "averages": partial(ba.time_weighted_average, **GRID),
-    "candles": partial(ba.ohlc, **GRID),
-    "drawdowns": ba.drawdown,
-    "totals": partial(ba.totals, by="party_id", **GRID),
-    "totals at changes": partial(ba.totals, by="party_id", **BOUNDS),
-    "summaries": partial(ba.summarize_accounts, **BOUNDS),
-    "parties": partial(ba.summarize_parties, **BOUNDS),
-}
+OF_ALL = {"share", "change"}
+"""Columns that compare an account with others."""
+
+ALONE = [name for name, case in CASES.items() if case.columns and not OF_ALL & {*case.columns}]
 
 
 def in_arrow(frame):
@@ -81,11 +74,12 @@ def in_arrow(frame):
     )
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", ALONE)
 def test_an_account_is_the_same_alone_and_among_many(table, name):
+    of = partial(CASES[name].of, grid=GRID, by=["asset_id", "party_id"])
     parts = [table[table["party_id"] == party] for party in [*SIZES, "p7", "p8"]]
-    alone = pa.concat_tables([in_arrow(FUNCTIONS[name](part)) for part in parts])
-    assert in_arrow(FUNCTIONS[name](table)).equals(alone)
+    alone = pa.concat_tables([in_arrow(of(part)) for part in parts])
+    assert in_arrow(of(table)).equals(alone)
 
 
 def sums_of(accounts, moment, columns):
@@ -95,9 +89,9 @@ def sums_of(accounts, moment, columns):
 
 
 def test_a_group_is_the_sum_of_its_accounts_in_all_blocks(table):
-    moved = [*ba.flows(table, **GRID).columns[-6:]]
-    flows = sums_of(ba.flows(table, **GRID), "start", moved)
-    assert sums_of(ba.flows(table, by="account_type", **GRID), "start", moved) == flows
+    moved = [*ba.flows(table, **PERIODS).columns[-6:]]
+    flows = sums_of(ba.flows(table, **PERIODS), "start", moved)
+    assert sums_of(ba.flows(table, by="account_type", **PERIODS), "start", moved) == flows
     for freq, step in ((None, 9973), ("9ms", 1)):
         totals = ba.totals(table, by="asset_id", freq=freq, **BOUNDS).iloc[::step]
         held = ba.balance_at(table, totals["timestamp"])

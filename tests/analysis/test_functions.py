@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.analysis import oracle
+from tests.analysis.cases import CASES, FALL, SUMMARY
 from tests.analysis.oracle import Fixed, Grid, World
 from tests.analysis.tables import (
     DAY,
@@ -30,11 +29,9 @@ from tests.analysis.tables import (
     disorder,
     dtypes_of,
     edge_rows,
-    fixed_grids,
     groupings,
     instant,
     many_rows,
-    moderate,
     opened,
     outcome,
     recorded_table,
@@ -45,203 +42,8 @@ from tests.analysis.tables import (
     tables,
     worlds,
 )
-from tests.columns import BALANCE_DTYPE, EXTERNAL, empty_table
+from tests.columns import EXTERNAL, empty_table
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-MOMENT, AMOUNT = "datetime64[us, {zone}]", str(BALANCE_DTYPE)
-DTYPES = {
-    MOMENT: ("timestamp", "start", "end"),
-    MOMENT.format(zone="UTC"): (
-        *("since", "peak_at", "first_seen", "last_seen", "minimum_at", "maximum_at"),
-        "drawdown_at",
-    ),
-    "int64": ("accounts", "active", "changes", "known", "rows", "unknown"),
-    "float64": ("change_percent", "cumulative_share", "known_share", "share", "zero_share"),
-    "category": (*ba.ACCOUNT_KEY, "state", "reason"),
-}
-SUMMARY = (
-    *("first_seen", "last_seen", "rows", "changes", "opening", "closing", "minimum", "maximum"),
-    *("minimum_at", "maximum_at", "inflow", "outflow", "net"),
-)
-FALL = ("average", "drawdown", "drawdown_at", "zero_share")
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function, the loop that it must agree with, and the columns that it adds to ids.
-
-    Attributes
-    ----------
-    function, expected
-        The function of a table, and that of a world, a grid and columns to group by.
-    columns
-        The columns of its result behind the ids; a number of them in a wide layout.
-    bounds
-        What it takes of a grid: its "points"; its "periods", so that it takes no frequency as well;
-        the "interval" alone; two "moments"; "nothing".
-    by
-        What it groups by: anything that is drawn, or these columns.
-    amounts
-        The balances that it is tried on.
-    """
-
-    function: Callable[..., Any]
-    expected: Callable[..., Any]
-    columns: tuple[str, ...] = ()
-    bounds: str = "points"
-    by: Any = groupings
-    amounts: Any = moderate
-
-    def of(self, table, grid, by=ba.ACCOUNT_KEY):
-        how = {} if self.bounds == "nothing" else asked(grid)
-        if self.bounds in {"interval", "moments"}:
-            del how["freq"]
-        if self.by is groupings:
-            how["by"] = by
-        return self.function(table, **how)
-
-    def result(self, table, grid, by):
-        frame = self.of(table, grid, by)
-        if not self.columns:
-            return cells_of(frame)
-        assert dtypes_of(frame, table) == self.dtypes(by, grid.zone)
-        return records(frame)
-
-    def dtypes(self, by=ba.ACCOUNT_KEY, zone="UTC"):
-        kinds = {name: kind for kind, names in DTYPES.items() for name in names}
-        names = [*by, *self.columns]
-        return {name: kinds.get(name, AMOUNT).format(zone=zone) for name in names}
-
-    def grids(self):
-        if self.bounds in {"nothing", "moments"}:
-            return spans.map(lambda span: Grid(None, *span))
-        free = {"interval": st.none(), "periods": st.none() | st.builds(Fixed, st.integers(1, 30))}
-        return fixed_grids(freqs=free.get(self.bounds))
-
-
-def keyed(*args, **options):
-    """Return a case of a function that takes no columns to group by."""
-    return Case(*args, by=ba.ACCOUNT_KEY, amounts=signed, **options)
-
-
-long = partial(ba.balance_series, layout="long")
-FLOWS = ("start", "end", "inflow", "outflow", "net", "changes", "active", "unknown")
-MOVED = (*FLOWS[:5], "internal", *FLOWS[5:])
-TOTALS = ("timestamp", "total", "known", "unknown")
-
-
-def balances(table, start, end):
-    return ba.balance_at(table, [end, start])
-
-
-def holder_series(table, **how):
-    return long(table, **how).drop(columns="state")
-
-
-def holders(table, start, end, by):
-    return ba.holders(table, start, by=by)
-
-
-def comparison(table, start, end, by):
-    return ba.compare(table, (start, end), by=by)
-
-
-def wide_flows(world, grid, by, place):
-    flows = oracle.flows(world, grid, by, full=True)
-    return [(*row[: len(by) + 1], row[len(by) + 2 + place]) for row in flows]
-
-
-def wide(value):
-    return Case(
-        partial(ba.flows, layout="wide", value=value),
-        partial(wide_flows, place=FLOWS.index(value) - 2),
-        bounds="periods",
-    )
-
-
-CASES = {
-    "balances": keyed(
-        balances, oracle.balances_at, ("timestamp", "balance", "since"), bounds="moments"
-    ),
-    "series": Case(holder_series, oracle.series, ("timestamp", "balance")),
-    "series of accounts": keyed(long, oracle.series_with_states, ("timestamp", "balance", "state")),
-    "wide series": Case(ba.balance_series, oracle.series),
-    "wide series of accounts": keyed(ba.balance_series, oracle.series),
-    "changes": keyed(long, oracle.changes, ("timestamp", "balance", "state"), bounds="interval"),
-    "wide changes": keyed(ba.balance_series, oracle.wide_changes, bounds="interval"),
-    "deltas": keyed(ba.deltas, oracle.deltas, ("timestamp", "balance", "delta"), bounds="nothing"),
-    "flows": Case(ba.flows, oracle.flows, FLOWS, bounds="periods"),
-    "flows of accounts": keyed(ba.flows, oracle.flows, FLOWS, bounds="periods"),
-    "internal flows": Case(
-        partial(ba.flows, internal=True),
-        partial(oracle.flows, internal=True),
-        MOVED,
-        bounds="periods",
-    ),
-    "wide net": wide("net"),
-    "wide active": wide("active"),
-    "averages": Case(
-        ba.time_weighted_average, oracle.averages, ("start", "end", "average"), bounds="periods"
-    ),
-    "averages of accounts": keyed(
-        ba.time_weighted_average, oracle.averages, ("start", "end", "average"), bounds="periods"
-    ),
-    "averages of parts": Case(
-        partial(ba.time_weighted_average, partial=True),
-        oracle.parts_of_averages,
-        ("start", "end", "average", "known_share"),
-        bounds="periods",
-    ),
-    "candles": Case(ba.ohlc, oracle.ohlc, ("start", "end", "open", "high", "low", "close")),
-    "candles of accounts": keyed(
-        ba.ohlc, oracle.ohlc, ("start", "end", "open", "high", "low", "close")
-    ),
-    "drawdowns": keyed(
-        ba.drawdown,
-        oracle.drawdowns,
-        ("timestamp", "balance", "peak", "peak_at", "depth"),
-        bounds="nothing",
-    ),
-    "totals": Case(ba.totals, oracle.totals, TOTALS, bounds="periods"),
-    "totals of any size": Case(
-        partial(ba.totals), oracle.totals, TOTALS, bounds="periods", amounts=signed
-    ),
-    "shares": Case(
-        partial(ba.totals, share=True), oracle.shares, (*TOTALS, "share"), bounds="periods"
-    ),
-    "summaries": keyed(
-        ba.summarize_accounts, oracle.summaries, (*SUMMARY, *FALL), bounds="interval"
-    ),
-    "parties": Case(
-        ba.summarize_parties,
-        oracle.party_summaries,
-        ("accounts", "unknown", *SUMMARY, "internal", *FALL),
-        bounds="interval",
-    ),
-    "holders": Case(
-        holders,
-        oracle.ranked_holders,
-        ("balance", "share", "cumulative_share", "accounts", "unknown"),
-        bounds="moments",
-        amounts=signed,
-    ),
-    "first holders": Case(
-        lambda table, start, end, by: ba.holders(table, start, by=by, n=2),
-        partial(oracle.ranked_holders, n=2),
-        ("balance", "share", "cumulative_share", "accounts", "unknown"),
-        bounds="moments",
-        amounts=signed,
-    ),
-    "comparison": Case(
-        comparison,
-        oracle.comparison,
-        ("before", "after", "change", "change_percent", "state", "accounts", "unknown"),
-        bounds="moments",
-        amounts=signed,
-    ),
-}
 GRIDDED = [name for name, case in CASES.items() if case.bounds in {"points", "periods"}]
 LARGE = [name for name, case in CASES.items() if case.amounts is signed]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis import demo
-from tests.analysis.tables import DAY, HOUR, START, books, many_rows, records, table_of
+from tests.analysis.tables import DAY, HOUR, START, books, records, table_of
 from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE, empty_table
 from tests.moments import from_microseconds
 from tests.scale.archives import archive_of, assert_same, write_archive
@@ -22,18 +22,6 @@ TIMES = st.integers(0, 14).map(lambda step: START + step * 5 * HOUR)
 def _one_thread():
     with dask.config.set(scheduler="synchronous"):
         yield
-
-
-@pytest.fixture(scope="module")
-def table():
-    return table_of(
-        [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows(600)]
-    )
-
-
-@pytest.fixture(scope="module")
-def archive(table, tmp_path_factory):
-    return write_archive(tmp_path_factory.mktemp("dask") / "archive", table)
 
 
 @given(books(times=TIMES, most=20, openings=False), st.sampled_from(["hour", "day", "month"]))

@@ -16,11 +16,7 @@ import balance_analysis as ba
 from balance_analysis import errors
 from balance_analysis.archive.datafile import KeyRange
 from balance_analysis.slices import mapped
-from tests.analysis.tables import HOUR, START, many_rows, table_of
-from tests.scale.archives import assert_same, write_archive
-
-SIZE = 45
-"""Rows a task: some fourteen tasks."""
+from tests.scale.archives import SIZE, assert_same, write_archive
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +32,6 @@ def client():
         Client(local, set_as_default=False) as client,
     ):
         yield client
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows(600)]
-    return write_archive(tmp_path_factory.mktemp("cluster") / "archive", table_of(rows))
-
-
-@pytest.fixture(scope="module")
-def table(archive):
-    return archive.read()
 
 
 @pytest.mark.parametrize(

@@ -13,24 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from tests.analysis.tables import HOUR, START, many_rows, records, table_of
+from tests.analysis.tables import records
 from tests.columns import ID_TYPE
 from tests.moments import from_microseconds
-from tests.scale.archives import assert_same, write_archive
-
-SIZE = 45
-"""Rows a slice: some fourteen slices."""
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    rows = [(*row[:4], START + (row[4] - START) * HOUR // 4, row[5]) for row in many_rows(600)]
-    return write_archive(tmp_path_factory.mktemp("scale") / "archive", table_of(rows))
-
-
-@pytest.fixture(scope="module")
-def table(archive):
-    return archive.read()
+from tests.scale.archives import SIZE, assert_same, write_archive
 
 
 def test_a_folder_is_one_dataset_with_the_rows_of_the_result_by_party(archive, tmp_path):
