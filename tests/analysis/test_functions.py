@@ -142,6 +142,12 @@ def test_a_row_that_lacks_a_value_is_refused(row, column):
         ba.balance_series(table)
 
 
+def test_ids_that_are_numbers_are_refused_in_a_frame_of_a_tables_dtypes_too():
+    table = table_of([(*GENERAL, START, 5), (*OTHER, START, 7)])
+    with pytest.raises(TypeError, match="party_id must be text, not int64"):
+        ba.totals(table.assign(party_id=pd.Categorical([1, 2])), by="party_id")
+
+
 @pytest.mark.parametrize("name", ["wide series", "averages", "candles", "totals"])
 def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(name):
     keys = [(f"a{place}", "T", "p", "") for place in range(5000)]
