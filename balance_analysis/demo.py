@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
@@ -112,9 +112,9 @@ def run_demo(out: Path, *, say: Callable[[str], None]) -> ba.Archive:
     ba.write_parquet(archive.read(), out / "changes.parquet")
     shutil.copyfile(sample_data() / "assets.toml", out / "assets.toml")
     for asset in assets.values():
-        ba.plot_totals(archive.select(asset_id=asset.symbol))
-        plt.savefig(out / f"totals-{asset.symbol}.png", dpi=150)
-        plt.close()
+        figure: Any = ba.plot_totals(archive.select(asset_id=asset.symbol)).get_figure(root=True)
+        figure.savefig(out / f"totals-{asset.symbol}.png", dpi=150)
+        plt.close(figure)
     say(f"Wrote changes.parquet, network_limits.json, assets.toml and pictures to {out}")
     return archive
 

@@ -9,6 +9,7 @@ import importlib
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from balance_analysis.table.names import read_assets
@@ -27,15 +28,14 @@ def main(folder: Path = FOLDER / "segments") -> None:
     writer: Any = importlib.import_module("tests.segments.writer")
     row_of: Any = importlib.import_module("tests.loopback").Row
     table = pq.read_table(FOLDER / "changes.parquet").sort_by("timestamp")
-    times = sorted(table["timestamp"].unique().to_pylist())[: BLOCKS * SEGMENTS]
+    last = table["timestamp"].unique().sort()[: BLOCKS * SEGMENTS][-1]
     rows = [
         row_of(
             to_microseconds(row["timestamp"]) * 1000,
             *(row[name] for name in ("asset_id", "account_type", "party_id", "market_id")),
             int(row["balance"]),
         )
-        for row in table.to_pylist()
-        if row["timestamp"] <= times[-1]
+        for row in table.filter(pc.less_equal(table["timestamp"], last)).to_pylist()
     ]
     assets = read_assets(FOLDER / "assets.toml")
     about = {name: (one.symbol, one.decimals) for name, one in assets.items()}

@@ -9,6 +9,7 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
+from tests.archive.exporting import node_of, spread_history
 
 URL = "http://127.0.0.1:1"
 FILE = demo.sample_data() / "changes.parquet"
@@ -102,12 +103,12 @@ def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatc
     plt.close("all")
 
 
-def test_the_path_of_an_archive_is_an_archive(tmp_path, sample):
-    ba.write_report(sample.uri, tmp_path / "r.html", largest=0)
-    assert ba.plot_coverage(sample.uri).has_data()
+def test_the_path_of_an_archive_is_an_archive(tmp_path):
+    with node_of(spread_history(3, rows=20)) as node, ba.Client(node.url) as client:
+        ba.export(client, tmp_path / "a")
+    ba.write_report(tmp_path / "a", tmp_path / "r.html", largest=0)
+    assert ba.plot_coverage(tmp_path / "a").has_data()
     plt.close("all")
-    with demo.serve_sample() as url, ba.Client(url) as client:
-        ba.export(client, tmp_path / "a", end="2023-04-03")
     assert len(ba.Archive(tmp_path / "a").read()) > 0
 
 

@@ -114,9 +114,12 @@ def _run_cell(source, names, where):
 
 
 def draw_blank(number):
-    """Return a blank PNG of the size of a figure, whose parts find their places; and close it."""
+    """Return a blank PNG of the size of a figure, and close it.
+
+    All of it can be drawn. Where its parts find their places is what tests/figures is about.
+    """
     figure, blank = plt.figure(number), io.BytesIO()
-    figure.set_dpi(DPI)
+    figure.set(dpi=DPI, layout_engine="none")
     figure.draw_without_rendering()
     Image.new("1", figure.canvas.get_width_height()).save(blank, format="png")
     plt.close(figure)
