@@ -103,6 +103,7 @@ def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatc
     plt.close("all")
 
 
+@pytest.mark.usefixtures("without_waits")
 def test_the_path_of_an_archive_is_an_archive(tmp_path):
     with node_of(spread_history(3, rows=20)) as node, ba.Client(node.url) as client:
         ba.export(client, tmp_path / "a")
