@@ -18,7 +18,7 @@ from balance_analysis.table.known import (
     Stated,
     note_known,
     note_rows,
-    read_known,
+    read_notes,
     to_known,
 )
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
@@ -140,9 +140,9 @@ def to_table(
     metadata = made.attrs.get(ATTRS_KEY)
     is_stated = known is not None or start is not None or nothing_before
     if is_stated:
-        spans = read_known(metadata) if known is None else to_known(known)
+        spans = read_notes(metadata).known if known is None else to_known(known)
         since = None if start is None else to_microseconds(start)
-        note_known(made, spans, start=since, nothing_before=nothing_before)
+        note_known(made, spans, since, nothing_before=nothing_before)
     if is_stated or ROWS_KEY not in (metadata or {}):
         note_rows(made)
     return made

@@ -47,7 +47,6 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.table.frame import to_arrow, to_frame
-from balance_analysis.table.known import would_have
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -557,7 +556,7 @@ def _would_show(
     """
     accounts, own = (pd.MultiIndex.from_frame(x.astype("str")) for x in (ids, outline.accounts))
     is_whole = accounts.isin(own[~outline.is_changed])
-    is_whole |= would_have(outline.attrs.get(ATTRS_KEY), ids) & ~accounts.isin(own)
+    is_whole |= outline.notes.would_have(ids) & ~accounts.isin(own)
     is_known = are_known(outline.known, times, times + 1) & (times >= outline.start)
     for bad in outline.set_aside:
         if bad.account is not None:

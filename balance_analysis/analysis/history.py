@@ -36,12 +36,10 @@ from balance_analysis.table.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
     Known,
-    find_changed_accounts,
+    Notes,
     is_opening,
-    known_by_account,
     note_interval,
-    start_of,
-    starts_empty,
+    read_notes,
 )
 from balance_analysis.table.names import Names, names_in
 from balance_analysis.table.rows import account_numbers, are_heads
@@ -139,6 +137,11 @@ class History:
         return self.accounts.assign(**rows[others].astype("category"))[[*names]]
 
     @property
+    def notes(self) -> Notes:
+        """What the table's attrs state about its rows."""
+        return read_notes(self.attrs.get(ATTRS_KEY))
+
+    @property
     def names(self) -> Names:
         """The names in the table's attrs; may be empty."""
         return names_in(self.attrs.get(ATTRS_KEY))
@@ -193,7 +196,7 @@ class History:
     @property
     def start(self) -> int:
         """The moment since which the table has every change; `ALWAYS` if not stated."""
-        start = start_of(self.attrs.get(ATTRS_KEY))
+        start = self.notes.start
         return ALWAYS if start is None else start
 
     @property
@@ -207,7 +210,7 @@ class History:
         known, since = self.known or (), moment_text(max(self.start, 0))
         # A known interval before the start shows that the load looked for openings.
         is_opened = self.has_openings or any(a < self.start <= b for a, b in known)
-        is_opened |= starts_empty(self.attrs.get(ATTRS_KEY))
+        is_opened |= self.notes.nothing_before
         warnings = []
         if known and self.start != ALWAYS and not is_opened:
             warnings.append(
@@ -243,7 +246,7 @@ class History:
             return steps
         gaps, begin = [], ALWAYS
         if self.known is not None:
-            if self.known and starts_empty(self.attrs.get(ATTRS_KEY)):
+            if self.known and self.notes.nothing_before:
                 begin = self.known[0][0]
             has_older = ((steps.times > ALWAYS) & (steps.times < begin)).any()
             every = gaps_between(self.known, ALWAYS if has_older else begin, NEVER)
@@ -351,9 +354,9 @@ def open_history(
         )
     table = source
     rows, steps = _read_table(table)
-    metadata = table.attrs.get(ATTRS_KEY)
-    known, bad = known_by_account(metadata)
-    is_changed = find_changed_accounts(metadata, steps.accounts, steps.heads, steps.times)
+    notes = read_notes(table.attrs.get(ATTRS_KEY))
+    known, bad = notes.known_by_account
+    is_changed = notes.are_changed(steps.accounts, steps.heads, steps.times)
     if is_changed.any():
         logger.warning(
             "%s lost or gained rows since the table was made: their balances are unknown between "
@@ -361,12 +364,11 @@ def open_history(
             "state that your own rows are complete: to_table(table, known=...)",
             count_text(int(is_changed.sum()), "account"),
         )
-    begin = start_of(metadata)
     frame = rows if {*COLUMNS} >= {*table} else table
-    if begin is not None:
-        steps = replace(steps, is_row=~is_opening(steps.times, begin))
+    if notes.start is not None:
+        steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
         rows = rows if steps.is_row.all() else rows[steps.is_row]
-    if starts_empty(metadata):
+    if notes.nothing_before:
         steps = _from_nothing(steps)
     attrs = dict(table.attrs)
     return History(rows, steps, known, attrs, frame, steps.extent, bad, is_changed)

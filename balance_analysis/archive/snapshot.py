@@ -53,11 +53,10 @@ from balance_analysis.load.merge import Part, merge, sort_parts
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_columns
-from balance_analysis.table.known import START_KEY, Known, note_evidence
+from balance_analysis.table.known import Known, note_evidence
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
-    ATTRS_KEY,
     COLUMNS,
     NO_MARKET,
     Instant,
@@ -65,7 +64,7 @@ from balance_analysis.table.schema import (
     to_bounds,
 )
 from balance_analysis.table.spans import EVER, Span, between, bounds_of, clipped, joined
-from balance_analysis.table.text import iso_text, list_text, moment_text, range_text, spans_text
+from balance_analysis.table.text import list_text, moment_text, range_text, spans_text
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -254,9 +253,7 @@ class Scan:
 
         rows = itertools.chain(*self.map(read))
         table = merge([*read_last(self.openings), *rows, *read_last(self.later)])
-        note_evidence(table, self.evidence)
-        if self.start is not None:
-            table.attrs[ATTRS_KEY][START_KEY] = iso_text(self.start)
+        note_evidence(table, self.evidence, self.start)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:

@@ -285,11 +285,11 @@ class Selection(AccountOptions):
 
     def _say_gaps(self, table: "pd.DataFrame") -> None:
         """Say in which part of the interval rows of a file may be missing, if any."""
-        from balance_analysis.table.known import read_known
+        from balance_analysis.table.known import read_notes
         from balance_analysis.table.schema import ATTRS_KEY, to_bounds
 
         notes = table.attrs.get(ATTRS_KEY, {})
-        known = read_known(notes)
+        known = read_notes(notes).known
         if not known:
             return
         start, end = to_bounds(self.since or notes.get("start"), self.until or notes.get("end"))

@@ -23,7 +23,7 @@ from balance_analysis.table.known import (
     merge_notes,
     note_rows,
     noted_rows,
-    table_evidence,
+    notes_of,
     without_evidence,
 )
 from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
@@ -111,7 +111,7 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     rows = canonical(to_arrow(table))
     ordered, metadata = frame_of(rows), table.attrs.get(ATTRS_KEY)
     ordered.attrs = table.attrs
-    if table_evidence(ordered, is_sorted=True) is None:
+    if notes_of(ordered, is_sorted=True).evidence is None:
         metadata = without_evidence(metadata)
     rows = rows.replace_schema_metadata(make_note({"load": metadata}))
     with replacing(path) as temporary:

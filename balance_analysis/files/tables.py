@@ -27,14 +27,13 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.table.frame import is_amounts, to_amounts, to_plain_arrow
-from balance_analysis.table.known import START_KEY, is_opening
+from balance_analysis.table.known import is_opening, read_notes
 from balance_analysis.table.labels import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.table.names import carried, names_in
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     COLUMNS,
-    to_microseconds,
 )
 from balance_analysis.table.text import decimal_text
 
@@ -172,7 +171,7 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
         twice = flat.columns[flat.columns.duplicated()][0]
         raise ValueError(f"two columns would be called {twice!r}; use the long layout, or rename")
     metadata = frame.attrs.get(ATTRS_KEY) or {}
-    flat = _with_openings(flat, metadata.get(START_KEY))
+    flat = _with_openings(flat, read_notes(metadata).start)
     flat = flat.assign(**{str(name): _readable(column) for name, column in flat.items()})
     rows = to_plain_arrow(flat)
     return rows.replace_schema_metadata(make_note({"load": metadata})) if metadata else rows
@@ -201,12 +200,12 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
     return flat.assign(unit=texts.take(ids.codes, allow_fill=True))
 
 
-def _with_openings(table: pd.DataFrame, start: str | None) -> pd.DataFrame:
+def _with_openings(table: pd.DataFrame, start: int | None) -> pd.DataFrame:
     """Return a table with the column `opening`, if it has rows before `start`."""
     if start is None or not {*COLUMNS} <= {*table}:
         return table
     times = pd.to_datetime(table["timestamp"], utc=True).to_numpy("M8[us]").view("i8")
-    opening = is_opening(times, to_microseconds(start))
+    opening = is_opening(times, start)
     return table.assign(opening=opening) if opening.any() else table
 
 

@@ -47,7 +47,7 @@ from balance_analysis.segments.segment import are_segments, find_stretches
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow, to_columns, to_frame
-from balance_analysis.table.known import read_known, start_of, table_evidence
+from balance_analysis.table.known import Notes, notes_of
 from balance_analysis.table.labels import with_names
 from balance_analysis.table.names import Names, names_of
 from balance_analysis.table.presentation import Record
@@ -55,7 +55,6 @@ from balance_analysis.table.rows import canonical
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
-    ATTRS_KEY,
     Instant,
     to_microseconds,
     to_moments,
@@ -458,23 +457,21 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     rows = to_arrow(source)
     table = to_frame(rows)
     table.attrs = source.attrs
-    evidence, note = table_evidence(table, is_sorted=True), ""
-    if evidence is None:
-        evidence, note = Evidence(), _ADVICE
+    notes = notes_of(table, is_sorted=True)
+    notes = notes if notes.evidence is not None else Notes()
     rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
     places = range(0, rows.num_rows, _PART)
-    metadata = None if note else source.attrs.get(ATTRS_KEY)
-    start, known = start_of(metadata) or EVER[0], read_known(metadata) or ()
+    start = EVER[0] if notes.start is None else notes.start
     oldest = int(times_of(rows)[0]) if rows.num_rows else start
     return Side(
         name,
-        evidence,
+        notes.since_start or Evidence(),
         lambda *_: (rows.slice(place, _PART) for place in places),
-        note,
+        "" if notes.since_start else _ADVICE,
         names_of(source),
         start,
         (oldest, start) if oldest < start else None,
-        known,
+        notes.known or (),
     )
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
 from balance_analysis.table.filters import make_filters
-from balance_analysis.table.known import merge_notes, note_selection, read_known
+from balance_analysis.table.known import merge_notes, note_selection, read_notes
 from balance_analysis.table.labels import labelled
 from balance_analysis.table.names import names_of
 from balance_analysis.table.presentation import Frame, facts_html
@@ -428,7 +428,7 @@ class BalancesAccessor:
         return f"{rows} of {count_text(accounts, 'account')}"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        times, known = self._table["timestamp"], read_known(self._table.attrs.get(ATTRS_KEY))
+        times, known = self._table["timestamp"], read_notes(self._table.attrs.get(ATTRS_KEY)).known
         ids = self._table["asset_id"].drop_duplicates().astype("str")
         labels = names_of(self._table).shown("asset_id", ids)
         yield "assets", list_text([*labels.values()], 5) or "none"

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -55,24 +56,139 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _TIME_BITS: Final = np.uint64(24)
 """Number of low bits that hash an account's times; the higher bits hash its ids."""
 
-T = TypeVar("T")
-
 Known = tuple[Span, ...]
 """Known intervals: half-open, in microseconds, ascending, with gaps between them."""
 
-
-class _Shared(list[list[str]]):
-    """A list that `copy.deepcopy` returns unchanged, so that pandas' copying of attrs is free."""
-
-    def __deepcopy__(self, _: object) -> _Shared:
-        return self
-
-    def __reduce__(self) -> tuple[type, tuple[list[list[str]]]]:
-        return list, ([*self],)
-
-
 Stated = Iterable[tuple[Instant, Instant]]
 """Known intervals that a caller states: pairs of a start and an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What metadata states about a table's rows.
+
+    Attributes
+    ----------
+    known
+        The known intervals; `None` if not stated.
+    start
+        Since when the table has every change (in microseconds); `None` if not stated.
+    nothing_before
+        Whether accounts without an opening held nothing at the start.
+    evidence
+        The evidence for the rows, openings included; `None` if the table's accounts are unknown.
+    digests
+        A digest of each account's rows, ascending; `None` if not noted.
+    """
+
+    known: Known | None = None
+    start: int | None = None
+    nothing_before: bool = False
+    evidence: Evidence | None = None
+    digests: NDArray[np.uint64] | None = None
+
+    @property
+    def since_start(self) -> Evidence | None:
+        """The evidence for the changes, without the time before the start.
+
+        That time shows only whether the openings' balances still held at the start.
+        """
+        if self.evidence is None or self.start is None:
+            return self.evidence
+        return self.evidence.within(self.start, EVER[1])
+
+    @property
+    def known_by_account(self) -> tuple[Known | None, tuple[SetAside, ...]]:
+        """The known intervals of accounts without a bad row of their own, and all bad rows.
+
+        The moment of a bad row isn't known. But if its account can be read, every change of the
+        other accounts at that moment is known.
+        """
+        if self.evidence is None:
+            return self.known, ()
+        return tuple(self.evidence.complete_for_others), self.evidence.set_aside
+
+    def are_changed(
+        self, accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Return a mask of the accounts that lost or gained rows since their table was made.
+
+        Parameters
+        ----------
+        accounts, heads, times
+            The accounts that the table has now, where each one's rows begin, and the rows' times
+            (in microseconds).
+        """
+        if self.digests is None or not len(accounts):
+            return np.zeros(len(accounts), bool)
+        return ~np.isin(_account_digests(accounts, heads, times), self.digests)
+
+    def would_have(self, accounts: pd.DataFrame) -> NDArray[np.bool_]:
+        """Return which accounts' rows the table would contain, if they had any.
+
+        The table's filters, or a selection of its rows, may have left an account out.
+
+        Parameters
+        ----------
+        accounts
+            Accounts without a row in the table, without repeats.
+        """
+        if self.evidence is None and self.known is not None:  # its accounts aren't recorded
+            return np.zeros(len(accounts), bool)
+        chosen = accounts if self.evidence is None else self.evidence.filters.select(accounts)
+        is_there: NDArray[np.bool_] = accounts.index.isin(chosen.index)
+        if self.digests is not None:
+            is_there &= ~np.isin(_id_digests(accounts) >> _TIME_BITS, self.digests >> _TIME_BITS)
+        return is_there
+
+
+def read_notes(metadata: object) -> Notes:
+    """Return the notes in a table's or file's metadata; values of a wrong type are ignored.
+
+    Intervals that a caller stated count as answers of a node without an origin.
+    """
+    content = metadata if isinstance(metadata, dict) else {}
+    known, start, text, rows = (
+        value if isinstance(value := content.get(key), kind) else None
+        for key, kind in _KINDS.items()
+    )
+    known = None if known is None else to_known(known)
+    nothing_before = content.get(NOTHING_BEFORE_KEY) is True
+    evidence = None
+    if known is not None and text is not None:
+        evidence = _evidence_of(text)
+    elif known is not None and EVIDENCE_KEY not in content:
+        answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
+        evidence = Evidence(answers=tuple(answers), from_first_block=nothing_before)
+    return Notes(
+        known,
+        None if start is None else to_microseconds(start),
+        nothing_before,
+        evidence,
+        None if rows is None else _decode_digests(rows.partition(" ")[2]),
+    )
+
+
+_KINDS: Final[dict[str, Any]] = {KNOWN_KEY: list, START_KEY: str, EVIDENCE_KEY: str, ROWS_KEY: str}
+
+
+def notes_of(table: pd.DataFrame, *, is_sorted: bool = False) -> Notes:
+    """Return a table's notes, without evidence if a selection dropped rows or accounts.
+
+    Evidence of all accounts proves nothing about an unknown part of them.
+
+    Parameters
+    ----------
+    table
+        The table.
+    is_sorted
+        Whether its rows are in the table's order, so that they needn't be sorted.
+    """
+    notes = read_notes(table.attrs.get(ATTRS_KEY))
+    if notes.evidence is None or notes.digests is None:
+        return notes
+    digests, _ = _digests_of(table, is_sorted=is_sorted)
+    return notes if np.array_equal(digests, notes.digests) else replace(notes, evidence=None)
 
 
 def to_known(intervals: Stated) -> Known:
@@ -94,32 +210,44 @@ def to_known(intervals: Stated) -> Known:
     return tuple(joined(spans))
 
 
-def _noted(metadata: object, key: str, kind: type[T]) -> T | None:
-    """Return the value under a key of a table's or file's metadata; `None` if of another type."""
-    value = metadata.get(key) if isinstance(metadata, dict) else None
-    return value if isinstance(value, kind) else None
-
-
-def read_known(metadata: object) -> Known | None:
-    """Return the known intervals in a table's or file's metadata; `None` if not stated."""
-    stated = _noted(metadata, KNOWN_KEY, list)
-    return None if stated is None else to_known(stated)
-
-
 def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
     """Return the parts of a load's interval that aren't known, according to its metadata."""
-    known = read_known(metadata)
-    if known is None:
-        return []
-    return between(known, to_microseconds(metadata["start"]), to_microseconds(metadata["end"]))
+    bounds = (to_microseconds(metadata[name]) for name in (START_KEY, "end"))
+    return between(read_notes(metadata).known or (), *bounds)
+
+
+class _Shared(list[list[str]]):
+    """A list that `copy.deepcopy` returns unchanged, so that pandas' copying of attrs is free."""
+
+    def __deepcopy__(self, _: object) -> _Shared:
+        return self
+
+
+def evidence_json(evidence: Evidence) -> dict[str, Any]:
+    """Return evidence as metadata: its known intervals, and all of it as one text."""
+    # After a first stretch that isn't complete, accounts may hold a balance that no row shows.
+    starts = [start for start, _ in evidence.complete_for_others[:1]]
+    is_whole = evidence.from_first_block and starts == [evidence.bounds[0]]
+    text = msgspec.json.encode(to_json(evidence)).decode()
+    return {**_known_json(evidence.complete, nothing_before=is_whole), EVIDENCE_KEY: text}
+
+
+def _known_json(known: Iterable[Span] | None, *, nothing_before: bool = False) -> dict[str, Any]:
+    """Return known intervals as metadata: pairs of ISO 8601 texts, ready for JSON."""
+    noted = {} if known is None else {KNOWN_KEY: _Shared([*map(iso_text, span)] for span in known)}
+    return noted | ({NOTHING_BEFORE_KEY: True} if nothing_before else {})
+
+
+def _note(table: pd.DataFrame, known: dict[str, Any], start: int | None = None) -> None:
+    """Replace what a table's attrs state about its known intervals, and set its start if given."""
+    replaced = {KNOWN_KEY, EVIDENCE_KEY, NOTHING_BEFORE_KEY}
+    kept = {key: x for key, x in table.attrs.get(ATTRS_KEY, {}).items() if key not in replaced}
+    noted_start = {} if start is None else {START_KEY: iso_text(start)}
+    table.attrs[ATTRS_KEY] = {**kept, **known, **noted_start}
 
 
 def note_known(
-    table: pd.DataFrame,
-    known: Iterable[Span] | None,
-    *,
-    start: int | None = None,
-    nothing_before: bool = False,
+    table: pd.DataFrame, known: Iterable[Span] | None, start: int | None, *, nothing_before: bool
 ) -> None:
     """Set the known intervals in a table's attrs, replacing its evidence.
 
@@ -134,124 +262,12 @@ def note_known(
     nothing_before
         Whether accounts without an opening held nothing at the start.
     """
-    metadata: dict[str, Any] = {**table.attrs.get(ATTRS_KEY, {})}
-    for name in (KNOWN_KEY, EVIDENCE_KEY, NOTHING_BEFORE_KEY):
-        metadata.pop(name, None)
-    if known is not None:
-        metadata[KNOWN_KEY] = known_json(known)
-    if start is not None:
-        metadata[START_KEY] = iso_text(start)
-    if nothing_before:
-        metadata[NOTHING_BEFORE_KEY] = True
-    table.attrs[ATTRS_KEY] = metadata
+    _note(table, _known_json(known, nothing_before=nothing_before), start)
 
 
-def note_evidence(table: pd.DataFrame, evidence: Evidence) -> None:
+def note_evidence(table: pd.DataFrame, evidence: Evidence, start: int | None = None) -> None:
     """Set the evidence for a table's rows in its attrs, and the known intervals that follow."""
-    metadata = {**table.attrs.get(ATTRS_KEY, {})}
-    metadata.pop(NOTHING_BEFORE_KEY, None)
-    table.attrs[ATTRS_KEY] = {**metadata, **evidence_json(evidence)}
-
-
-def evidence_json(evidence: Evidence) -> dict[str, Any]:
-    """Return evidence as metadata: its known intervals, and all of it as one text."""
-    text = msgspec.json.encode(to_json(evidence)).decode()
-    # After a first stretch that isn't complete, accounts may hold a balance that no row shows.
-    starts = [start for start, _ in evidence.complete_for_others[:1]]
-    is_whole = evidence.from_first_block and starts == [evidence.bounds[0]]
-    nothing_before = {NOTHING_BEFORE_KEY: True} if is_whole else {}
-    return {KNOWN_KEY: known_json(evidence.complete), EVIDENCE_KEY: text, **nothing_before}
-
-
-def read_evidence(metadata: object) -> Evidence | None:
-    """Return the evidence in a table's or file's metadata, from the start on; `None` without any.
-
-    Intervals that a caller stated count as answers of a node without an origin.
-    """
-    evidence = _whole_evidence(metadata)
-    start = start_of(metadata)
-    return evidence if evidence is None or start is None else evidence.within(start, EVER[1])
-
-
-def _whole_evidence(metadata: object) -> Evidence | None:
-    """Return all evidence, including the time before the start.
-
-    That part shows whether the openings' balances still held at the start.
-    """
-    known = read_known(metadata)
-    if not isinstance(metadata, dict) or known is None:
-        return None
-    if EVIDENCE_KEY in metadata:
-        text = _noted(metadata, EVIDENCE_KEY, str)
-        return None if text is None else _evidence_of(text)
-    answers = (Answer(span, Node("the caller"), (0, 0)) for span in known)
-    return Evidence(answers=tuple(answers), from_first_block=starts_empty(metadata))
-
-
-def start_of(metadata: object) -> int | None:
-    """Return since when a table has every change (in microseconds), or `None` if unknown."""
-    start = _noted(metadata, START_KEY, str)
-    return None if start is None else to_microseconds(start)
-
-
-def is_opening(times: NDArray[np.int64], start: int) -> NDArray[np.bool_]:
-    """Return a mask of a table's openings: its rows before `start`; the others are changes."""
-    return times < start
-
-
-def without_evidence(metadata: object) -> object:
-    """Return metadata without its evidence, for a selection whose metadata wasn't updated."""
-    if not isinstance(metadata, dict) or read_evidence(metadata) is None:
-        return metadata
-    return {**metadata, EVIDENCE_KEY: None}
-
-
-@lru_cache(maxsize=8)
-def _evidence_of(text: str) -> Evidence:
-    return from_json(msgspec.json.decode(text))
-
-
-def known_by_account(metadata: object) -> tuple[Known | None, tuple[SetAside, ...]]:
-    """Return the known intervals of accounts without a bad row of their own, and all bad rows.
-
-    The moment of a bad row isn't known. But if its account can be read, every change of the other
-    accounts at that moment is known.
-    """
-    evidence = _whole_evidence(metadata)
-    if evidence is None:  # a selection keeps its known intervals only
-        return read_known(metadata), ()
-    return tuple(evidence.complete_for_others), evidence.set_aside
-
-
-def table_evidence(table: pd.DataFrame, *, is_sorted: bool = False) -> Evidence | None:
-    """Return the evidence for all rows of a table, or `None`.
-
-    It is `None` without evidence, and after a selection dropped rows or accounts: evidence of all
-    accounts proves nothing about an unknown part of them.
-
-    Parameters
-    ----------
-    table
-        The table.
-    is_sorted
-        Whether its rows are in the table's order, so that they needn't be sorted.
-    """
-    metadata = table.attrs.get(ATTRS_KEY)
-    evidence, noted = read_evidence(metadata), _noted_digests(metadata)
-    if evidence is None or noted is None:
-        return evidence
-    digests, _ = _digests_of(table if is_sorted else _in_order(table))
-    return evidence if np.array_equal(np.sort(digests), noted) else None
-
-
-def starts_empty(metadata: object) -> bool:
-    """Whether accounts without an opening held nothing at the start, according to metadata."""
-    return _noted(metadata, NOTHING_BEFORE_KEY, bool) is True
-
-
-def known_json(known: Iterable[Span]) -> list[list[str]]:
-    """Return known intervals as metadata: pairs of ISO 8601 texts, ready for JSON."""
-    return _Shared([*map(iso_text, span)] for span in known)
+    _note(table, evidence_json(evidence), start)
 
 
 def note_rows(table: pd.DataFrame, *, is_sorted: bool = True) -> None:
@@ -259,56 +275,25 @@ def note_rows(table: pd.DataFrame, *, is_sorted: bool = True) -> None:
 
     Rows of one account and timestamp count once.
     """
-    digests, count = _digests_of(table if is_sorted else _in_order(table))
-    packed = base64.b64encode(np.sort(digests).astype("<u8").tobytes()).decode()
+    digests, count = _digests_of(table, is_sorted=is_sorted)
+    packed = base64.b64encode(digests.astype("<u8").tobytes()).decode()
     table.attrs.setdefault(ATTRS_KEY, {})[ROWS_KEY] = f"{count} {packed}"
 
 
-def noted_rows(metadata: object) -> int | None:
+def noted_rows(metadata: Mapping[str, Any]) -> int | None:
     """Return the number of rows according to metadata; `None` if not noted."""
-    count = (_noted(metadata, ROWS_KEY, str) or "").partition(" ")[0]
-    return int(count) if count.isdecimal() else _noted(metadata, "rows", int)
+    count = str(metadata.get(ROWS_KEY, "")).partition(" ")[0]
+    rows = metadata.get("rows")
+    if count.isdecimal():
+        return int(count)
+    return rows if isinstance(rows, int) else None
 
 
-def find_changed_accounts(
-    metadata: object, accounts: pd.DataFrame, heads: NDArray[np.int64], times: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Return a mask of the accounts that lost or gained rows since their table was made.
-
-    Parameters
-    ----------
-    metadata
-        The table's metadata.
-    accounts, heads, times
-        The accounts that it has now, where each one's rows begin, and the rows' times (in
-        microseconds).
-    """
-    noted = _noted_digests(metadata)
-    if noted is None or not len(accounts):
-        return np.zeros(len(accounts), bool)
-    return ~np.isin(_account_digests(accounts, heads, times), noted)
-
-
-def would_have(metadata: object, accounts: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return which accounts' rows a table would contain, if they had any.
-
-    The table's filters, or a selection of its rows, may have left an account out.
-
-    Parameters
-    ----------
-    metadata
-        The table's metadata.
-    accounts
-        Accounts without a row in the table, without repeats.
-    """
-    evidence, noted = _whole_evidence(metadata), _noted_digests(metadata)
-    if evidence is None and read_known(metadata) is not None:  # its accounts aren't recorded
-        return np.zeros(len(accounts), bool)
-    chosen = accounts if evidence is None else evidence.filters.select(accounts)
-    is_there: NDArray[np.bool_] = accounts.index.isin(chosen.index)
-    if noted is not None:
-        is_there &= ~np.isin(_id_digests(accounts) >> _TIME_BITS, noted >> _TIME_BITS)
-    return is_there
+def without_evidence(metadata: object) -> object:
+    """Return metadata without its evidence, for a selection whose metadata wasn't updated."""
+    if not isinstance(metadata, dict) or read_notes(metadata).evidence is None:
+        return metadata
+    return {**metadata, EVIDENCE_KEY: None}
 
 
 def note_interval(
@@ -327,26 +312,22 @@ def note_interval(
     start, end
         The interval (in microseconds).
     """
-    metadata = whole.attrs.get(ATTRS_KEY)
-    evidence = None if table_evidence(whole, is_sorted=True) is None else _whole_evidence(metadata)
-    if evidence is None:
-        note_known(cut, known, nothing_before=starts_empty(metadata))
-        if read_known(metadata) is not None:  # its accounts are unknown
-            cut.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
+    notes = notes_of(whole, is_sorted=True)
+    if notes.evidence is not None:
+        note_evidence(cut, notes.evidence.within(EVER[0], end), start)
     else:
-        note_evidence(cut, evidence.within(EVER[0], end))
-    bounds = {START_KEY: iso_text(start), "end": iso_text(end), "rows": len(cut)}
-    cut.attrs[ATTRS_KEY] = {**cut.attrs[ATTRS_KEY], **bounds}
+        are_unknown = {} if notes.known is None else {EVIDENCE_KEY: None}  # its accounts
+        _note(cut, _known_json(known, nothing_before=notes.nothing_before) | are_unknown, start)
+    cut.attrs[ATTRS_KEY] |= {"end": iso_text(end), "rows": len(cut)}
     note_rows(cut)
 
 
 def note_selection(selection: pd.DataFrame, whole: pd.DataFrame, filters: Filters) -> None:
     """Set the attrs of a selection of whole accounts."""
-    metadata = whole.attrs.get(ATTRS_KEY)
-    if table_evidence(whole) is None or (evidence := _whole_evidence(metadata)) is None:
-        return  # the table's metadata is true of whole accounts
-    note_evidence(selection, evidence.narrow(filters))
-    note_rows(selection, is_sorted=False)
+    evidence = notes_of(whole).evidence
+    if evidence is not None:  # otherwise the table's metadata is true of whole accounts
+        note_evidence(selection, evidence.narrow(filters))
+        note_rows(selection, is_sorted=False)
 
 
 def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
@@ -357,55 +338,44 @@ def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
     openings. If a part has no metadata or lost rows, the first part's metadata stays as it is, and
     functions find that accounts have changed.
     """
-    notes = [part.attrs.get(ATTRS_KEY) for part in parts]
-    table.attrs[ATTRS_KEY] = {**next((note for note in notes if isinstance(note, dict)), {})}
-    if not all(_has_its_rows(part) for part in parts):
+    metadata = [part.attrs.get(ATTRS_KEY) for part in parts]
+    table.attrs[ATTRS_KEY] = {**next((each for each in metadata if isinstance(each, dict)), {})}
+    if not all(map(_has_its_rows, parts)):
         return
-    evidence = [table_evidence(part) for part in parts]
-    starts = sorted(
-        (start, read_known(note) or (), place)
-        for place, note in enumerate(notes)
-        if (start := start_of(note)) is not None
-    )
-    if all(evidence) and len({proof.filters for proof in evidence if proof}) == 1:
-        if starts:
-            first = starts[0][2]
-            evidence[first] = _whole_evidence(notes[first])
-        note_evidence(table, reduce(Evidence.updated, (proof for proof in evidence if proof)))
+    notes = [*map(notes_of, parts)]
+    start = min((part.start for part in notes if part.start is not None), default=None)
+    proofs = [part.evidence if part.start == start else part.since_start for part in notes]
+    evidence = [proof for proof in proofs if proof is not None]
+    if len(evidence) == len(parts) and len({proof.filters for proof in evidence}) == 1:
+        note_evidence(table, reduce(Evidence.updated, evidence), start)
     else:
         # Each part knows its own accounts only, from its own start on.
-        spans = [[*clipped(read_known(x) or (), start_of(x) or EVER[0], EVER[1])] for x in notes]
+        spans = [[*clipped(x.known or (), x.start or EVER[0], EVER[1])] for x in notes]
         known = reduce(overlap, spans)
-        note_known(table, known)
-        table.attrs[ATTRS_KEY][EVIDENCE_KEY] = None
+        _note(table, {**_known_json(known), EVIDENCE_KEY: None}, start)
         logger.warning(
             "concatenated tables cover different accounts; all changes are known only in %s",
             spans_text(known) or "no interval",
         )
-    if starts:
-        table.attrs[ATTRS_KEY][START_KEY] = iso_text(starts[0][0])
     note_rows(table, is_sorted=False)
 
 
 def _has_its_rows(table: pd.DataFrame) -> bool:
     """Whether a table notes its rows, and each of its accounts still has all of them."""
-    noted = _noted_digests(table.attrs.get(ATTRS_KEY))
+    noted = read_notes(table.attrs.get(ATTRS_KEY)).digests
     if noted is None or not {*COLUMNS} <= {*getattr(table, "columns", ())}:
         return False
-    return bool(np.isin(_digests_of(_in_order(table))[0], noted).all())
+    return bool(np.isin(_digests_of(table, is_sorted=False)[0], noted).all())
 
 
-def _in_order(table: pd.DataFrame) -> pd.DataFrame:
-    rows = table.copy(deep=False)
-    rows.attrs = {}  # pandas would copy them with each column
-    rows = rows.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
-    return rows.sort_values([*ACCOUNT_KEY, "timestamp"], ignore_index=True)
+def is_opening(times: NDArray[np.int64], start: int) -> NDArray[np.bool_]:
+    """Return a mask of a table's openings: its rows before `start`; the others are changes."""
+    return times < start
 
 
-def _noted_digests(metadata: object) -> NDArray[np.uint64] | None:
-    """Return the accounts' digests in metadata, ascending; `None` if not noted."""
-    note = _noted(metadata, ROWS_KEY, str)
-    return None if note is None else _decode_digests(note.partition(" ")[2])
+@lru_cache(maxsize=8)
+def _evidence_of(text: str) -> Evidence:
+    return from_json(msgspec.json.decode(text))
 
 
 @lru_cache(maxsize=8)
@@ -416,18 +386,24 @@ def _decode_digests(text: str) -> NDArray[np.uint64]:
         return np.empty(0, np.uint64)
 
 
-def _digests_of(table: pd.DataFrame) -> tuple[NDArray[np.uint64], int]:
-    """Return a digest per account of rows in the table's order, and the number of rows."""
+def _digests_of(table: pd.DataFrame, *, is_sorted: bool) -> tuple[NDArray[np.uint64], int]:
+    """Return a digest per account, ascending, and the number of rows.
+
+    Rows of one account and timestamp count once.
+    """
     table = table.copy(deep=False)
-    table.attrs = {}
+    table.attrs = {}  # pandas would copy them with each column
+    if not is_sorted:
+        table = table.astype(dict.fromkeys(ACCOUNT_KEY, "category"))
+        table = table.sort_values([*ACCOUNT_KEY, "timestamp"])
     times = table["timestamp"].to_numpy("M8[us]").view(np.int64)
-    codes = [table[name].array.codes for name in ACCOUNT_KEY]
-    is_head = are_heads(codes)
+    is_head = are_heads([table[name].array.codes for name in ACCOUNT_KEY])
     is_first = is_head.copy()
     is_first[1:] |= times[1:] != times[:-1]
     heads = np.flatnonzero(is_head[is_first])
     accounts = (table if is_first.all() else table[is_first]).iloc[heads]
-    return _account_digests(accounts, heads, times[is_first]), int(np.count_nonzero(is_first))
+    digests = _account_digests(accounts, heads, times[is_first])
+    return np.sort(digests), int(np.count_nonzero(is_first))
 
 
 def _account_digests(

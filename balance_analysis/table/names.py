@@ -475,9 +475,6 @@ class _Noted(dict[str, Any]):
     def __deepcopy__(self, _: object) -> Self:
         return self
 
-    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
-        return dict, ({**self},)
-
 
 def read_names(assets: AssetsLike | None = None, labels: LabelsLike | None = None) -> Names:
     """Return a caller's names; see `read_assets` and `read_labels`."""
