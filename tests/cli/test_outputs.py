@@ -321,7 +321,7 @@ def test_limits_doctor_status_and_verify_are_escaped(tmp_path):
     bad = [replace(row, asset_id=f"{row.asset_id}{ESCAPE}") for row in ROWS]
     extra = {f"new{ESCAPE}": f"{ESCAPE}\nforged  yes"}
     limits = {**LoopbackNode().limits, **extra}
-    with node_of(bad, limits=limits, extra_fields=extra) as node:
+    with node_of(bad, limits=limits, edit_row=lambda row: row | extra) as node:
         for words in (
             ("limits", node.url),
             ("doctor", node.url),

@@ -27,7 +27,6 @@ from tests.loopback import (
     Kind,
     LoopbackNode,
     Row,
-    follow_cursors,
     histories,
     random_history,
 )
@@ -243,12 +242,10 @@ def test_workers_do_not_multiply_the_requests():
 
 
 def test_a_load_over_http_loses_no_row_where_following_cursors_does():
-    bounds = {"start": str(TIMES[0]), "end": str(TIMES[-1] + 1000)}
-    span = {f"dateRange.{name}Timestamp": bound for name, bound in bounds.items()}
     with LoopbackNode(HISTORY) as node:
-        followed = follow_cursors(node.url, page_size=10, params=span)
+        followed = lines_in_order(pages(node, first=10))
         table = load_over_http(node, page_size=10, workers=1)
-    assert len(set(followed)) < len(HISTORY)
+    assert 0 < len(set(followed)) < len(HISTORY)
     assert_exact(table, HISTORY)
 
 
@@ -568,7 +565,7 @@ def test_too_large_answers_are_asked_for_in_smaller_pages():
     node = LoopbackNode(HISTORY, max_answer_rows=30)
     assert_exact(load(node, page_size=1000), HISTORY)
     asked = [str(x.params) for x in node.requests if x.get("pagination.first") != "1"]
-    assert len(asked) == len(set(asked))
+    assert 1 < len(asked) == len(set(asked))
 
 
 @given(
@@ -678,11 +675,14 @@ def test_pages_without_a_start_begin_at_the_oldest_row():
     assert sorted(lines_in_order(walked)) == lines_of_rows(HISTORY)
 
 
+CURSOR = "eyJ2ZWdhX3RpbWUiOiAwLCAiQWNjb3VudElEIjogbnVsbH0="
+
+
 @pytest.mark.parametrize("way", [{"first": 10}, {"last": 10}], ids=["forward", "backward"])
 @pytest.mark.parametrize(
     ("cursor", "says"),
     [
-        ("eyJ4Ijp7fX0=", "cursor 'eyJ4Ijp7fX0=' came back on page 2"),
+        (CURSOR, f"cursor {CURSOR!r} came back on page 2"),
         ("", "page 1 announces another but gives no cursor"),
     ],
 )

@@ -67,8 +67,8 @@ def test_nodes_that_fail_in_turn_are_enough():
 
 def test_when_every_node_fails_the_last_failure_is_raised():
     with (
-        LoopbackNode(html=503) as one,
-        LoopbackNode(html=503) as two,
+        LoopbackNode(faults=lambda *_: Fault.html(503)) as one,
+        LoopbackNode(faults=lambda *_: Fault.html(503)) as two,
         pytest.raises(ba.RequestError, match="answered 503"),
     ):
         load([one.url, two.url])

@@ -11,7 +11,7 @@ also misbehave in any way that a node, a proxy or the network in between is know
 
 from __future__ import annotations
 
-from tests.loopback.node import CHANGES, LIMITS, V71_LIMITS, LoopbackNode, follow_cursors
+from tests.loopback.node import CHANGES, LIMITS, V71_LIMITS, LoopbackNode
 from tests.loopback.rows import (
     Row,
     account_id,
@@ -33,7 +33,6 @@ __all__ = [
     "Request",
     "Row",
     "account_id",
-    "follow_cursors",
     "histories",
     "random_history",
     "read_ledger",

@@ -10,10 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
-import requests
-
-from tests.loopback.query import NANOSECONDS, History, Page, Refused, cursor_text, read_query
-from tests.loopback.rows import row_from_json
+from tests.loopback.query import History, Page, Refused, cursor_text, read_query
 from tests.loopback.server import Answer, Fault, Kind, Request, Server
 
 if TYPE_CHECKING:
@@ -46,8 +43,8 @@ class LoopbackNode:
     """A node on a free port of 127.0.0.1; use it as a context manager.
 
     By default it is a real node of `release`, which loses rows to those who follow its cursors.
-    Every option is also an attribute that may be changed while the node runs, except for those
-    that shape a row (`lossy_cursors`, `timestamp_unit`, `extra_fields`).
+    Every option is also an attribute that may be changed while the node runs, except for
+    `lossy_cursors`.
 
     Parameters
     ----------
@@ -67,8 +64,6 @@ class LoopbackNode:
         Read the range otherwise than real nodes do.
     ignores
         Parameters without effect, by name ("filter.partyIds") or group ("dateRange").
-    timestamp_unit, bounds_unit
-        "ns", "us", "ms" or "s": of the rows that it sends, and of the bounds that it reads.
     latency
         Seconds before each answer.
     max_answer_rows
@@ -81,10 +76,6 @@ class LoopbackNode:
         The last block; by default one a block of the rows, and the time (ns) of the last row.
     block_headers
         Whether answers have the headers that name the last block.
-    clock
-        The server's clock, ns: the end of a range that has none.
-    extra_fields
-        Added to each row.
     extra_headers
         Further headers of each answer.
     edit_row
@@ -92,12 +83,9 @@ class LoopbackNode:
     edit_page
         Gets the whole JSON answer and the `Request`; may change it or return another.
     backends
-        Nodes that answer in this one's place, each connection by the next one in turn; they need
-        not run.
+        Nodes that answer in this one's place; they need not run.
     turns
-        Of the backends, which one answers each request, over and over, whatever its connection.
-    html
-        A status: everything is answered with HTML. True is 200.
+        The places of the backends that answer the requests in turn, over and over.
     faults
         One for each request in turn (`None` for a right answer; after the last all are right), or a
         function of (request index, request).
@@ -121,8 +109,6 @@ class LoopbackNode:
     start_exclusive = False
     end_inclusive = False
     ignores: Sequence[str] = ()
-    timestamp_unit = "ns"
-    bounds_unit = "ns"
     latency = 0.0
     max_answer_rows: int | None = None
     max_url_length: int | None = None
@@ -130,14 +116,11 @@ class LoopbackNode:
     block_height: int | None = None
     block_timestamp: int | None = None
     block_headers = True
-    clock = staticmethod(time.time_ns)
-    extra_fields: Mapping[str, Any] = {}
     extra_headers: Mapping[str, str] = {}
     edit_row: Callable[[dict[str, Any]], dict[str, Any] | None] | None = None
     edit_page: Callable[[dict[str, Any], Request], Any] | None = None
     backends: Sequence[LoopbackNode] = ()
-    turns: Sequence[int] = ()
-    html: bool | int = False
+    turns: Sequence[int] = (0,)
 
     def __init__(self, rows: Iterable[Row] = (), **options: Any) -> None:
         self._port = options.pop("port", 0)
@@ -147,7 +130,6 @@ class LoopbackNode:
             setattr(self, name, value)
         if self.limits is V71_LIMITS and self.release not in ("v0.71", "v0.72"):
             self.limits = LATER_LIMITS
-        self._connections: dict[int, int] = {}
         self.requests: list[Request] = []
         self._lock = threading.Lock()
         self._server: Server | None = None
@@ -212,7 +194,7 @@ class LoopbackNode:
         except Refused as refusal:
             return refusal.fault.sent, fault
 
-    def record(self, path: str, headers: Mapping[str, str], client_port: int) -> Request:
+    def record(self, path: str, headers: Mapping[str, str]) -> Request:
         """Note a request."""
         parts = urlsplit(path)
         params: dict[str, list[str]] = {}
@@ -225,7 +207,6 @@ class LoopbackNode:
                 params=params,
                 headers=headers,
                 url_length=len(self.url) + len(path),
-                client_port=client_port,
             )
             self.requests.append(request)
         return request
@@ -240,13 +221,8 @@ class LoopbackNode:
     def _right_answer(self, request: Request) -> Answer:
         if self.max_url_length is not None and request.url_length > self.max_url_length:
             return Fault.html(414).sent
-        if self.html:
-            return Fault.html(200 if self.html is True else self.html).sent
         if self.backends:
-            with self._lock:
-                turn = self._connections.setdefault(request.client_port, len(self._connections))
-            if self.turns:
-                turn = self.turns[request.index % len(self.turns)]
+            turn = self.turns[request.index % len(self.turns)]
             return self.backends[turn % len(self.backends)]._right_answer(request)
         if request.path == CHANGES:
             return self._ok(self._changes(request))
@@ -259,7 +235,7 @@ class LoopbackNode:
         rows = self.rows
         last = self.block_timestamp
         if last is None:
-            last = rows[-1].timestamp_ns if rows else self.clock()
+            last = rows[-1].timestamp_ns if rows else time.time_ns()
         headers = {"Content-Type": "application/json"}
         if self.block_headers:
             headers |= {"X-Block-Height": str(height), "X-Block-Timestamp": str(last)}
@@ -279,8 +255,7 @@ class LoopbackNode:
         )
         rows, most = len(page.positions), self.max_answer_rows
         if most is not None and rows > most:
-            sizes = f"({rows * 780} vs. {most * 780})"
-            raise Refused(429, 8, f"grpc: received message larger than max {sizes}")
+            raise Refused(429, 8, "grpc: received message larger than max (20971521 vs. 20971520)")
         text = self._render(history, edges, page)
         if self.edit_page is None:
             return text
@@ -307,7 +282,7 @@ class LoopbackNode:
         if text is not None and self.edit_row is None:
             return text
         row = history.rows[place]
-        node = {**row.to_json(NANOSECONDS[self.timestamp_unit]), **self.extra_fields}
+        node = row.to_json()
         if self.edit_row is not None:
             edited = self.edit_row(node)
             node = node if edited is None else edited
@@ -315,33 +290,3 @@ class LoopbackNode:
         if self.edit_row is None:
             edges[place] = text
         return text
-
-
-def follow_cursors(
-    url: str,
-    *,
-    page_size: int,
-    params: dict[str, Any] | None = None,
-    most_pages: int = 10_000,
-) -> list[Row]:
-    """Return the rows that a loop over a node's cursors gets, in the order in which they came.
-
-    It believes the node: on a real one it loses rows, which is what it is there to show.
-
-    Parameters
-    ----------
-    params
-        Further parameters, such as the range.
-    """
-    asked = {**(params or {}), "pagination.first": page_size}
-    rows: list[Row] = []
-    with requests.Session() as session:
-        for _ in range(most_pages):
-            answer = session.get(url + CHANGES, params=asked, timeout=30)
-            answer.raise_for_status()
-            balances = answer.json()["balances"]
-            rows += [row_from_json(edge["node"]) for edge in balances["edges"]]
-            if not balances["pageInfo"]["hasNextPage"]:
-                return rows
-            asked["pagination.after"] = balances["pageInfo"]["endCursor"]
-    raise RuntimeError(f"no end after {most_pages} pages")

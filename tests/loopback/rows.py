@@ -69,10 +69,10 @@ class Row:
         """The key by which a node sorts its rows."""
         return self.timestamp_ns, self.account_id
 
-    def to_json(self, nanoseconds_per_unit: int = 1) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the row as the `node` of an edge."""
         return {
-            "timestamp": str(self.timestamp_ns // nanoseconds_per_unit),
+            "timestamp": str(self.timestamp_ns),
             "balance": str(self.balance),
             "partyId": self.party_id,
             "assetId": self.asset_id,

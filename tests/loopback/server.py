@@ -40,8 +40,6 @@ class Request:
         Names in lower case.
     url_length
         Characters in the whole URL, as sent.
-    client_port
-        The port of the connection.
     """
 
     index: int
@@ -49,7 +47,6 @@ class Request:
     params: Mapping[str, Sequence[str]]
     headers: Mapping[str, str]
     url_length: int
-    client_port: int
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return a parameter's first value."""
@@ -154,9 +151,9 @@ class Fault:
         return cls.code(403, 7, "banned", {"Ratelimit-Retry-After": f"{seconds:g}"})
 
     @classmethod
-    def too_large(cls, size: int = 20971521, largest: int = 20971520) -> Fault:
+    def too_large(cls) -> Fault:
         """Send 429 for an answer that would be larger than a node can send."""
-        return cls.code(429, 8, f"grpc: received message larger than max ({size} vs. {largest})")
+        return cls.code(429, 8, "grpc: received message larger than max (20971521 vs. 20971520)")
 
 
 class Server(ThreadingHTTPServer):
@@ -222,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         node = self.server.node
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = node.record(self.path, headers, self.client_address[1])
+        request = node.record(self.path, headers)
         if node.latency and self.server.stopping.wait(node.latency):
             self.close_connection = True
             return

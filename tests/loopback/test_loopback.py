@@ -10,7 +10,7 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.loopback import LoopbackNode, follow_cursors, histories, random_history, row_from_json
+from tests.loopback import LoopbackNode, histories, random_history, row_from_json
 
 CHANGES = "/api/v2/balance/changes"
 NEWEST, FIRST, LAST = "pagination.newestFirst", "pagination.first", "pagination.last"
@@ -46,13 +46,6 @@ def rows_of(balances):
 def node():
     with LoopbackNode(HISTORY) as running:
         yield running
-
-
-@pytest.mark.parametrize("page_size", [10, 200])
-def test_a_loop_over_a_real_nodes_cursors_loses_rows_in_silence(node, page_size):
-    rows = follow_cursors(node.url, page_size=page_size, params=whole_range(HISTORY))
-    assert 0 < len(rows) < len(node.rows)
-    assert [row for row in reversed(node.rows) if row in set(rows)] == rows
 
 
 @settings(max_examples=40)
@@ -165,29 +158,6 @@ def test_an_answer_names_the_last_block_and_is_compressed_on_request_only(node):
     names = ["accountType", "assetId", "balance", "marketId", "partyId", "timestamp"]
     assert sorted(first) == names
     assert all(isinstance(value, str) for value in first.values())
-
-
-@pytest.mark.parametrize(
-    ("name", "asked"),
-    [
-        ("filter.partyIds", {"filter.partyIds": "network"}),
-        ("filter", {"filter.accountTypes": "ACCOUNT_TYPE_BOND"}),
-        ("dateRange", {START: HISTORY[400].timestamp_ns}),
-        ("pagination.newestFirst", {NEWEST: "false"}),
-    ],
-)
-def test_a_parameter_can_be_ignored(name, asked):
-    with LoopbackNode(HISTORY, ignores=[name]) as deaf:
-        assert page(deaf, asked) == page(deaf)
-
-
-def test_an_answer_of_too_many_rows_is_refused():
-    with LoopbackNode(HISTORY, max_answer_rows=100) as node:
-        assert get(node, {FIRST: 100}).status_code == 200
-        answer = get(node, {FIRST: 101})
-    assert answer.status_code == 429
-    inner = answer.json()["details"][0]["inner"]
-    assert inner.startswith("grpc: received message larger than max (")
 
 
 def test_a_failure_of_an_edit_is_raised_where_the_node_ends():

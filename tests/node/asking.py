@@ -25,7 +25,7 @@ class InProcess(BaseAdapter):
 
     def send(self, request: requests.PreparedRequest, **_: Any) -> requests.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        answer, fault = self._node.respond(self._node.record(request.path_url, headers, 0))
+        answer, fault = self._node.respond(self._node.record(request.path_url, headers))
         if fault is not None:
             raise requests.ReadTimeout if fault.kind is Kind.STALLED else requests.ConnectionError
         response = requests.Response()

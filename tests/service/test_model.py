@@ -46,7 +46,7 @@ class Node:
 
     def ask(self, items):
         """Return the page, or `None` where it refuses."""
-        request = self._node.record(f"{CHANGES}?{urlencode(items)}", {}, 0)
+        request = self._node.record(f"{CHANGES}?{urlencode(items)}", {})
         answer = self._node.respond(request)[0]
         return json.loads(answer.body)["balances"] if answer.status == 200 else None
 
