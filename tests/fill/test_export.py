@@ -32,7 +32,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind
+from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind, spoilt
 from tests.moments import from_microseconds, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
@@ -361,10 +361,8 @@ def test_a_node_of_another_network_adds_nothing_at_the_end_nor_before_it_nor_in_
 
 
 def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_path):
-    first, folder, seen = str(TIMES[0] * 1000), tmp_path / "a", []
-
-    def spoil_first(row):
-        return {**row, "balance": "x"} if row["timestamp"] == first else row
+    folder, seen = tmp_path / "a", []
+    spoil_first = spoilt(lambda row: row["timestamp"] == str(TIMES[0] * 1000))
 
     def look(*_):
         if (folder / "_archive.json").exists() and spans_of(folder):

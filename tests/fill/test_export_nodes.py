@@ -14,15 +14,7 @@ import requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import (
-    Archive,
-    Client,
-    IncompleteError,
-    NetworkMismatchError,
-    RequestError,
-    export,
-    load_balance_changes,
-)
+import balance_analysis as ba
 from tests.archive.exporting import (
     DAY,
     END,
@@ -37,9 +29,9 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode
+from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode, spoilt
 from tests.moments import from_microseconds, range_text
-from tests.node.truth import lines_of_rows, lines_of_table
+from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
 
 ROWS = spread_history(31, rows=300)
@@ -54,22 +46,22 @@ CLOSED = {**V71_LIMITS, "canProposeAsset": False}
 
 
 def since(moment):
-    return [row for row in ROWS if row.timestamp_ns >= moment * 1000]
+    return matching(ROWS, start=moment)
 
 
 def until(moment):
-    return [row for row in ROWS if row.timestamp_ns < moment * 1000]
+    return matching(ROWS, end=moment)
 
 
 def export_from(nodes, folder, **options):
     bounds = {"start": from_microseconds(START), "end": from_microseconds(END)}
-    with Client([node.url for node in nodes], timeout=10, sleep=dont_wait) as client:
-        return export(client, Archive(folder), **{**bounds, "workers": 1, **options})
+    with ba.Client([node.url for node in nodes], timeout=10, sleep=dont_wait) as client:
+        return ba.export(client, ba.Archive(folder), **{**bounds, "workers": 1, **options})
 
 
 def assert_true(folder, rows=ROWS):
     """Check that each row in what is proven is there."""
-    held = set(lines_of_table(Archive(folder).read(start="2020-01-01", partial=True)))
+    held = set(lines_of_table(ba.Archive(folder).read(start="2020-01-01", partial=True)))
     for start, end, proven in spans_of(folder):
         due = [row for row in rows if start <= row.timestamp_ns // 1000 < end]
         assert not proven or set(lines_of_rows(due)) <= held
@@ -138,7 +130,7 @@ def test_what_nodes_hold_is_proven_and_nothing_that_they_forget_or_lack_meanwhil
         else:
             addresses = [stack.enter_context(server) for server in servers]
         for _ in range(2):
-            with contextlib.suppress(IncompleteError):
+            with contextlib.suppress(ba.IncompleteError):
                 export_from(addresses, folder, page_size=page_size, workers=workers)
                 assert_true(folder)
     best = max(until for _, until in nodes)
@@ -186,7 +178,7 @@ def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone
         with (
             node_of(STRANGERS) as another,
             unchanged(folder),
-            pytest.raises(NetworkMismatchError, match="another network"),
+            pytest.raises(ba.NetworkMismatchError, match="another network"),
         ):
             export_from([stranger, another], folder)
         caplog.clear()
@@ -194,7 +186,7 @@ def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone
     assert spans_of(folder) == [(START, END + 1, True)]
     assert_holds(folder, ROWS)
     assert run.source == node.url
-    assert Archive(folder).limits()["can_propose_asset"].tolist() == [True]
+    assert ba.Archive(folder).limits()["can_propose_asset"].tolist() == [True]
     [said] = [each for each in caplog.messages if "another network" in each]
     assert said.startswith(stranger.url)
 
@@ -238,9 +230,7 @@ def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp
 def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
     last = max(ROWS, key=lambda row: row.timestamp_ns)
 
-    def spoil(row):
-        return {**row, "timestamp": "zz"} if row["timestamp"] == str(last.timestamp_ns) else row
-
+    spoil = spoilt(lambda row: row["timestamp"] == str(last.timestamp_ns), timestamp="zz")
     with node_of(ROWS, block_headers=False, edit_row=spoil) as node:
         run_export(node, tmp_path / "a", start=START)
     times = [time for time in TIMES if time < TIMES[-1]]
@@ -294,7 +284,7 @@ def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
     own = {"party_ids": next(row.party_id for row in ROWS if row.timestamp_ns > RECENT * 1000)}
     with node_of(ROWS) as node:
         run_export(node, tmp_path / "a", start=START, end=END, **own)
-    with serving(Archive(tmp_path / "a")) as url:
+    with serving(ba.Archive(tmp_path / "a")) as url:
         run_export(url, tmp_path / "b", start=START, end=END, **own)
     assert spans_of(tmp_path / "b") == [(START, END, True)]
 
@@ -326,14 +316,14 @@ def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_ne
 ):
     with contextlib.ExitStack() as stack:
         dead, node, session = map(stack.enter_context, (nobody(), node_of(ROWS), Counting()))
-        client = stack.enter_context(Client([dead, node.url], session=session))
+        client = stack.enter_context(ba.Client([dead, node.url], session=session))
         for count, end in ((1, END - DAY), (2, END)):
             if is_load:
-                table = load_balance_changes(client, end=from_microseconds(end), page_size=20)
+                table = ba.load_balance_changes(client, end=from_microseconds(end), page_size=20)
             else:
-                export(client, tmp_path / "a", end=from_microseconds(end))
+                ba.export(client, tmp_path / "a", end=from_microseconds(end))
             assert session.asked[dead] == count
-        held = table if is_load else Archive(tmp_path / "a").read()
+        held = table if is_load else ba.Archive(tmp_path / "a").read()
     assert lines_of_table(held) == lines_of_rows(ROWS)
 
 
@@ -341,9 +331,9 @@ def test_a_node_that_takes_no_connection_is_tried_once_a_run_and_again_in_the_ne
 def test_the_last_node_that_there_is_is_asked_again_though_it_refuses(tmp_path):
     with contextlib.ExitStack() as stack:
         dead, other, session = map(stack.enter_context, (nobody(), nobody(), Counting()))
-        client = stack.enter_context(Client([dead, other], session=session))
-        with pytest.raises(RequestError, match="can't be reached") as raised:
-            export(client, tmp_path / "a", end=from_microseconds(END))
+        client = stack.enter_context(ba.Client([dead, other], session=session))
+        with pytest.raises(ba.RequestError, match="can't be reached") as raised:
+            ba.export(client, tmp_path / "a", end=from_microseconds(END))
     assert raised.value.refused
     assert session.asked[dead] == 1
     assert session.asked[other] > 1
@@ -356,8 +346,8 @@ def test_the_first_run_begins_at_the_oldest_row_that_any_node_remembers(tmp_path
         (short if first == "full" else full).latency = 0.02
         nodes = [full, short] if first == "full" else [short, full]
         run = export_from(nodes, tmp_path / "a", start=None)
-        with Client([node.url for node in nodes]) as client:
-            table = load_balance_changes(client, end=from_microseconds(END))
+        with ba.Client([node.url for node in nodes]) as client:
+            table = ba.load_balance_changes(client, end=from_microseconds(END))
     assert run.spans[0][0] == from_microseconds(TIMES[0])
     assert_holds(tmp_path / "a", ROWS, whole=(TIMES[0], END))
     assert lines_of_table(table) == lines_of_rows(ROWS)

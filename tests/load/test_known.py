@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
-from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history
+from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history, spoilt
 from tests.moments import from_microseconds, moment_text, range_text, to_microseconds
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
-from tests.waits import without_waits
+
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 DAY = 86_400_000_000
 ROWS = random_history(21, rows=600, accounts=60, largest_block=12)
@@ -32,12 +33,6 @@ LATER, MIDDLE = TIMES[30], TIMES[len(TIMES) // 2]
 NEWEST = max(time for time in TIMES if time < MIDDLE)
 QUIET = next(time - 2 for before, time in itertools.pairwise(TIMES) if time - before > 9)
 PARTY = next(row.party_id for row in ROWS if row.party_id not in (ROWS[0].party_id, "network"))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def retries_without_waits():
-    with without_waits():
-        yield
 
 
 def node_of(rows=ROWS, *, head=END, **options):
@@ -125,9 +120,7 @@ def test_what_lies_before_the_first_row_costs_one_row_more(start, more):
 
 
 def test_a_bad_row_of_another_account_does_not_fail_a_load():
-    def spoil(row):
-        return {**row, "balance": "x"} if row["partyId"] == ROWS[0].party_id else row
-
+    spoil = spoilt(lambda row: row["partyId"] == ROWS[0].party_id)
     table = load(client_to(node_of(edit_row=spoil)), party_ids=[PARTY])
     assert known_of(table) == ((START, END),)
 
@@ -221,11 +214,7 @@ def test_an_address_behind_a_proxy_has_no_origin():
 
 def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
     bad = ROWS[300]
-    moment, wanted = bad.timestamp_ns // 1000, bad.to_json()
-
-    def spoil(row):
-        return {**row, "balance": "x"} if row == wanted else row
-
+    moment, spoil = time_of(bad), spoilt(bad.to_json().__eq__)
     table = load(client_to(node_of(edit_row=spoil)), on_bad_rows="quarantine")
     assert known_of(table) == ((START, moment), (moment + 1, END))
     assert caplog.text.count("1 bad row set aside") == 1
@@ -236,11 +225,7 @@ def test_a_bad_row_makes_its_moment_unknown_for_its_account_alone(caplog):
 
 
 def test_a_bad_row_without_a_time_makes_its_step_unknown():
-    bad = ROWS[300].to_json()
-
-    def spoil(row):
-        return {**row, "timestamp": "x"} if row["timestamp"] == bad["timestamp"] else row
-
+    spoil = spoilt(lambda row: row["timestamp"] == str(ROWS[300].timestamp_ns), timestamp="x")
     options = {"on_bad_rows": "quarantine", "page_size": 100, "workers": 1}
     table = load(client_to(node_of(edit_row=spoil)), **options)
     assert_true(table)

@@ -29,11 +29,13 @@ from tests.loopback import (
     Row,
     histories,
     random_history,
+    spoilt,
 )
 from tests.moments import from_microseconds
 from tests.node.asking import NOWHERE, client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
-from tests.waits import without_waits
+
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 DAY_365 = 365 * 86_400 * 10**9
 ALL = {"start": "2023-03-01", "end": "2023-12-01"}
@@ -42,12 +44,6 @@ UNKNOWN = "0" * 64
 HISTORY = random_history(11, rows=120, accounts=40, largest_block=15)
 TIMES = sorted({row.timestamp_ns for row in HISTORY})
 PAGE = 20
-
-
-@pytest.fixture(autouse=True, scope="module")
-def retries_without_waits():
-    with without_waits():
-        yield
 
 
 def asked_too_often(index, _request):
@@ -578,21 +574,18 @@ def test_too_large_answers_are_asked_for_in_smaller_pages():
 @settings(max_examples=8)
 def test_any_bad_rows_are_raised_or_set_aside_once_each(places, change, page_size, workers, way):
     bad = {json.dumps(HISTORY[place].to_json()) for place in places}
-
-    def spoil(row):
-        return {**row, **change} if json.dumps(row) in bad else row
-
+    spoil = spoilt(lambda row: json.dumps(row) in bad, **change)
     options = {"page_size": page_size, "workers": workers}
-    spoilt = sorted(json.dumps({**json.loads(row), **change}) for row in bad)
+    bad_rows = sorted(json.dumps({**json.loads(row), **change}) for row in bad)
     if places:
         with pytest.raises(DecodeError) as caught:
             way(LoopbackNode(HISTORY, edit_row=spoil), **options)
-        assert json.dumps(json.loads(caught.value.row)) in spoilt
+        assert json.dumps(json.loads(caught.value.row)) in bad_rows
     table = way(LoopbackNode(HISTORY, edit_row=spoil), **options, on_bad_rows="quarantine")
     assert_exact(table, [row for place, row in enumerate(HISTORY) if place not in places])
     aside = table.attrs[ATTRS_KEY]["quarantined"]
     assert all(one["reason"] for one in aside)
-    assert sorted(json.dumps(json.loads(one["row"])) for one in aside) == spoilt
+    assert sorted(json.dumps(json.loads(one["row"])) for one in aside) == bad_rows
 
 
 def test_quarantined_rows_outside_the_window_are_left_out():
@@ -699,7 +692,7 @@ def test_a_cursor_that_comes_back_or_is_missing_is_incomplete(cursor, says, way)
 
 
 def test_a_bad_row_of_a_page_is_a_decode_error():
-    node = LoopbackNode(HISTORY, edit_row=lambda row: {**row, "balance": "x"})
+    node = LoopbackNode(HISTORY, edit_row=spoilt(bool))
     with pytest.raises(DecodeError, match="balance 'x' is not an integer"):
         list(pages(node))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.cli.running import run
-from tests.loopback import Fault, LoopbackNode, histories, random_history
+from tests.loopback import Fault, LoopbackNode, histories, random_history, spoilt
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
@@ -144,19 +144,15 @@ def test_a_node_that_doesnt_reach_the_start_gives_its_last_rows_and_the_gap_behi
 
 
 def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
-    spoiled = last_rows(ROWS, MIDDLE)[3]
-
-    def spoil(row):
-        return {**row, "balance": "1e5"} if row["timestamp"] == str(spoiled.timestamp_ns) else row
-
+    bad = last_rows(ROWS, MIDDLE)[3].timestamp_ns
+    spoil = spoilt(lambda row: row["timestamp"] == str(bad))
     node = LoopbackNode(ROWS, edit_row=spoil, block_timestamp=END * 1000)
     table = load(node, on_bad_rows="quarantine")
     with pytest.raises(ba.DecodeError):
         load(node)
-    sound = [row for row in ROWS if row.timestamp_ns != spoiled.timestamp_ns]
+    sound = [row for row in ROWS if row.timestamp_ns != bad]
     assert lines_of_table(table) == expected(sound)
-    at = spoiled.timestamp_ns // 1000
-    assert known_of(table) == spans((TIMES[0], at), (at + 1, END))
+    assert known_of(table) == spans((TIMES[0], bad // 1000), (bad // 1000 + 1, END))
     assert table.attrs["balance_analysis"]["quarantined"]
     assert "set aside" in caplog.text
 

@@ -20,6 +20,7 @@ from tests.loopback.rows import (
     read_ledger,
     read_recording,
     row_from_json,
+    spoilt,
 )
 from tests.loopback.server import Fault, Kind, Request
 
@@ -38,4 +39,5 @@ __all__ = [
     "read_ledger",
     "read_recording",
     "row_from_json",
+    "spoilt",
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 Account = tuple[str, str | int, str, str]
@@ -85,6 +86,12 @@ def row_from_json(node: dict[str, Any]) -> Row:
     """Return the row that an edge's `node` holds."""
     ids = (node[name] for name in ("assetId", "accountType", "partyId", "marketId"))
     return Row(int(node["timestamp"]), *ids, int(node["balance"]))
+
+
+def spoilt(is_bad: Callable[[dict[str, Any]], bool], **change: Any) -> Callable[..., Any]:
+    """Return an edit of a node's rows that changes bad ones, by default to a balance of "x"."""
+    change = change or {"balance": "x"}
+    return lambda row: {**row, **change} if is_bad(row) else row
 
 
 def read_recording(path: Path) -> list[Row]:

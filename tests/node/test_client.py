@@ -24,7 +24,8 @@ from balance_analysis.node.client import Throttle
 from tests.columns import ATTRS_KEY
 from tests.loopback import LIMITS, Fault, Kind, LoopbackNode, random_history
 from tests.node.asking import NOWHERE, client_to, session_to
-from tests.waits import without_waits
+
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = random_history(5, rows=200, accounts=8)
 INTERVAL = {"start": "2023-01-01", "end": "2023-12-01"}
@@ -66,12 +67,6 @@ NOT_RETRIED = {
     "too large": Fault.too_large(),
     **{f"500 with code {code}": Fault.code(500, code) for code in (3, 5, 6, 7, 9, 11, 12, 16)},
 }
-
-
-@pytest.fixture(autouse=True)
-def retries_without_waits():
-    with without_waits():
-        yield
 
 
 def ask(client):

@@ -17,18 +17,14 @@ from tests.loopback import Fault, Kind, LoopbackNode, histories, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import client_to
 from tests.serving import serving
-from tests.waits import sleeping, without_waits
+from tests.waits import sleeping
+
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = random_history(1)
 MOST_REQUESTS = 40
 NAMES = ("reachable", "reach", "cursors", "timestamps")
 VERDICTS = {"ok", "note", "warning", "unknown"}
-
-
-@pytest.fixture(autouse=True)
-def retries_without_waits():
-    with without_waits():
-        yield
 
 
 def diagnose(rows=ROWS, **options):
