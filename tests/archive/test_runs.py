@@ -39,6 +39,20 @@ def test_a_report_is_incomplete_while_the_run_lasts(tmp_path):
     assert (set(seen), outcomes) == ({"incomplete"}, ["incomplete", "complete"])
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(KeyboardInterrupt("^C"), "interrupted"), (OSError("the\n disk"), "the disk")],
+)
+def test_a_run_that_ends_by_an_error_says_in_its_report_by_which(tmp_path, error, said):
+    def end(*_):
+        raise error
+
+    with node_of(ROWS) as node, pytest.raises(type(error)):
+        run_export(node, tmp_path / "a", end=END, progress=end)
+    (report,) = reports(tmp_path / "a")
+    assert (report["outcome"] in {"partial", "failed"}, report["error"]) == (True, said)
+
+
 def test_a_report_has_at_most_a_hundred_rows_of_conflicts(tmp_path):
     rows = spread_history(4, rows=300, accounts=150, largest_block=140)
     with node_of(rows) as node:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import pickle
+
 import pandas as pd
 import pytest
 
@@ -61,6 +64,17 @@ def test_an_archive_is_filled_and_read_wherever_it_is(place):
         run_export(node, place, end=END)
         expected = loaded(node, START, END)
     pd.testing.assert_frame_equal(ba.Archive(place).read(), expected)
+
+
+def test_a_pickled_archive_is_the_same_one_from_another_working_directory(
+    place, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    archive = ba.Archive(place if isinstance(place, str) else os.path.relpath(place))
+    archive.store.write("a", b"1")
+    pickled = pickle.dumps(archive)
+    monkeypatch.chdir("/")
+    assert pickle.loads(pickled).store.read("a") == b"1"
 
 
 def test_a_missing_bucket_is_named(address):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import datetime as dt
 import email.utils
 import gzip
@@ -258,9 +259,9 @@ def test_a_block_that_is_no_number_is_unknown(text):
 @pytest.mark.parametrize("kind", [ba.RequestError, ba.TooLargeError])
 def test_an_error_pickles_with_its_attributes(kind):
     error = kind("it", url="u", status=429, code=8, retryable=True, retry_after=5.0)
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is kind
-    assert (copy.args, vars(copy)) == (error.args, vars(error))
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is kind
+    assert (back.args, vars(back)) == (error.args, vars(error))
 
 
 class Clock:
@@ -444,6 +445,13 @@ def test_a_user_in_the_address_is_sent_to_the_node_and_appears_nowhere_else(capl
         (tmp_path / "x.parquet").read_bytes().decode("latin-1"),
     ]
     assert not [text for text in said for secret in SECRETS if secret in text]
+
+
+def test_a_copied_client_sends_by_the_session_that_it_was_given():
+    client = client_to(LoopbackNode(ROWS))
+    assert copy.copy(client).session is client.session
+    with ba.Client(NOWHERE) as own:
+        assert copy.copy(own).session is not own.session
 
 
 @pytest.mark.parametrize(
