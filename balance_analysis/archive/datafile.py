@@ -119,6 +119,9 @@ def merge_last_rows(parts: Iterable[pa.Table], columns: Sequence[str] = COLUMNS)
 
 
 def _merge(parts: Sequence[pa.Table]) -> pa.Table:
+    parts = [part for part in parts if part.num_rows] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
     rows = pa.concat_tables(parts)
     codes, ids = zip(*(sorted_codes(rows[name]) for name in FILE_KEY), strict=True)
     numbers = account_numbers(codes, [*map(len, ids)])
@@ -353,12 +356,23 @@ class Predicate:
     def select(self, rows: pa.Table) -> pa.Table:
         """Return the selected rows, given rows in a file's order."""
         rows = self.key_range.rows(rows)
-        masks = [mask_of(rows[name], values) for name, values in self.allowed.items()]
+        # Rows of few parties are a short stretch, which makes the other columns' masks short too.
+        for name in filter(self.allowed.__contains__, FILE_KEY):
+            rows = _filtered(rows, mask_of(rows[name], self.allowed[name]))
         if self.spans is not None:
             times = times_of(rows)
             within = [(times >= start) & (times < end) for start, end in self.spans]
-            masks.append(np.logical_or.reduce(within, axis=0))
-        return rows.filter(pa.array(np.logical_and.reduce(masks))) if masks else rows
+            rows = _filtered(rows, np.logical_or.reduce(within, axis=0))
+        return rows
+
+
+def _filtered(rows: pa.Table, mask: NDArray[np.bool_]) -> pa.Table:
+    """Return the rows of a mask, after cutting the stretch that has them: filters are slow."""
+    places = np.flatnonzero(mask)
+    if len(places) == len(mask):
+        return rows
+    begin, end = (places[0], places[-1] + 1) if len(places) else (0, 0)
+    return rows.slice(begin, end - begin).filter(pa.array(mask[begin:end]))
 
 
 class DataFile:

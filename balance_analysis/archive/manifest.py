@@ -137,11 +137,12 @@ class Manifest:
 
     def entries(self, name: str) -> tuple[FileEntry, ...]:
         """Return a file's committed and pending entries; a sound file matches one of them."""
-        period = layout.period_named(name, self.partition)
-        entry = self.committed.get(name) if period is None else self.files.get(period)
-        committed = () if entry is None else (entry,)
-        is_pending = self.pending is not None and self.pending.name == name
-        return (*committed, self.pending.file) if self.pending and is_pending else committed
+        return self.with_pending(name, self.committed.get(name))
+
+    def with_pending(self, name: str, committed: FileEntry | None) -> tuple[FileEntry, ...]:
+        """Return the same, given the committed entry."""
+        pending = self.pending.file if self.pending and self.pending.name == name else None
+        return tuple(entry for entry in (committed, pending) if entry is not None)
 
     def changes_file(self, period: str) -> str:
         """Return the name of a period's file."""

@@ -74,8 +74,8 @@ _PARTIAL_HINT: Final = "pass `partial` to read what there is"
 _TRIES: Final = 10
 """Maximum attempts to read while exports replace one state after another."""
 
-_TASK_FILES: Final = 8
-"""Files per task of a thread."""
+_TASKS: Final = 8
+"""Tasks of threads, each of about as many files."""
 
 _LISTED_IDS: Final = 3
 """Maximum ids in an error message."""
@@ -181,7 +181,8 @@ class Scan:
     def map(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
         """Return a function's results for parts of this scan, by default files, in parallel."""
         if self.store.folder is not None:
-            return map_parallel(function, self.split(_TASK_FILES) if parts is None else parts)
+            count = max(-(-len(self.files) // _TASKS), 1)
+            return map_parallel(function, self.split(count) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))
 
@@ -441,15 +442,15 @@ class Snapshot:
 
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[FileSlice]:
         """Return the files that may have rows in covered parts of [start, end), in time order."""
-        answered = self.evidence.answered
-        files, known = [], self.known
-        for period in self.manifest.files:
-            begin, stop = layout.period_bounds(period, self.manifest.partition)
+        manifest, answered, known = self.manifest, self.evidence.answered, self.known
+        files = []
+        for period, entry in manifest.files.items():
+            begin, stop = layout.period_bounds(period, manifest.partition)
             spans = tuple(clipped(answered, max(begin, start), min(stop, end)))
             if spans:
-                name = self.manifest.changes_file(period)
+                name = manifest.changes_file(period)
                 is_final = all(any(a <= c and d <= b for a, b in known) for c, d in spans)
-                entries = self.manifest.entries(name)
+                entries = manifest.with_pending(name, entry)
                 files.append(FileSlice(name, entries, begin, stop, spans, is_final=is_final))
         return files
 
