@@ -27,10 +27,6 @@ from balance_analysis.table.text import without_credentials
 FORMAT: Final = 2
 
 _DIGEST: Final = "sha256"
-_OLDER: Final = (
-    "has an older format, which this package doesn't read: create the archive again in another "
-    "folder with `export` or `import`"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +199,18 @@ def parse(store: Store, content: bytes | None) -> Manifest:
         raise ArchiveError(f"{store.uri} is not an archive: {why}; `export` creates one")
     try:
         decoded = msgspec.json.decode(content)
-        version = decoded.pop("format", 1)
+        version = decoded.pop("format", None)
         if type(version) is int and version > FORMAT:
             raise ArchiveError(
                 f"{where} has format {version}, which is newer than this package reads ({FORMAT}): "
                 "update balance-analysis"
             )
-        if version == 1 and "format_version" in decoded:
-            raise ArchiveError(f"{where} {_OLDER}")
         return _manifest(version, decoded)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArchiveDamagedError(f"{where} is damaged ({error}): {_advice(store)}") from error
 
 
-def _manifest(version: int, decoded: dict[str, Any]) -> Manifest:
+def _manifest(version: object, decoded: dict[str, Any]) -> Manifest:
     """Return the manifest in decoded content; ValueError if it contradicts itself."""
     if decoded.pop(_DIGEST, None) != _digest({"format": version, **decoded}):
         raise ValueError("its content doesn't match its digest")

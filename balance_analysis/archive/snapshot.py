@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import importlib
 import itertools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -74,8 +75,8 @@ _PARTIAL_HINT: Final = "pass `partial` to read what there is"
 _TRIES: Final = 10
 """Maximum attempts to read while exports replace one state after another."""
 
-_TASKS: Final = 8
-"""Tasks of threads, each of about as many files."""
+_TASKS: Final = 4
+"""Tasks per processor."""
 
 _LISTED_IDS: Final = 3
 """Maximum ids in an error message."""
@@ -181,7 +182,7 @@ class Scan:
     def map(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
         """Return a function's results for parts of this scan, by default files, in parallel."""
         if self.store.folder is not None:
-            count = max(-(-len(self.files) // _TASKS), 1)
+            count = len(self.files) // (_TASKS * (os.cpu_count() or 1)) + 1
             return map_parallel(function, self.split(count) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import Archive, ArchiveError
+from balance_analysis import Archive
 from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
 from tests.archive.writing import answered, begin
-from tests.cli.running import fails
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +83,6 @@ def test_blanks_and_the_order_of_keys_do_not_matter_and_the_digest_does(whole, t
     (folder / "_archive.json").write_text(json.dumps({**content, "checkpoints": {}}))
     with pytest.raises(ba.ArchiveDamagedError, match="match its digest"):
         ba.Archive(folder).coverage()
-
-
-def test_an_archive_of_the_first_format_is_refused_and_stays_as_it_is(tmp_path):
-    about = {"format_version": 1, "partition": "day", "filters": {}, "sha256": ""}
-    (tmp_path / "_archive.json").write_text(json.dumps(about))
-    export = partial(run_export, "http://127.0.0.1:1", tmp_path)
-    for read in (Archive(tmp_path).read, Archive(tmp_path).status, export):
-        with pytest.raises(ArchiveError, match="older format, which this package doesn't read"):
-            read()
-    assert "export" in fails("status", tmp_path, code=2, folder=tmp_path)
-    assert json.loads((tmp_path / "_archive.json").read_text()) == about
 
 
 def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):

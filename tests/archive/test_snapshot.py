@@ -114,7 +114,7 @@ def scratch(tmp_path_factory):
 places = st.integers(0, 10**6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(name=st.sampled_from([*READS]), begin=places, stride=st.integers(1, 5))
 def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, name, begin, stride):
     now = begin = begin % len(states.files)
@@ -130,7 +130,7 @@ def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, nam
     assert any(answer == states.answer(number, name) for number in range(now, begin - 1, -1))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(name=st.sampled_from([*READS]), begin=places, later=places)
 def test_the_answer_of_a_fixed_state_is_of_that_state_or_says_that_it_is_gone(
     states, scratch, name, begin, later
