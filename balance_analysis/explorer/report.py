@@ -16,17 +16,20 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table
 from balance_analysis.analysis.history import History, cut_table, open_history
 from balance_analysis.analysis.holders import by_size
-from balance_analysis.archive.snapshot import with_snapshot
+from balance_analysis.archive.snapshot import LruCache, with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError, logger
 from balance_analysis.explorer.page import freeze_page
 from balance_analysis.explorer.source import (
+    KEPT_BYTES,
+    ArchiveState,
+    State,
     TableState,
     ViewTooLargeError,
+    asset_ids,
     completeness,
+    gaps_of,
     in_silence,
-    notes_of,
-    title_of,
 )
 from balance_analysis.explorer.views import (
     ViewRequest,
@@ -55,7 +58,7 @@ from balance_analysis.table.schema import (
     to_bounds,
     to_microseconds,
 )
-from balance_analysis.table.spans import Span, between
+from balance_analysis.table.spans import Span
 from balance_analysis.table.text import count_text, range_text, spans_text, without_credentials
 
 _MOST_PAGES: Final = 50
@@ -64,7 +67,7 @@ _MOST_PAGES: Final = 50
 _RANGES: Final = tuple(days * 86_400_000_000 for days in (1, 7, 30, 91))
 """Lengths of the ranges that the page has buttons for (in microseconds)."""
 
-_Subject = tuple[TableState, dict[str, str], list[str]]
+_Subject = tuple[State, dict[str, str], list[str]]
 """A report's data, facts about its origin, and problems."""
 
 _Bounds = tuple[int | None, int | None]
@@ -143,64 +146,76 @@ def write_report(
     check_output(path, inputs=inputs)
     if largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
-    names = read_names(assets, labels)
+    names, bounds = read_names(assets, labels), to_bounds(start, end)
     first = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
-    bounds = to_bounds(start, end)
     if isinstance(source, pd.DataFrame):
-        subject = _table_subject(source, bounds, names)
+        page = _write_page(_table_subject(source, bounds, names), first, largest)
     else:
         archive = to_archive(source)
-        subject = with_snapshot(
-            archive.store, lambda now: _archive_subject(archive.at(now), bounds, names)
+        page = with_snapshot(
+            archive.store,
+            lambda now: _write_page(
+                _archive_subject(archive.at(now), bounds, names), first, largest
+            ),
         )
-    state, facts, problems = subject
-    known = {*keys_of(state.history.accounts)} if first else set()
-    if missing := [account for account in first if account not in known]:
-        raise ValueError(
-            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; pass "
-            f"accounts as a frame or tuples of {ACCOUNT_KEY}, for instance rows of a summary"
-        )
-    with in_silence():
-        data = _freeze(state, first, largest)
-    if gaps := _gaps(state):
-        what = "table" if isinstance(source, pd.DataFrame) else "archive"
-        message = "the %s is not known to be complete in %s: rows may be missing"
-        logger.warning(message, what, spans_text(gaps))
-    else:
-        state.history.warn_about_missing_accounts()
-    page = freeze_page(state.name, _head(state, facts, problems), data)
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
 
 
-def _freeze(state: TableState, first: list[Key], largest: int) -> bytes:
-    """Return a page's views by key, as JSON."""
+def _write_page(subject: _Subject, first: list[Key], largest: int) -> str:
+    """Return the page, and log what its data lack."""
+    state, facts, problems = subject
+    _check_accounts(state, first)
+    with in_silence():
+        data = _freeze(state, first, largest)
+    if gaps := gaps_of(state):
+        what = "table" if isinstance(state, TableState) else "archive"
+        message = "the %s is not known to be complete in %s: rows may be missing"
+        logger.warning(message, what, spans_text(gaps))
+    else:
+        state.outline.warn_about_missing_accounts()
+    return freeze_page(state.name, _head(state, facts, problems), data)
+
+
+def _check_accounts(state: State, accounts: list[Key]) -> None:
+    """Raise ValueError unless the data have each of these accounts."""
+    assets = {account[:1] for account in accounts if isinstance(account, tuple)}
+    parts = (state.in_memory(asset) for asset in asset_ids(state) if (asset,) in assets)
+    known = {account for part in parts for account in keys_of(part.history.accounts)}
+    if missing := [account for account in accounts if account not in known]:
+        raise ValueError(
+            f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; pass "
+            f"accounts as a frame or tuples of {ACCOUNT_KEY}, for instance rows of a summary"
+        )
+
+
+def _freeze(state: State, first: list[Key], largest: int) -> bytes:
+    """Return a page's views by key, as JSON. One asset's rows are in memory at once."""
     views: dict[str, Any] = {}
 
-    def add(view: str, *items: tuple[str, object]) -> dict[str, Any]:
+    def add(state: State, view: str, *items: tuple[str, object]) -> None:
         parameters = [(name, str(value)) for name, value in items]
         try:
             content = answer(view, ViewRequest(state, read_query(view, parameters)))
         except ViewTooLargeError as error:
             content = {"refused": str(error)}
         views[write_view(view, *(value for _, value in items))] = content
-        return content
 
     start, end = state.start, max(state.end, state.start + 1)
     starts = sorted({max(start, end - length) for length in _RANGES} | {start})
-    add("about")
-    add("notes")
-    for asset in (("asset", one) for one in state.asset_ids()):
+    add(state, "about")
+    add(state, "notes")
+    for asset in asset_ids(state):
+        part, name = state.in_memory(asset), ("asset", asset)
         for by in ((), (("by", "party"),)):
             for at in ((), *((("at", moment),) for moment in starts)):
-                add("holders", asset, *by, *at)
+                add(part, "holders", name, *by, *at)
         for begin in starts:
             for view in ("headline", "totals", "flows", "movers"):
-                add(view, asset, ("start", begin), ("end", end))
-        ranked = enumerate(_ranked(state, asset[1]))
+                add(part, view, name, ("start", begin), ("end", end))
+        ranked = enumerate(_ranked(part, asset))
         wanted = tuple(key for place, key in ranked if place < largest or key in first)
-        query = Query(asset[1], wanted, start, end, width=WIDEST)
-        views |= _histories(ViewRequest(state, query))
+        views |= _histories(ViewRequest(part, Query(asset, wanted, start, end, width=WIDEST)))
     return msgspec.json.encode({"views": views, "first": [*map(write_key, first)]})
 
 
@@ -235,7 +250,7 @@ def _compute_each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequ
     return [_compute_each(compute, replace(request, query=query))[0] for query in queries]
 
 
-def _ranked(state: TableState, asset: str) -> list[Key]:
+def _ranked(state: State, asset: str) -> list[Key]:
     """Return an asset's accounts; those that hold most at the end come first."""
     request = ViewRequest(state, Query(asset))
     held = held_at(request.at(request.moment), np.array([request.moment]))
@@ -245,24 +260,18 @@ def _ranked(state: TableState, asset: str) -> list[Key]:
 def _archive_subject(archive: Archive, bounds: _Bounds, given: Names) -> _Subject:
     extent = archive.snapshot().evidence.bounds
     span = _interval(bounds, extent if extent[0] < extent[1] else None)
-    start, end = (None, None) if span is None else map(from_microseconds, span)
-    table = archive.read(start=start, end=end, opening=True, partial=True)
-    history, verified = open_history(table), archive.verify()
-    names = history.names.updated(given)
-    texts: Any = {"name": title_of(archive), "notes": notes_of(archive)}
+    state, verified = ArchiveState(archive, LruCache(KEPT_BYTES), given, span), archive.verify()
     checked = (
         f"the whole archive was read and compared with its own records: {verified.files:,} files "
         f"with {verified.rows:,} rows, and its checkpoints"
     )
-    return (
-        TableState(history, *(span or (0, 0)), history.known, names, **texts),
-        {
-            "archive": without_credentials(archive.uri),
-            "holds": str(archive.snapshot().manifest.query),
-            "checked": checked,
-        },
-        [f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems],
-    )
+    facts = {
+        "archive": without_credentials(archive.uri),
+        "holds": str(archive.snapshot().manifest.query),
+        "checked": checked,
+    }
+    problems = [f"{problem.where}: {problem.what}; {problem.mend}" for problem in verified.problems]
+    return state, facts, problems
 
 
 def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subject:
@@ -310,20 +319,15 @@ def _extent(history: History, load: dict[str, Any]) -> Span | None:
     return (min(bounds), max(bounds)) if bounds else None
 
 
-def _gaps(state: TableState) -> list[Span]:
-    """Return the stretches of a report's interval in which rows may be missing."""
-    return between(state.known, state.start, state.end) if state.known else []
-
-
-def _head(state: TableState, facts: dict[str, str], problems: list[str]) -> str:
+def _head(state: State, facts: dict[str, str], problems: list[str]) -> str:
     """Return the HTML at the top of a report, shown even without scripts."""
     verdict = completeness(state)
     warnings = [f"A check failed: {problem}" for problem in problems]
-    if gaps := _gaps(state):
+    if gaps := gaps_of(state):
         warnings.append(f"Not known to be complete: {spans_text(gaps)}. Rows may be missing.")
     elif verdict == "not known to be complete":
         warnings.append("Completeness unknown: load from a node, or use an archive.")
-    facts = {"balance changes": f"{len(state.history.rows):,}", **facts}
+    facts = {"balance changes": f"{state.changes.total():,}", **facts}
     paragraphs = _joined('<p class="warned">{}</p>', [(warning,) for warning in warnings])
     terms = _joined('<div><dt>{0}</dt><dd title="{1}">{1}</dd></div>', facts.items())
     is_good = verdict in {"complete", "confirmed"} and not problems

@@ -19,7 +19,6 @@ from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.history import History, open_history
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
-from balance_analysis.archive.sidecars import read_archive_names
 from balance_analysis.archive.snapshot import FileSlice, LruCache, Scan
 from balance_analysis.archives import Archive
 from balance_analysis.errors import logger
@@ -29,7 +28,7 @@ from balance_analysis.table.known import Known, note_evidence
 from balance_analysis.table.names import Names, rank_assets
 from balance_analysis.table.rows import account_heads, canonical
 from balance_analysis.table.schema import from_microseconds
-from balance_analysis.table.spans import Span, between
+from balance_analysis.table.spans import EVER, Span, between
 from balance_analysis.table.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
@@ -77,7 +76,7 @@ def never_cancel() -> None:
     """Never cancel."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class TableState:
     """A history in memory, with the same attributes and methods as `ArchiveState`."""
 
@@ -90,32 +89,34 @@ class TableState:
     notes: dict[str, pd.DataFrame] = field(default_factory=dict)
     version: ClassVar[str] = "0"
 
-    def __post_init__(self) -> None:
-        self._selected: dict[Filters, History] = {}
-
-    def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
+    def rows(self, filters: Filters, _: Span, *, edges: Edges, check: Check) -> History:
         """Return all rows of the selected accounts; see `ArchiveState.rows`."""
-        del span, edges
+        del edges
         check()
-        if filters not in self._selected:
-            accounts = self.history.accounts
-            is_wanted = accounts.index.isin(filters.select(accounts).index)
-            self._selected[filters] = self.history.select(is_wanted)
-        return self._selected[filters]
+        accounts = self.history.accounts
+        is_wanted = accounts.index.isin(filters.select(accounts).index)
+        return self.history if is_wanted.all() else self.history.select(is_wanted)
+
+    def in_memory(self, asset: str) -> TableState:
+        """Return the state of one asset."""
+        return replace(
+            self, history=self.rows(Filters(asset), EVER, edges=None, check=never_cancel)
+        )
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges as one part: the rows are in memory anyway."""
         return [edges]
 
-    def asset_ids(self) -> list[str]:
-        """Return the assets of all accounts, those with most rows first."""
-        ranked = rank_assets(_count_assets(self.history.rows["asset_id"]))
-        return [*ranked, *sorted({*self.history.accounts["asset_id"]} - {*ranked})]
+    @property
+    def changes(self) -> Counter[str]:
+        """The number of changes of each asset."""
+        older = dict.fromkeys(self.history.accounts["asset_id"].astype("str"), 0)
+        return Counter({**older, **_count_assets(self.history.rows["asset_id"])})
 
     @property
-    def left_out(self) -> list[str]:
-        """Sentences on accounts that are left out of sums."""
-        return self.history.left_out
+    def outline(self) -> History:
+        """The history itself; see `ArchiveState.outline`."""
+        return self.history
 
 
 class ArchiveState:
@@ -131,23 +132,26 @@ class ArchiveState:
     version
         The identity of the state.
     start, end
-        The half-open interval (in microseconds); both are equal if the archive is empty.
+        The half-open interval (in microseconds), by default that of the archive; both are equal if
+        the archive is empty.
     known
         The stretches in which every change is known; `None` for a table that doesn't state them.
     names
         Names of assets, and of parties, markets and accounts.
     """
 
-    def __init__(self, archive: Archive, kept: LruCache, given: Names) -> None:
+    def __init__(
+        self, archive: Archive, kept: LruCache, given: Names, span: Span | None = None
+    ) -> None:
         snapshot = archive.snapshot()
         self.archive: Archive = archive
         self._snapshot, self._kept = snapshot, kept
-        self.name: str = title_of(archive)
+        folder = without_credentials(archive.uri).rstrip("/").rpartition("/")[2]
+        self.name: str = f"Balances of {folder or 'an archive'}"
         self.version: str = snapshot.version
-        self.start: int = snapshot.evidence.bounds[0]
-        self.end: int = snapshot.evidence.bounds[1]
+        self.start, self.end = span or snapshot.evidence.bounds
         self.known: Known | None = snapshot.known
-        self.names: Names = read_archive_names(snapshot.store).updated(given)
+        self.names: Names = archive.names().updated(given)
 
     def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
         """Return the selected accounts' balance changes in a span (in microseconds).
@@ -158,7 +162,7 @@ class ArchiveState:
         for the changes between, are guaranteed. `check` is called between files and parts; an error
         that it raises ends the reading.
         """
-        scan = self._snapshot.around(self._scan(filters), *span)
+        scan = self._snapshot.around(self._whole(filters), *span)
         sizes: list[int] = []
 
         def counted(rows: pa.Table) -> pa.Table:
@@ -186,9 +190,16 @@ class ArchiveState:
         note_evidence(table, scan.evidence)
         return open_history(table)
 
-    def _scan(self, filters: Filters) -> Scan:
-        evidence = self._snapshot.evidence.narrow(filters)
-        return Scan(self._snapshot.store, filters, (), evidence)
+    def _whole(self, filters: Filters = Filters()) -> Scan:
+        """Return a scan of the whole interval, with openings."""
+        both = self.archive.filters.intersection(filters) or filters
+        start, end = from_microseconds(self.start), from_microseconds(self.end)
+        return self._snapshot.scan(both, start, end, opening=True)
+
+    def in_memory(self, asset: str) -> TableState:
+        """Return the state of one asset, with all of its rows in memory."""
+        history = open_history(self._whole(Filters(asset)).read())
+        return TableState(history, self.start, self.end, self.known, self.names)
 
     def _day_ends(self, scan: Scan, file: FileSlice, check: Check) -> pa.Table:
         """Return a file's rows that begin or end an account's day."""
@@ -212,60 +223,59 @@ class ArchiveState:
         bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
 
-    def asset_ids(self) -> list[str]:
-        """Return the assets of all accounts, those with most rows first."""
-        scan = self._scan(Filters())
+    @property
+    def changes(self) -> Counter[str]:
+        """The number of changes of each asset; 0 if it has only earlier rows."""
+        scan = self._whole()
 
         def count(file: FileSlice) -> Counter[str]:
             def read() -> tuple[Counter[str], int]:
-                counts = Counter[str]()
-                for rows in scan.rows(file, ["asset_id"]):
-                    counts += _count_assets(rows["asset_id"].to_pandas())
-                return counts, _ENTRY
+                ids = (rows["asset_id"].to_pandas() for rows in scan.rows(file, ["asset_id"]))
+                return sum(map(_count_assets, ids), Counter[str]()), _ENTRY
 
             counts: Counter[str] = self._kept.get(("assets", file), read)
             return counts
 
-        return rank_assets(sum(map_parallel(count, self._snapshot.files()), Counter[str]()))
+        older, changes = (
+            sum(map_parallel(count, files), Counter[str]()) for files in (scan.openings, scan.files)
+        )
+        return Counter({**dict.fromkeys(older, 0), **changes})
 
     @property
-    def left_out(self) -> list[str]:
-        """Sentences on accounts that are left out of sums."""
-        return open_history(replace(self._snapshot.scan(), files=()).read()).left_out
+    def outline(self) -> History:
+        """A history without changes, with the interval, the names and the known intervals."""
+        return open_history(replace(self._whole(), files=()).read())
 
     @property
     def notes(self) -> dict[str, pd.DataFrame]:
         """The archive's coverage and network limits."""
-        return notes_of(self.archive)
+        return {"coverage": self.archive.coverage(), "limits": self.archive.limits()}
 
 
 State: TypeAlias = ArchiveState | TableState
 """The data that a view is computed from."""
 
 
+def asset_ids(state: State) -> list[str]:
+    """Return the assets of all accounts, those with most changes first."""
+    return rank_assets(state.changes)
+
+
+def gaps_of(state: State) -> list[Span]:
+    """Return the stretches of a state's interval in which rows may be missing."""
+    return [] if state.known is None else between(state.known, state.start, state.end)
+
+
 def completeness(state: State) -> str:
     """Return how complete a state is; "confirmed" if another source has the same rows."""
     if state.known is None or state.start >= state.end:
         return "not known to be complete"
-    if between(state.known, state.start, state.end):
+    if gaps_of(state):
         return "not complete"
-    coverage = state.notes.get("coverage")
-    if coverage is None:
+    if isinstance(state, TableState):
         return "complete"
-    start, end = from_microseconds(state.start), from_microseconds(state.end)
-    stretches = coverage[(coverage["start"] < end) & (coverage["end"] > start)]
-    return "confirmed" if (stretches["state"] == "confirmed").all() else "complete"
-
-
-def title_of(archive: Archive) -> str:
-    """Return the title of an archive's page."""
-    name = without_credentials(archive.uri).rstrip("/").rpartition("/")[2]
-    return f"Balances of {name or 'an archive'}"
-
-
-def notes_of(archive: Archive) -> dict[str, pd.DataFrame]:
-    """Return an archive's coverage and network limits."""
-    return {"coverage": archive.coverage(), "limits": archive.limits()}
+    confirmed = state.archive.snapshot().evidence.confirmed
+    return "complete" if between(confirmed, state.start, state.end) else "confirmed"
 
 
 def _parts(scan: Scan, file: FileSlice, check: Check) -> Iterator[pa.Table]:

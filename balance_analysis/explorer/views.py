@@ -44,7 +44,9 @@ from balance_analysis.explorer.source import (
     State,
     UnknownAssetError,
     ViewTooLargeError,
+    asset_ids,
     completeness,
+    gaps_of,
     in_silence,
     never_cancel,
 )
@@ -62,7 +64,7 @@ from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import BALANCE_DTYPE
 from balance_analysis.table.names import Asset, Named, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, from_microseconds
-from balance_analysis.table.spans import Span, between
+from balance_analysis.table.spans import Span
 from balance_analysis.table.text import duration_text, printable, type_label
 
 MOST_LISTED: Final = 2000
@@ -234,7 +236,7 @@ def refusal(error: OverflowError) -> str:
 
 def _asset_of(state: State, text: str) -> str:
     """Return the id of the asset that a text names, or of the first asset if it is empty."""
-    ids = state.asset_ids()
+    ids = asset_ids(state)
     if text in ids or not (ids and text):
         return text or next(iter(ids), "")
     named = {key: asset for key, asset in state.names.assets.items() if key in ids}
@@ -248,7 +250,7 @@ def _asset_of(state: State, text: str) -> str:
 
 def _about(request: ViewRequest) -> dict[str, Any]:
     state, assets = request.state, request.state.names.assets
-    ids = state.asset_ids()
+    ids = asset_ids(state)
     labels, names = state.names.shown("asset_id", ids), state.names
     named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
     before = max(state.start - 1, 0)
@@ -258,10 +260,10 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "version": state.version,
         "start": state.start,
         "end": state.end,
-        "gaps": [] if state.known is None else between(state.known, state.start, state.end),
+        "gaps": gaps_of(state),
         "completeness": completeness(state),
         # The rest of each sentence is advice on loading.
-        "left_out": [sentence.partition(";")[0] for sentence in state.left_out],
+        "left_out": [sentence.partition(";")[0] for sentence in state.outline.left_out],
         "opened": bool(held["balance"].notna().any()),
         "labels": {
             **names.shown("party_id", names.called("party_id")),

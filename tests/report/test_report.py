@@ -306,6 +306,10 @@ def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, 
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=end))
     assert "complete" in [text for tag, text in page.texts if tag == "p"]
     assert "Not known" not in page.text("p")
+    table = ba.Archive(folder).read(partial=True)
+    other = read_page(write(table, tmp_path, start=start, end=end))
+    for key, view in page.frozen["views"].items():
+        assert key in ('["about"]', '["notes"]') or other.frozen["views"][key] == view, key
     beyond = from_microseconds(STOP + HOUR)
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=beyond))
     assert f"Not known to be complete: {range_text(STOP, STOP + HOUR)}" in page.text("p")
