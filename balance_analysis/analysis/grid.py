@@ -198,15 +198,19 @@ def count_before(edges: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[
 
     If all periods but the first and the last have one length, it takes a tenth of the time.
     """
-    steps, places = np.diff(edges[1:-1]), np.zeros(len(times), np.int64)
+    inner = edges[1:-1]
+    steps, places = np.diff(inner), np.zeros(len(times), np.int64)
     if np.any(steps != steps[:1]):
         return np.searchsorted(edges, times)
+    first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
     if len(steps):
-        places = np.clip(times, edges[1], edges[-2] + 1)
-        places += steps[0] - 1 - edges[1]
+        is_inside = first >= inner[0] and last <= inner[-1] + 1
+        inside = times if is_inside else np.clip(times, inner[0], inner[-1] + 1)
+        np.add(inside, steps[0] - 1 - inner[0], out=places)
         places //= steps[0]
     for edge in edges[[0, -1]] if len(steps) else edges:
-        places += times > edge
+        if last > edge:
+            places += 1 if first > edge else times > edge
     return places
 
 

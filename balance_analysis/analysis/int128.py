@@ -25,7 +25,7 @@ CELL_DIGIT: Final = 32
 """Bits per digit in `add_to_cells`."""
 
 _WORD: Final = 64
-_HALF: Final = np.int64((1 << 32) - 1)
+_HALF: Final = np.int64(32)
 _TYPE: Final = pa.decimal128(BALANCE_DIGITS, 0)
 _ONE_AMOUNT: Final = "V16"
 
@@ -121,7 +121,7 @@ def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64
         Bits per digit, from 1 to 62. All digits but the last are from 0 to 2**width - 1; the last
         has the sign.
     """
-    low, high = words[:, 0].copy().view(np.uint64), words[:, 1].copy()  # contiguous is faster
+    low, high = halves(words)
     count = -(-_bits(low, high) // width)
     for place in range(count):
         digit = _shifted(low, high, place * width, width)
@@ -186,42 +186,47 @@ def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int6
     and for short runs much faster than `numpy.add.reduceat`.
     """
     running = np.zeros(len(values) + 1, np.int64)
-    np.cumsum(values, out=running[1:])
+    np.cumsum(values.astype(np.int64, copy=False), out=running[1:])
     return np.diff(running.take(np.append(starts, len(values))))
 
 
-def running_sums(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the running sums of amounts, beginning with 0, in three parts for `difference`.
+def halves(words: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the lower and the upper words as contiguous copies, which are faster to work with."""
+    return words[:, 0].copy().view(np.uint64), words[:, 1].copy()
 
-    The parts are the lower 64 bits and the lower and the upper half of the upper 64 bits, with
-    carries: exact for up to 2**31 amounts, however large the sums.
+
+def running_sums(low: NDArray[np.uint64], high: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Return the running sums of amounts, beginning with 0, in parts for `difference`.
+
+    The parts are the lower and the upper words of the sums. These may overflow: their differences
+    are still right modulo 2**128. If a difference can overflow too, a third part has the running
+    sums of the upper halves of the upper words: exact for up to 2**30 amounts, however large.
     """
-    sums = np.zeros((3, len(words) + 1), np.int64)
-    low, high = words[:, 0].view(np.uint64), words[:, 1]
-    lower = sums[0, 1:].view(np.uint64)
-    np.cumsum(low, out=lower)
-    carried = high & _HALF
-    carried += lower < low
-    np.cumsum(carried, out=sums[1, 1:])
-    np.cumsum(high >> np.int64(_WORD // 2), out=sums[2, 1:])
-    return sums
+    lower, upper, rough = np.zeros((3, len(low) + 1), np.int64)
+    np.cumsum(low, out=lower[1:].view(np.uint64))
+    np.cumsum(high + (lower[1:].view(np.uint64) < low), out=upper[1:])
+    largest = max(int(high.max(initial=0)), -int(high.min(initial=0)), 1)
+    if largest.bit_length() + len(high).bit_length() < _WORD - 1:
+        return [lower, upper]
+    np.cumsum(high >> _HALF, out=rough[1:])
+    return [lower, upper, rough]
 
 
 def difference(
-    sums: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
+    sums: Sequence[NDArray[np.int64]], begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sums of the amounts in [begin, end), and a mask of those over 38 digits."""
-    low, middle, high = sums.take(ends, axis=1)
-    low_before, middle_before, high_before = sums.take(begins, axis=1)
-    middle -= middle_before
-    middle -= low.view(np.uint64) < low_before.view(np.uint64)
-    high -= high_before
-    high += middle >> np.int64(_WORD // 2)
-    words = np.empty((len(low), 2), np.int64)
-    np.subtract(low, low_before, out=words[:, 0])
-    upper = high << np.int64(_WORD // 2)
-    words[:, 1] = upper | (middle & _HALF)
-    return words, (upper >> np.int64(_WORD // 2) != high) | _is_too_large(words)
+    words = np.empty((len(begins), 2), np.int64)
+    low, high = (part.take(ends) for part in sums[:2])
+    before = sums[0].take(begins)
+    high -= low.view(np.uint64) < before.view(np.uint64)
+    np.subtract(low, before, out=words[:, 0])
+    np.subtract(high, sums[1].take(begins), out=words[:, 1])
+    too_large = _is_too_large(words)
+    for rough in sums[2:]:
+        error = (words[:, 1] >> _HALF) - (rough.take(ends) - rough.take(begins))
+        too_large |= np.abs(error) > 1 << 31  # an overflow is at least 2**32, less the carries
+    return words, too_large
 
 
 def sum_words(
@@ -229,7 +234,7 @@ def sum_words(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the sums of runs of amounts (see `sum_runs`), and a mask of those over 38 digits."""
     ends = np.append(starts[1:], len(words))[: len(starts)]
-    return difference(running_sums(words), starts, ends)
+    return difference(running_sums(*halves(words)), starts, ends)
 
 
 def add_to_cells(

@@ -110,13 +110,13 @@ class Steps:
     @property
     def row_times(self) -> NDArray[np.int64]:
         """The times of the rows that aren't opening balances."""
-        return self.times[self.is_row]
+        return self.times if self.is_row.all() else self.times[self.is_row]
 
     @property
     def extent(self) -> NDArray[np.int64]:
         """The first and the last of `row_times`; empty if there are none."""
         times = self.row_times
-        return times[[times.argmin(), times.argmax()]] if len(times) else times
+        return np.array([times.min(), times.max()]) if len(times) else times
 
     def name(self, number: int) -> str:
         """Return an account's ids for a message."""
@@ -283,13 +283,18 @@ def as_of(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     """Return the row that holds for each account at each point, and whether its balance is known.
 
     Results are ordered by account, then point. If the balance is unknown, the row is the last one
-    up to the point, or the account's first one. Points are in microseconds, ascending.
+    up to the point, or an arbitrary one of the account. Points are in microseconds, ascending.
     """
-    begins = count_before(points, steps.times)
-    ends, firsts = np.append(begins[1:], len(points))[: len(begins)], begins[steps.heads]
-    begins[steps.heads], ends[steps.bounds[1:] - 1] = 0, len(points)
-    rows = np.repeat(np.arange(len(begins)), ends - begins)
-    is_known: NDArray[np.bool_] = (np.arange(len(points)) >= firsts[:, None]).ravel()
+    reached = count_before(points, steps.times)
+    is_tail = np.append(steps.is_head[1:], True)[: len(reached)]
+    is_held = is_tail.copy()  # most rows are followed by another one before the next point
+    is_held[:-1] |= reached[1:] != reached[:-1]
+    held = np.flatnonzero(is_held)
+    ends = np.where(is_tail[held], len(points), np.append(reached[held[1:]], 0)[: len(held)])
+    lengths = np.diff(ends, prepend=0)
+    lengths[1:][is_tail[held[:-1]]] += len(points)
+    rows = np.repeat(held, lengths)
+    is_known = (np.arange(len(points)) >= reached[steps.heads][:, None]).ravel()
     if steps.valid_until is not None:
         is_known &= np.tile(points, len(steps)) < steps.valid_until[rows]
     return rows, is_known

@@ -202,21 +202,25 @@ def map_sums(
         If a sum has more than 38 digits.
     """
     groups, ids = changes.columns["groups"], changes.ids
-    counts = np.bincount(groups, minlength=len(ids))
-    is_sorted = bool(np.all(groups[1:] >= groups[:-1]))
+    ends = np.cumsum(np.bincount(groups, minlength=len(ids)))
+    batches = even(ends, AT_ONCE)
+    sizes = [high - low for low, high in batches]
+    batch_of = np.repeat(np.arange(len(batches), dtype=np.uint16), sizes)
+    order = np.argsort(batch_of[groups], kind="stable")  # fast for 16 bits
+    starts = np.append(0, ends)
 
     def part(bounds: tuple[int, int]) -> T:
         low, high = bounds
-        if is_sorted:
-            chosen: Any = slice(*np.searchsorted(groups, bounds).tolist())
-        else:
-            chosen = np.flatnonzero((groups >= low) & (groups < high))
-        columns = {name: column[chosen] for name, column in changes.columns.items()}
+        chosen = order[starts[low] : starts[high]]
+        columns = {
+            name: int128.take(column, chosen) if column.ndim > 1 else column.take(chosen)
+            for name, column in changes.columns.items()
+        }
         columns["groups"] = columns["groups"].astype(np.int64) - low
         batch = Cells(ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns)
         return function(low, _sum_up(batch, gained=gained))
 
-    results = map_parallel(part, even(np.cumsum(counts), AT_ONCE))
+    results = map_parallel(part, batches)
     changes.columns.clear()
     return results
 
@@ -232,7 +236,7 @@ def _sum_up(changes: Cells, *, gained: bool) -> Sums:
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
     words, known = int128.take(words, order), known.take(order)
     # In any order of the changes, each account has added one balance in the end.
-    levels, too_large = int128.difference(int128.running_sums(words), begins, ends)
+    levels, too_large = int128.difference(int128.running_sums(*int128.halves(words)), begins, ends)
     counts = np.append(0, np.cumsum(known, dtype=np.int64))
     columns: Columns = {
         "groups": groups.astype(np.int32),
