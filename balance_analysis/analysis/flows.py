@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -253,27 +253,100 @@ def flows_of(
     internal: bool,
     history: History,
     *,
-    has_sides: bool = True,
+    wanted: Collection[str] = (*AMOUNTS, *COUNTS),
 ) -> list[Cells]:
     """Return the flows of a history's groups of accounts in the periods of a grid.
-
-    Without `has_sides`, only net flows are summed, not inflow and outflow.
 
     Returns
     -------
     list
-        Cells for each group and period that has a row, with the columns of `_flow_runs`. `doubts`
-        has for each group the number of accounts that lost or gained rows, and for each bad row
-        that was set aside the number of accounts that it may belong to. With `internal`, the
-        changes of the groups' sums follow: see `changes_of`.
+        Cells for each group and period that has a row: `periods`, `rows` (the number of rows),
+        `changes`, `active` (the number of accounts with a change), `unknown` (the number of rows
+        whose delta is unknown), the words of `net` and, if wanted, of `inflow` and `outflow`, and
+        `first_seen` and `last_seen` (in microseconds). `doubts` has for each group the number of
+        accounts that lost or gained rows, and for each bad row that was set aside the number of
+        accounts that it may belong to. With `internal`, the changes of the groups' sums follow: see
+        `changes_of`.
+
+    Raises
+    ------
+    OverflowError
+        If a delta or a sum has more than 38 digits.
     """
     groups, (steps, _) = make_groups(history, by), history.over(grid)
     masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
     doubts = np.stack([np.bincount(groups.numbers, mask, len(groups)) for mask in masks], 1)
-    runs = join(map_blocks(partial(_flow_runs, grid.edges, has_sides), steps))
+    runs = join(map_blocks(partial(_runs, grid.edges), steps))
+    starts, count = runs.pop("starts"), len(runs["rows"])
+    names = {"changes", "active", "unknown", "net", *({*_CELLS} & {*wanted})}
+    columns = {n: np.empty((count, 2) if n in AMOUNTS else count, np.int64) for n in names}
+
+    def fill(first: int, block: Steps) -> None:
+        cells = slice(*np.searchsorted(runs["groups"], [first, first + len(block)]))
+        ends = starts[cells] + runs["rows"][cells]
+        _add_up(block, starts[cells], ends, {name: columns[name][cells] for name in columns})
+
+    map_blocks(fill, steps)
     runs["groups"] = groups.numbers[runs["groups"]]
-    flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs)
+    flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs | columns)
     return [flows, changes_of(steps, groups)] if internal else [flows]
+
+
+_CELLS: Final = ("first_seen", "last_seen", *AMOUNTS)
+"""Columns of cells that are computed only if wanted."""
+
+
+def _runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
+    """Return the runs of rows of one account in one period between edges.
+
+    Returns
+    -------
+    dict
+        For each run `groups` (the account's number, counted from `first`), `periods`, `starts` (the
+        position of its first row in `steps`) and `rows` (the number of its rows).
+    """
+    periods = count_before(edges - 1, steps.times)
+    periods -= 1
+    periods[~steps.is_row | (periods == len(edges) - 1)] = -1
+    is_start = steps.is_head.copy()
+    is_start[1:] |= periods[1:] != periods[:-1]
+    starts = np.flatnonzero(is_start)
+    runs = {
+        "groups": first + np.cumsum(steps.is_head[starts]) - 1,
+        "periods": periods[starts],
+        "starts": starts,
+        "rows": np.diff(starts, append=len(periods)),
+    }
+    is_inside = runs["periods"] >= 0
+    return runs if is_inside.all() else {name: column[is_inside] for name, column in runs.items()}
+
+
+def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], out: Columns) -> None:
+    """Write the columns of `flows_of` for runs of rows [begin, end) of one account to `out`.
+
+    Raises
+    ------
+    OverflowError
+        If a delta or a sum has more than 38 digits.
+    """
+    low, high = int128.halves(step_deltas(steps))
+    out["changes"][:] = int128.sum_between((low != 0) | (high != 0), begins, ends)
+    out["active"][:] = out["changes"] > 0
+    out["unknown"][:] = steps.starts_known[begins]
+    if steps.valid_until is not None:
+        out["unknown"][:] = int128.sum_between(steps.starts_known, begins, ends)
+    before = int128.take(steps.words, begins - ~steps.starts_known[begins])
+    _, too_large = int128.subtract(int128.take(steps.words, ends - 1), before, out=out["net"])
+    if "inflow" in out:
+        is_gain = ~(high >> np.int64(63))  # all bits set unless negative
+        sums = int128.running_sums(low & is_gain.view(np.uint64), high & is_gain)
+        out["inflow"][:], is_inflow_too_large = int128.difference(sums, begins, ends)
+        outflow = int128.subtract(out["inflow"], out["net"], out=out["outflow"])
+        too_large |= is_inflow_too_large | outflow[1]
+    if "first_seen" in out:
+        out["first_seen"][:] = steps.times.take(begins)
+        out["last_seen"][:] = steps.times.take(ends - 1)
+    check_fits(too_large, lambda run: _name(steps.accounts, steps.numbers[begins[run]]))
 
 
 def flow_frame(
@@ -396,64 +469,6 @@ _REDUCED: Final = {
 
 def _name(ids: pd.DataFrame, number: np.int64) -> str:
     return f"a flow of {name_of(ids, int(number))}"
-
-
-def _flow_runs(edges: NDArray[np.int64], has_sides: bool, first: int, steps: Steps) -> Columns:
-    """Return the sums of each account's rows in each period between edges.
-
-    Returns
-    -------
-    dict
-        One cell for each account and period that has a row, sorted: `groups` (the number of the
-        account, counted from `first`), `periods`, `first_seen` and `last_seen` (in microseconds),
-        `rows`, `changes`, `active` (1 if there is a change, else 0), `unknown` (the number of rows
-        whose delta is unknown) and the words of `net`, and with `has_sides` of `inflow` and
-        `outflow`.
-
-    Raises
-    ------
-    OverflowError
-        If a delta or a sum has more than 38 digits.
-    """
-    periods = count_before(edges - 1, steps.times)
-    periods -= 1
-    is_inside = steps.is_row & (periods >= 0) & (periods < len(edges) - 1)
-    is_start = steps.is_head.copy()
-    is_start[1:] |= (periods[1:] != periods[:-1]) | (is_inside[1:] != is_inside[:-1])
-    starts = np.flatnonzero(is_start)
-    stops = np.append(starts[1:], len(periods))[: len(starts)]
-    deltas = step_deltas(steps)
-    before = starts - ~steps.starts_known[starts]
-    amounts: Columns = {}
-    amounts["net"], too_large = int128.subtract(
-        int128.take(steps.words, stops - 1), int128.take(steps.words, before)
-    )
-    if has_sides:
-        is_positive = ~(deltas[:, 1:] >> np.int64(63))  # all bits set unless negative
-        amounts["inflow"], inflow_too_large = int128.sum_words(deltas & is_positive, starts)
-        amounts["outflow"], outflow_too_large = int128.subtract(amounts["inflow"], amounts["net"])
-        too_large |= inflow_too_large | outflow_too_large
-    check_fits(
-        too_large & is_inside[starts],
-        lambda run: _name(steps.accounts, steps.numbers[starts[run]]),
-    )
-    unknown = steps.starts_known[starts].astype(np.int64)
-    if steps.valid_until is not None:
-        unknown = int128.sum_runs(steps.starts_known, starts)
-    changes = int128.sum_runs(~int128.is_zero(deltas), starts)
-    measures = {
-        "groups": first + np.cumsum(steps.is_head[starts]) - 1,
-        "periods": periods[starts],
-        "first_seen": steps.times[starts],
-        "last_seen": steps.times[stops - 1],
-        "rows": stops - starts,
-        "changes": changes,
-        "active": (changes > 0).astype(np.int64),
-        "unknown": unknown,
-        **amounts,
-    }
-    kept = slice(None) if is_inside.all() else is_inside[starts]
-    return {name: column[kept] for name, column in measures.items()}
 
 
 _ROW: Final = [*ACCOUNT_KEY, "timestamp"]

@@ -179,15 +179,24 @@ def compose(
     return words, too_large | _is_too_large(words)
 
 
-def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of each run of numbers; runs begin at `starts` (ascending).
+def sum_between(
+    values: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the sums of the numbers in [begin, end), ascending.
 
     Each sum must fit into an int64. The running sum may overflow: its differences are still right,
     and for short runs much faster than `numpy.add.reduceat`.
     """
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values.astype(np.int64, copy=False), out=running[1:])
-    return np.diff(running.take(np.append(starts, len(values))))
+    sums: NDArray[np.int64] = running.take(ends)
+    sums -= running.take(begins)
+    return sums
+
+
+def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of each run of numbers: see `sum_between`; runs begin at `starts`."""
+    return sum_between(values, starts, np.append(starts[1:], len(values))[: len(starts)])
 
 
 def halves(words: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:

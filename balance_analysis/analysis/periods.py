@@ -482,7 +482,8 @@ def _flows_of(
     """Return the flows needed for a summary's columns; may be empty."""
     if {*_FLOWS}.isdisjoint(chosen):
         return []
-    return flows_of(grid, by, False, history, has_sides=not {*_SIDES}.isdisjoint(chosen))
+    sides = [] if {*_SIDES}.isdisjoint(chosen) else ["inflow", "outflow"]
+    return flows_of(grid, by, False, history, wanted=["first_seen", "last_seen", *sides])
 
 
 def _of_parties(
