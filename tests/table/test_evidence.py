@@ -300,17 +300,6 @@ def test_shared_evidence_is_what_both_prove_about_accounts_in_both(one, other, d
     assert moments(both.confirmed) <= moments(left.narrow(other).confirmed)
 
 
-@given(histories(), runs())
-def test_newer_answers_remove_proof_only_where_they_set_rows_aside(made, run):
-    evidence, newer = made[0], run[0]
-    updated = evidence.updated(newer)
-    bad = moments(each.span for each in newer.set_aside)
-    assert moments(evidence.complete) - bad <= moments(updated.complete)
-    assert moments(updated.answered) == moments(evidence.answered) | moments(newer.answered)
-    again = updated.updated(newer)
-    assert (again.answers, again.complete) == (updated.answers, updated.complete)
-
-
 @given(st.lists(st.booleans(), min_size=1, max_size=6), st.randoms(), st.data())
 def test_joined_answers_keep_when_they_were_first_and_last_asked_and_at_which_blocks(
     has_gap, rng, data
@@ -343,14 +332,6 @@ def test_no_node_agrees_with_rows_that_changed(made, span):
 def test_evidence_for_different_accounts_is_not_joined():
     with pytest.raises(ValueError, match="different accounts"):
         evidence_of().updated(evidence_of(filters=NOBODY))
-
-
-def test_nothing_is_proven_about_accounts_that_were_not_asked_for():
-    answer = {"span": (3, 9), "node": NODES[0], "asked": (1, 1)}
-    some = evidence_of(filters=filters_of(asset="a1"), answers=[answer], from_first_block=True)
-    for evidence in (some.narrow(NOBODY), some & evidence_of(filters=NOBODY, answers=[answer])):
-        assert not evidence.complete
-        assert not evidence.from_first_block
 
 
 @pytest.mark.parametrize(

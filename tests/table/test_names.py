@@ -288,6 +288,32 @@ def test_the_text_shown_for_ids_of_one_name_finds_each_id():
     assert len(named.shown("asset_id", ["ab" * 32])["ab" * 32]) < 20
 
 
+def short_forms(ids):
+    """Return what tables show in place of the ids of parties."""
+    return ba.account_labels(pd.DataFrame({"party_id": ids}, dtype="str")).tolist()
+
+
+# Few letters and the ellipsis itself, so that ends collide.
+@given(st.lists(st.text("ab…", min_size=1, max_size=20), max_size=30))
+def test_short_forms_differ_keep_both_ends_and_are_never_longer(ids):
+    forms = short_forms(ids)
+    assert len({*forms}) == len({*ids})
+    for full, form in zip(ids, forms, strict=True):
+        assert len(form) <= len(full)
+        assert form == full or (full.startswith(form[:6]) and full.endswith(form[-4:]))
+
+
+def test_a_short_form_has_six_and_four_characters_or_as_many_as_it_needs():
+    whole, like_it = "c2071f98" + "1" * 46 + "d9d5d9ed19", "c2071f98" + "0" * 46 + "d9d5d9ed19"
+    assert short_forms([whole]) == ["c2071f…ed19"]
+    assert short_forms(["network", "VOTE", "eleven char", whole])[:3] == [
+        "network",
+        "VOTE",
+        "eleven char",
+    ]
+    assert short_forms([whole, like_it]) == ["c2071f9811…d5d9ed19", "c2071f9800…d5d9ed19"]
+
+
 ACCOUNTS = pd.DataFrame(
     {
         "asset_id": "VOTE",
