@@ -165,7 +165,7 @@ def assert_whole(folder):
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-ENDS = [(KINDS[0], KilledError, 0, 2), *((kind, KilledError, 0, 1) for kind in KINDS[1:])]
+ENDS = [(KINDS[0], KilledError, 0, 2), (KINDS[1], KilledError, 1, 2), (KINDS[2], KilledError, 0, 1)]
 ENDS += [(KINDS[0], FULL, 0, 4), (KINDS[0], KeyboardInterrupt, 1, 4)]
 
 

@@ -125,15 +125,6 @@ def test_a_bad_row_of_another_account_does_not_fail_a_load():
     assert known_of(table) == ((START, END),)
 
 
-def test_a_node_without_block_headers_that_has_caught_up_is_asked_for_the_rest():
-    node = node_of(until(MIDDLE), block_headers=False)
-    [(_, newest)] = known_of(load(client_to(node)))
-    node.replace(ROWS)
-    table = load(client_to(node), start=newest)
-    assert known_of(table) == ((newest, TIMES[-1]),)
-    assert lines_of_table(table) == lines_of_rows(since(newest))
-
-
 def test_without_block_headers_what_came_before_a_node_caught_up_is_not_known():
     """It lags when it is asked for rows, and has caught up when it is asked again."""
 

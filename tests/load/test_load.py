@@ -537,7 +537,8 @@ RESOLVED = {
     "no page size": (HISTORY, {"ignores": ["pagination.first"]}, {}),
     "a block from both ends": (wide_block(35), {"max_page_size": 20}, {}),
     "capped silently": (wide_block(35), {"max_page_size": 20, "cap_silently": True}, {}),
-    "in time": (wide_block(35), {"faults": slow}, {}),
+    "a block in time": (wide_block(35), {"faults": slow}, {}),
+    "pages in time": (HISTORY, {"faults": slow}, {"page_size": 100}),
     "a larger page": (wide_block(200), {"release": "v0.71"}, {}),
     "by parties": (WIDE, {"max_page_size": 20}, BY_PARTY),
     "a newer account type": (

@@ -71,10 +71,10 @@ def test_the_same_is_true_where_rows_are_dropped_on_the_way():
     """Each account has rows for a while only, in the order of the table."""
     accounts = sorted(ROWS[:7], key=lambda row: row.account)
     rows = [
-        dataclasses.replace(accounts[place // 6_000], timestamp_ns=(TIMES[0] + place) * 1000)
-        for place in range(42_000)
+        dataclasses.replace(accounts[place // 3_000], timestamp_ns=(TIMES[0] + place) * 1000)
+        for place in range(21_000)
     ]
-    start = TIMES[0] + 41_900
+    start = TIMES[0] + 20_900
     table = load(LoopbackNode(rows), start=start, page_size=4_100)
     assert lines_of_table(table) == expected(rows, start)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -14,7 +12,7 @@ import pytest
 
 import balance_analysis as ba
 from tests.cli.running import child
-from tests.loopback import Fault, Kind, LoopbackNode, random_history
+from tests.loopback import Fault, LoopbackNode, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import client_to
 
@@ -32,17 +30,10 @@ def load(url, **options):
         return ba.load_balance_changes(client, **{**INTERVAL, **options})
 
 
-def test_nothing_is_asked_before_the_first_batch_is_wanted():
-    with client_to(node := LoopbackNode(ROWS)) as client:
-        batches = ba.iter_balance_changes(client, **INTERVAL, page_size=20)
-        assert node.requests == []
-        next(batches)
-        batches.close()
-
-
-def test_a_reader_that_stops_stops_the_requests():
+def test_requests_begin_with_the_reader_and_stop_with_it():
     with client_to(node := LoopbackNode(ROWS)) as client:
         batches = ba.iter_balance_changes(client, **INTERVAL, page_size=25, workers=2)
+        assert node.requests == []
         next(batches)
         time.sleep(0.2)
         assert len(node.requests) < 30
@@ -105,16 +96,6 @@ def test_a_progress_bar_is_drawn_when_asked_for_and_only_then(capsys):
         assert capsys.readouterr().err == ""
         ba.load_balance_changes(client, **INTERVAL, page_size=50, progress=True)
     assert "rows/s" in capsys.readouterr().err
-
-
-def test_a_page_that_takes_too_long_is_asked_for_in_parts():
-    def slow(_, request):
-        return Fault(Kind.STALLED, 5) if int(request.get("pagination.first")) > 300 else None
-
-    node = LoopbackNode(ROWS, faults=slow)
-    with client_to(node) as client:
-        table = ba.load_balance_changes(client, **INTERVAL, page_size=1000, workers=2)
-    assert len(table) == len(ROWS)
 
 
 def rows_after(gaps):
@@ -190,15 +171,3 @@ def test_an_interrupted_fetch_leaves_no_file(tmp_path):
         process.communicate(timeout=60)
     assert process.returncode == 130
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_load_into_a_file_needs_no_pandas(tmp_path):
-    """Its import costs as much time as thirty pages, and a sixth of the memory."""
-    script = (
-        "import sys; from balance_analysis import Client, load_to_parquet\n"
-        "with Client(sys.argv[1]) as client:\n"
-        "    load_to_parquet(client, sys.argv[2], start='2023-04-01', end='2023-05-01')\n"
-        "assert 'pandas' not in sys.modules"
-    )
-    with LoopbackNode(ROWS) as node:
-        subprocess.run([sys.executable, "-c", script, node.url, tmp_path / "x"], check=True)

@@ -138,13 +138,6 @@ def test_a_page_splits_into_good_rows_and_bad_rows_as_the_rules_say(nodes):
     assert all(bad.reason and bad.reason != "None" for bad in page.bad_rows)
 
 
-@given(st.lists(good_rows, max_size=6))
-def test_rows_beside_a_bad_one_are_read_as_without_it(nodes):
-    alone, beside = decode_page(page_of(*nodes)), decode_page(page_of(*nodes, row(timestamp="x")))
-    assert beside.rows.equals(alone.rows)
-    assert (beside.times.tolist(), beside.info) == (alone.times.tolist(), alone.info)
-
-
 PAGE_BODY = page_of(row(), row(balance="-7"), row(partyId="\u00e9", extra=[{"a": 1.5}]))
 
 

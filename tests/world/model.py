@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import balance_analysis as ba
@@ -239,6 +239,13 @@ def unreadable(row):
         row |= {"balance": "1", "timestamp": "soon"}
 
 
+@lru_cache
+def coverage_of(path, _manifest):
+    """Return the stretches of an archive and their states, read once for each manifest."""
+    frame = ba.Archive(path).coverage().astype({"start": "int64", "end": "int64", "state": "str"})
+    return [*frame[["start", "end", "state"]].itertuples(index=False, name=None)]
+
+
 @dataclass(eq=False)
 class Held:
     """An archive, the answers that it was filled from, and what it was compared with."""
@@ -263,8 +270,7 @@ class Held:
         return replaced(self, path=path, answers=[*self.answers], compared=[*self.compared])
 
     def spans(self, *states):
-        frame = self.archive.coverage().astype({"start": "int64", "end": "int64", "state": "str"})
-        rows = frame[["start", "end", "state"]].itertuples(index=False, name=None)
+        rows = coverage_of(self.path, (self.path / "_archive.json").read_bytes())
         return [(start, end) for start, end, state in rows if state in states]
 
     def complete(self):
