@@ -151,6 +151,7 @@ MORE: Final[dict[str, Callable[[ba.Archive], object]]] = {
     "shares a day": partial(ba.totals, freq="1D", share=True),
     "series of types at every change": partial(ba.balance_series, by="account_type", layout="long"),
     "flows of accounts a day": partial(to_folder, ba.flows),
+    "wide series a day": partial(ba.balance_series, freq="1D"),
     "candles a week": partial(to_folder, ba.ohlc, freq="W"),
     "drawdowns": partial(to_folder, ba.drawdown),
     "summaries of parties": ba.summarize_parties,
