@@ -141,13 +141,9 @@ class Slices:
         """
         scan, done = self._around(grid), 0
         parts = self._cut(scan, len(grid.points) if per_point and grid is not None else 1)
-        if len(parts) == 1:
-            history = _opened(scan, self.outline, ALL)
-            self.show(1.0, len(history.rows))
-            yield function(history)
-            return
         work = partial(_work, function, scan, self.outline)
-        for number, (rows, result) in enumerate(mapped(work, parts), start=1):
+        results = mapped(work, parts) if len(parts) > 1 else map(work, parts)
+        for number, (rows, result) in enumerate(results, start=1):
             done += rows
             self.show(number / len(parts), done)
             yield result
@@ -225,15 +221,16 @@ def _work(
     function: Callable[[History], T], scan: Scan, outline: History, part: KeyRange
 ) -> tuple[int, T]:
     """Return a slice's number of rows, and a function's result for it."""
-    with in_one_thread():  # other slices use the other processors
-        history = _opened(scan, outline, part)
-        return len(history.rows), function(history)
-
-
-def _opened(scan: Scan, outline: History, part: KeyRange) -> History:
-    """Return the history of a slice, with the interval and the names of the outline."""
     history = open_history(scan.read(part))
-    return replace(history, extent=outline.extent, attrs=outline.attrs)
+    # The interval and the names are those of all slices.
+    history = replace(history, extent=outline.extent, attrs=outline.attrs)
+    return len(history.rows), function(history)
+
+
+def _alone(function: Callable[[S], T], item: S) -> T:
+    """Return a function's result, computed in one thread: others use the other processors."""
+    with in_one_thread():
+        return function(item)
 
 
 def mapped(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
@@ -250,7 +247,7 @@ def mapped(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
             for item in items:
                 if len(running) >= 2 * width:
                     yield _result(*running.popleft())
-                running.append((item, submit(function, item)))
+                running.append((item, submit(_alone, function, item)))
             while running:
                 yield _result(*running.popleft())
         finally:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.grid import count_before
-from balance_analysis.analysis.int128 import to_decimals
 from balance_analysis.analysis.steps import Steps, events
 
 _POINTS: Final = 4
@@ -79,60 +76,34 @@ def starts_of_known(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return starts_known
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One account's balance since a moment, reduced to what a drawing shows.
-
-    Attributes
-    ----------
-    times
-        The time of each step (in microseconds), ascending. The first one is the balance held at the
-        start.
-    balances
-        The level from each step on; null if unknown.
-    is_opening
-        Whether the first step comes from an opening, not from a row.
-    count
-        The number of steps, including those omitted.
-    """
-
-    times: NDArray[np.int64]
-    balances: pa.Array
-    is_opening: bool
-    count: int
+def thinned(
+    times: NDArray[np.int64],
+    is_known: NDArray[np.bool_],
+    *words: NDArray[np.int64],
+    columns: int,
+) -> NDArray[np.int64]:
+    """Return the places of the steps to draw, given amounts as words: see `downsample`."""
+    starts_known = starts_of_known(is_known)
+    return downsample(times, *map(sort_keys, words), columns=columns, starts_known=starts_known)
 
 
 def levels_in(
     steps: Steps, start: int, end: int, *, since: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], int]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
     """Return an account's steps in [start, end), and the one before; `steps` may be empty.
 
     Returns
     -------
     tuple
-        The time of each step (in microseconds, at least `since`); the words from then on; whether
-        they are known; and the number of steps before the first one.
+        The time of each step (in microseconds, at least `since`, where the rows begin); the words
+        from then on; whether they are known; and whether the first step comes from an opening.
     """
     changes = events(steps)
     times, words, is_known = changes["times"], changes["words"], changes["known"] > 0
     low = max(int(np.searchsorted(times, start, side="right")) - 1, 0)
     part = slice(low, int(np.searchsorted(times, end)))
-    return np.maximum(times[part], since), words[part], is_known[part], low
-
-
-def downsample_steps(steps: Steps, start: int, end: int, *, since: int, columns: int) -> Line:
-    """Return an account's steps in [start, end), downsampled for a drawing; may be empty.
-
-    A balance held before `since`, where the rows begin, is drawn from `since` on.
-    """
-    times, words, is_known, low = levels_in(steps, start, end, since=since)
-    kept = np.arange(0)
-    if len(times):
-        kept = downsample(
-            times, sort_keys(words), columns=columns, starts_known=starts_of_known(is_known)
-        )
-    is_opening = low == 0 and len(times) > 0 and not steps.is_row[0]
-    return Line(times[kept], to_decimals(words[kept], is_known[kept]), is_opening, len(times))
+    is_opening = not changes["is_row"][part][:1].all() and low == 0
+    return np.maximum(times[part], since), words[part], is_known[part], is_opening
 
 
 def first_and_last(

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.downsampling import downsample_steps
+from balance_analysis.analysis.downsampling import levels_in, thinned
 from balance_analysis.analysis.flows import (
     AMOUNTS,
     flow_frame,
@@ -27,6 +27,7 @@ from balance_analysis.analysis.flows import (
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.holders import by_size, compare, holders, largest
+from balance_analysis.analysis.int128 import to_decimals
 from balance_analysis.analysis.periods import (
     summarize_accounts,
     summarize_parties,
@@ -366,13 +367,14 @@ def lines(request: ViewRequest) -> list[dict[str, Any]]:
     def line(account: Key) -> dict[str, Any]:
         number = numbers.get(account, len(steps))
         part = steps.part(number, min(number + 1, len(steps)))
-        curve = downsample_steps(part, query.start, query.end, since=since, columns=query.width)
+        times, words, is_known, is_opening = levels_in(part, query.start, query.end, since=since)
+        kept = thinned(times, is_known, words, columns=query.width)
         return {
             "key": write_key(account),
-            "times": curve.times.tolist(),
-            "balances": curve.balances.cast(pa.string()).to_pylist(),
-            "opening": curve.is_opening,
-            "rows": curve.count,
+            "times": times[kept].tolist(),
+            "balances": to_decimals(words[kept], is_known[kept]).cast(pa.string()).to_pylist(),
+            "opening": is_opening,
+            "rows": len(times),
         }
 
     return [line(account) for account in query.accounts]

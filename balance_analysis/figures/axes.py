@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from balance_analysis.analysis.door import to_units
-from balance_analysis.analysis.downsampling import downsample, levels_in, sort_keys, starts_of_known
+from balance_analysis.analysis.downsampling import levels_in
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import Steps
@@ -167,14 +167,6 @@ class Chart:
         unit = self.unit
         default = f"{unit.label} {words}" if unit.asset else words.capitalize()
         return finish(self.ax, default if self.title is None else self.title, handles, notes=notes)
-
-
-def thinned(
-    times: NDArray[np.int64], is_known: NDArray[np.bool_], *words: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the places of the steps to draw: those that can be told apart."""
-    keys, starts_known = map(sort_keys, words), starts_of_known(is_known)
-    return downsample(times, *keys, columns=COLUMNS, starts_known=starts_known)
 
 
 def new_axes(ax: Axes | None, *, height: float = 4.5) -> Axes:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.downsampling import sort_keys
+from balance_analysis.analysis.downsampling import sort_keys, thinned
 from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.figures import axes, styles
@@ -115,7 +115,7 @@ def plot_balances(
     lines: list[Artist] = []
     for number, label, look, arguments in wanted:
         times, words, is_known = chart.levels(number)
-        places = axes.thinned(times, is_known, words)
+        places = thinned(times, is_known, words, columns=axes.COLUMNS)
         amounts = chart.unit.scale(int128.to_balances(words[places], is_known[places]))
         merged = {"color": look.colour, "linestyle": look.dashes, "label": label, **arguments}
         edges = np.append(times[places], interval.end)
@@ -223,7 +223,7 @@ def plot_drawdown(
     first = int(is_known.argmax())
     has_peak = is_known & (np.cumsum(~is_known) == first)  # not behind a gap
     peaks, depths = _falls(times, words, has_peak)
-    places = axes.thinned(times, is_known, words, peaks, depths)
+    places = thinned(times, is_known, words, peaks, depths, columns=axes.COLUMNS)
     levels = [
         chart.unit.scale(int128.to_balances(int128.take(each, places), has_it[places]))
         for each, has_it in ((words, is_known), (peaks, has_peak), (depths, has_peak))
