@@ -127,14 +127,6 @@ def test_a_flow_whose_row_the_table_may_lack_is_not_compared(how, account, time)
     assert differences(table, [true, (account, time, 3)]) == (others, count + 1)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "object", str(BALANCE_DTYPE)])
-def test_flows_may_be_integers_of_any_kind(dtype):
-    table = table_of([(*GENERAL, START, 5), (*GENERAL, START + 1, 9)])
-    flow = flow_frame([(GENERAL, START + 1, 4)])
-    nets = pd.Series([4], dtype=BALANCE_DTYPE if "decimal" in dtype else dtype)
-    assert ba.reconcile(table, flow.assign(net=nets)).empty
-
-
 def test_flows_of_floats_are_refused():
     flow = flow_frame([(GENERAL, START, 4)]).astype({"net": "float64"})
     with pytest.raises(TypeError, match="float"):

@@ -27,7 +27,6 @@ from tests.analysis.tables import (
     calendar_cases,
     cells_of,
     disorder,
-    dtypes_of,
     edge_rows,
     groupings,
     instant,
@@ -106,15 +105,6 @@ def test_the_order_of_the_rows_and_identical_duplicates_do_not_matter(name, data
     if name in {"deltas", "drawdowns"}:  # which keep the index of rows that came sorted
         result, expected = (each.reset_index(drop=True) for each in (result, expected))
     pd.testing.assert_frame_equal(result, expected)
-
-
-@names
-def test_no_rows_give_no_rows_with_all_dtypes(name):
-    case, grid = CASES[name], Grid(oracle.Days(1), START, START + DAY)
-    by = ["asset_id"] if case.by is groupings else case.by
-    result = case.of(empty_table(), grid, by)
-    assert result.empty
-    assert not case.columns or dtypes_of(result, empty_table()) == case.dtypes(by)
 
 
 @pytest.mark.parametrize(

@@ -40,16 +40,6 @@ A_WEEK = ((START, START + 7 * DAY),)
 ROWS = [(*key, START + day * DAY, 5 + day) for key in (GENERAL, MARGIN, OTHER) for day in range(6)]
 FUNCTIONS = {
     "deltas": ba.deltas,
-    "flows": ba.flows,
-    "summaries": ba.summarize_accounts,
-    "averages": lambda table: ba.time_weighted_average(table, freq="1D"),
-    "totals": ba.totals,
-    "series": lambda table: ba.balance_series(table, layout="long"),
-    "balances": lambda table: ba.balance_at(table, at(72)),
-    "candles": lambda table: ba.ohlc(table, freq="1D"),
-    "drawdowns": ba.drawdown,
-    "holders": lambda table: ba.holders(table, at(72)),
-    "comparison": lambda table: ba.compare(table, at=(at(0), at(24))),
     "flow pictures": lambda table: ba.plot_flows(only_vote(table)),
     "balance pictures": lambda table: ba.plot_balances(only_vote(table)),
     "total pictures": lambda table: ba.plot_totals(only_vote(table)),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from tests.analysis.tables import DAY, HOUR, START, books, records, table_of
-from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE, empty_table
+from tests.columns import BALANCE_DTYPE, COLUMNS, TIMESTAMP_DTYPE
 from tests.moments import from_microseconds
-from tests.scale.archives import archive_of, assert_same, write_archive
+from tests.scale.archives import archive_of, assert_same
 
 TIMES = st.integers(0, 14).map(lambda step: START + step * 5 * HOUR)
 
@@ -63,13 +63,6 @@ def test_filters_bounds_and_columns_are_those_of_read(archive):
     result = chosen.to_dask(**how).compute()
     assert list(result.columns) == ["balance", "asset_id"]
     assert records(result) == records(chosen.read(**how))
-
-
-def test_an_archive_without_rows_is_a_frame_without_rows(tmp_path):
-    archive = write_archive(tmp_path / "archive", table_of([]))
-    frame = archive.to_dask()
-    assert frame.known_divisions
-    assert_same(frame.compute().reset_index(drop=True), empty_table())
 
 
 def test_wrong_questions_are_refused_before_anything_is_read(archive):

@@ -97,13 +97,6 @@ def test_results_carry_the_names_that_the_archive_keeps_or_the_caller_gives(tabl
         assert name in set(ba.labelled(totals)["label"])
 
 
-def test_whole_units_are_those_of_the_exact_amounts(archive, table):
-    assets = dict.fromkeys(["VOTE", "ea43"], 18)
-    for how in ({"by": "asset_id", "freq": "1D"}, {"by": "party_id", "freq": "7D"}):
-        result = ba.over_accounts(ba.totals, archive, rows_per_slice=SIZE, units=assets, **how)
-        assert_same(result, ba.totals(table, units=assets, **how))
-
-
 def test_deltas_of_an_archive_are_a_table_again(archive, table, tmp_path):
     result = ba.over_accounts(ba.deltas, archive, rows_per_slice=SIZE)
     assert_same(ba.totals(result, freq="1D"), ba.totals(table, freq="1D"))
