@@ -87,16 +87,11 @@ def test_ids_of_an_archive_and_of_a_file_may_be_short(archive, tmp_path):
     ba.write_parquet(archive.read(), tmp_path / "x.parquet")
     expected = lines(archive.select(party_ids=PARTY).read())
     assert expected
-    for text in (
-        PARTY[:8],
-        PARTY[:6].upper(),
-        f"{PARTY[:6]}…{PARTY[-4:]}",
-        f"{PARTY[:3]}..{PARTY[-9:]}",
-    ):
+    for text in (PARTY[:8], PARTY[:6].upper(), f"{PARTY[:3]}..{PARTY[-9:]}"):
         assert lines(archive.select(party_ids=text).read()) == expected
-        for source in (archive.uri, tmp_path / "x.parquet"):
-            shown = run("series", source, "--party-id", text).stdout
-            assert {*pd.read_csv(io.StringIO(shown))["party_id"]} == {PARTY}
+    for source in (archive.uri, tmp_path / "x.parquet"):
+        shown = run("series", source, "--party-id", f"{PARTY[:6]}…{PARTY[-4:]}").stdout
+        assert {*pd.read_csv(io.StringIO(shown))["party_id"]} == {PARTY}
     with pytest.raises(ValueError, match="'zzzz' is not 64 hex digits"):
         archive.select(party_ids="zzzz")
 

@@ -135,19 +135,12 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
 def test_a_command_explains_the_account_that_its_options_name(folder):
     row = ROWS[-1]
     at = moment_text(row.timestamp_ns // 1000)
-    names = (
-        "--asset-id",
-        row.asset_id,
-        "--party-id",
-        row.party_id,
-        "--account-type",
-        row.account_type,
-    )
-    market = ("--market-id", row.market_id) if row.market_id else ()
-    printed = run("explain", folder, *names, *market, "--at", at, "--format=json").stdout
+    ids = {name: getattr(row, name) for name in ba.ACCOUNT_KEY}
+    names = [f"--{name.replace('_', '-')}={value}" for name, value in ids.items() if value]
+    printed = run("explain", folder, *names, "--at", at, "--format=json").stdout
     content = json.loads(printed)
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
-    said = run("explain", folder, *names, *market, "--at", at).stdout
+    said = run("explain", folder, *names, "--at", at).stdout
     assert f"{int(row.balance):,} since {at}" in said
     assert "unit of balances  the asset's smallest" in said
 
@@ -156,13 +149,9 @@ def test_a_command_explains_one_account_alone(folder):
     moment = ("--at", "2023-04-05")
     nobody = fails("explain", folder, "--party-id", "f" * 64, *moment, code=2, folder=folder)
     assert "no row has the party" in nobody
-    several = fails(
-        "explain", folder, "--asset-id", ROWS[0].asset_id, *moment, code=2, folder=folder
-    )
-    assert (
-        "such accounts: select one with --asset-id, --account-type, --party-id and --market-id"
-        in several
-    )
+    asset = ("--asset-id", ROWS[0].asset_id)
+    several = fails("explain", folder, *asset, *moment, code=2, folder=folder)
+    assert "select one with --asset-id, --account-type, --party-id and --market-id" in several
 
 
 def test_what_is_no_account_is_refused(folder):

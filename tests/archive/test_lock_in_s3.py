@@ -258,9 +258,10 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
     before = archive.store.read("_archive.json")
 
     def steal(answer, _request):
-        put(DEAD)
-        time.sleep(0.4)
-        front.writes.clear()
+        if holder_of(archive) != DEAD:
+            put(DEAD)
+            time.sleep(0.4)
+            front.writes.clear()
         return answer
 
     with node_of(ROWS, edit_page=steal) as node, pytest.raises(ArchiveLockedError):

@@ -86,17 +86,15 @@ def test_blanks_and_the_order_of_keys_do_not_matter_and_the_digest_does(whole, t
 
 
 def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
-    writer, asked_at = begin(tmp_path), "2023-04-01T00:00:00+00:00"
-    evidence = answered((0, 2), "http://one", asked_at, reached=False)
-    evidence = evidence.updated(answered((2, 4), "http://user:secret@one", asked_at, height=7))
-    evidence = evidence.updated(
-        answered((9, 12), "http://two", "2023-04-02T00:00:00+00:00", height=8)
-    )
-    evidence = evidence.updated(
-        answered((12, 14), "http://two", "2023-04-03T00:00:00+00:00", height=11)
-    )
-    third = answered((3, 4), "http://you:secret@three", asked_at).answers[0].node
-    writer.set_evidence(evidence.with_verdict(third, [(3, 4)], []))
+    evidence = answered((0, 2), "http://one", "2023-04-01", reached=False)
+    for span, name, day, height in (
+        ((2, 4), "http://user:secret@one", 1, 7),
+        ((9, 12), "http://two", 2, 8),
+        ((12, 14), "http://two", 3, 11),
+    ):
+        evidence = evidence.updated(answered(span, name, f"2023-04-0{day}", height=height))
+    third = answered((3, 4), "http://you:secret@three", "2023-04-01").answers[0].node
+    begin(tmp_path).set_evidence(evidence.with_verdict(third, [(3, 4)], []))
     frame = Archive(tmp_path).coverage()
     assert frame["state"].tolist() == ["unproven", "complete", "confirmed", "missing", "complete"]
     assert frame["start"].astype("int64").tolist() == [0, 2, 3, 4, 9]

@@ -38,15 +38,9 @@ def test_nothing_is_read_or_written_through_a_link(tmp_path):
     (tmp_path / "a" / "other").symlink_to(tmp_path / "a" / "folder")
     (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "folder" / "file")
     for name in ("link", "other/file", "other/new"):
-        for use in (
-            store.read,
-            store.open,
-            store.delete,
-            store.has,
-            lambda name: store.write(name, b"x"),
-        ):
+        for use in ("read", "open", "delete", "has", "write"):
             with pytest.raises(ba.ArchiveError, match="is a symbolic link"):
-                use(name)
+                getattr(store, use)(name, *([b"x"] if use == "write" else []))
     assert store.read("folder/file") == b"mine"
 
 
