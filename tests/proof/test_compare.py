@@ -12,7 +12,7 @@ from decimal import Decimal
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -25,6 +25,8 @@ from tests.scale.archives import write_archive
 TICK = 6 * 3_600_000_000
 START = to_microseconds("2023-04-28T18:00")
 TICKS = 14
+NEAR = range(-1, TICKS + 1)
+INTERVALS = [(a, b) for a in (None, *NEAR) for b in (None, *NEAR) if None in {a, b} or a < b]
 PARTIES = ["a" * 64, "b" * 64]
 ASSETS = ["c" * 64, "d" * 64]
 ACCOUNTS = [(x, "ACCOUNT_TYPE_GENERAL", y, "") for x, y in itertools.product(ASSETS, PARTIES)]
@@ -148,16 +150,17 @@ def held(draw, origins=(1, 2)):
 
 FIRST, LAST = from_microseconds(START), from_microseconds(at(TICKS))
 WHOLE = Held(TRUTH, ((0, TICKS, 1, True),))
+GAPPED = replace(WHOLE, answers=((0, 4, 1, True), (8, TICKS, 1, True)))
 OF_PARTY = {place: balance for place, balance in TRUTH.items() if place[0][2] == PARTIES[0]}
 PARTY = replace(WHOLE, filters=FILTERS[1], balances=OF_PARTY)
 
 
 def ticks_of(moments):
     """Return the ticks that lie in intervals."""
-    return {t for t in range(TICKS) for a, b in moments if a <= from_microseconds(at(t)) < b}
+    return {t for t in NEAR for a, b in moments if a <= from_microseconds(at(t)) < b}
 
 
-def compared(ours, theirs, ticks=range(TICKS)):
+def compared(ours, theirs, ticks=NEAR):
     """Return the ticks and the accounts that both prove, and the rows of each there."""
     accounts = ours.accounts & theirs.accounts
     shared = {
@@ -186,39 +189,46 @@ def places_of(rows):
 
 
 @settings(max_examples=20, deadline=None)
-@given(ours=held(), theirs=held(), forms=st.tuples(*[st.sampled_from(FORMS)] * 2), data=st.data())
+@given(
+    held(),
+    held() | st.none(),
+    st.tuples(*[st.sampled_from(FORMS)] * 2),
+    st.sampled_from(INTERVALS),
+)
+@example(WHOLE, None, ("day", "table"), (0, TICKS))
+@example(GAPPED, None, ("day", "file"), (None, None))
+@example(GAPPED, None, ("month", "hour"), (0, None))
 def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
-    tmp_path_factory, ours, theirs, forms, data
+    tmp_path_factory, ours, theirs, forms, interval
 ):
-    folder = tmp_path_factory.mktemp("diff")
+    theirs, folder = theirs or ours, tmp_path_factory.mktemp("diff")
+    (start, end), bounds = interval, zip(["start", "end"], interval, strict=True)
     (folder / "one").mkdir()
     (folder / "other").mkdir()
-    start, end = sorted(data.draw(st.sets(st.integers(-1, TICKS + 1), min_size=2, max_size=2)))
     difference = ba.diff(
         ours.write(folder / "one", forms[0]),
         theirs.write(folder / "other", forms[1]),
-        start=from_microseconds(at(start)),
-        end=from_microseconds(at(end)),
+        **{name: from_microseconds(at(tick)) for name, tick in bounds if tick is not None},
     )
-    asked = {*range(max(start, 0), min(end, TICKS))}
+    within = [x for x in NEAR if (start is None or start <= x) and (end is None or x < end)]
+    answered = [tick for tick in within if ours.answer(tick) or theirs.answer(tick)]
+    begin = min(answered, default=-1) if start is None else start
+    stop = max(answered, default=-2) + 1 if end is None else end
+    asked = {*range(begin, stop)}
     shared, _, mine, its = compared(ours, theirs, asked)
+    listed = ({*answered} if interval == (None, None) else asked) - shared
 
     assert ticks_of(difference.shared) == shared
     assert difference.compared == (len(mine), len(its))
     assert places_of(difference.rows) == differences(mine, its)
     assert sum(json.loads(difference.to_json())["rows"].values()) == len(differences(mine, its))
-    is_all = all(
-        tick in shared for tick in asked for side in (ours, theirs) if side.answer(tick) is not None
-    )
+    assert ticks_of([moments for moments, *_ in difference.not_shared]) == listed
     assert difference.is_same == (
-        bool(shared) and is_all and ours.filters == theirs.filters and mine == its
+        bool(shared) and not listed and ours.filters == theirs.filters and mine == its
     )
     for moments, *states in difference.not_shared:
         for tick in ticks_of([moments]):
             assert states == [ours.state(tick), theirs.state(tick)]
-            assert tick not in shared
-    if difference.is_same:
-        assert not difference.not_shared
 
 
 @settings(max_examples=15, deadline=None)
@@ -321,25 +331,6 @@ def test_a_cut_of_a_table_is_proven_for_its_interval_alone(tmp_path):
     assert difference.shared == ((middle, LAST),)
     assert difference.not_shared == (((FIRST, middle), "complete", "missing"),)
     assert ba.diff(archive, cut, start=middle).is_same
-
-
-def test_a_gap_that_both_have_is_named_only_if_an_interval_was_asked_for(tmp_path):
-    gapped = replace(WHOLE, answers=((0, 4, 1, True), (8, TICKS, 1, True)))
-    sides = gapped.write(tmp_path, "day"), gapped.write(tmp_path, "table")
-    assert ba.diff(*sides).is_same
-    assert ba.diff(*sides, start=FIRST).not_shared == ((span(4, 8), "missing", "missing"),)
-    nothing = replace(WHOLE, answers=()).write(tmp_path, "table")
-    assert not ba.diff(nothing, nothing).is_same
-
-
-def test_a_bad_row_of_an_account_that_is_not_compared_hides_nothing(tmp_path):
-    bad = replace(WHOLE, answers=((0, 6, 1, True), (6, TICKS, 1, False)))
-    archive = replace(bad, set_aside=((3, ACCOUNTS[1]),)).write(tmp_path, "day")
-    widen = lambda content: content["evidence"]["set_aside"][0].update(span=[at(3), at(6)])  # noqa: E731
-    edit_manifest(tmp_path / "a", widen)
-    difference = ba.diff(archive, PARTY.write(tmp_path, "table"))
-    assert difference.shared == (span(0, 6),)
-    assert difference.not_shared == ((span(6, TICKS), "unproven", "complete"),)
 
 
 def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):

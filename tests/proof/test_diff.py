@@ -30,7 +30,8 @@ pytestmark = pytest.mark.usefixtures("without_waits")
 ROWS = spread_history(11, rows=160)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 SPAN = {"start": TIMES[0], "end": TIMES[-1] + 1}
-KINDS = ["months", "file", "written", "table", "node", "segments"]
+INTERVAL = {name: from_microseconds(at) for name, at in SPAN.items()}
+KINDS = ["file", "node", "segments"]
 
 
 GONE, OTHER, LATE = (ROWS[len(ROWS) * n // 4] for n in range(1, 4))
@@ -70,19 +71,12 @@ def held(tmp_path_factory):
             path, url = folder / f"{kind} {is_changed}", node(is_changed).url
             if kind == "segments":
                 write_segments(path, CHANGED if is_changed else ROWS)
-            elif kind in {"archive", "months"}:
-                partition = "day" if kind == "archive" else "month"
-                run_export(url, path, **SPAN, partition=partition)
-            else:
-                bounds = {name: from_microseconds(at) for name, at in SPAN.items()}
+            elif kind == "archive":
+                run_export(url, path, **SPAN)
+            elif kind == "file":
                 with ba.Client(url) as client:
-                    if kind == "file":
-                        ba.load_to_parquet(client, path, **bounds, page_size=7)
-                    table = ba.load_balance_changes(client, **bounds)
-                if kind == "written":
-                    ba.write_parquet(table, path)
-                return {"table": table, "node": url}.get(kind, path)
-            return path
+                    ba.load_to_parquet(client, path, **INTERVAL, page_size=7)
+            return url if kind == "node" else path
 
         yield give
 
@@ -98,6 +92,9 @@ def test_histories_are_compared_whatever_holds_them(held, kind):
     assert all(f"\n{day}: 1 " in str(difference) for day in days)
     if kind in {"node", "file"}:
         assert_changed(ba.diff(same, other))
+    # Only before a network's first block there is nothing to miss.
+    difference = ba.diff(same, same, start=INTERVAL["start"] - pd.Timedelta("1D"))
+    assert difference.is_same == (kind == "segments")
 
 
 MIDDLE = OTHER.timestamp_ns // 1000
@@ -153,26 +150,11 @@ def test_segments_with_a_bad_row_are_not_compared(tmp_path, held):
         ba.diff(held("archive"), tmp_path / "segments")
 
 
-def test_time_that_was_asked_for_and_that_neither_has_is_not_the_same(held):
-    one, other = held("archive"), held("months")
-    first, last = from_microseconds(SPAN["start"]), from_microseconds(SPAN["end"])
-    day = pd.Timedelta("1D")
-    assert ba.diff(one, other, start=first, end=last).is_same
-    for start, end in ((first - day, None), (None, last + day), (first - day, last + day)):
-        difference = ba.diff(one, other, start=start, end=end)
-        missing = [(first - day, first)] * bool(start) + [(last, last + day)] * bool(end)
-        assert list(difference.not_shared) == [(x, "missing", "missing") for x in missing]
-        assert not difference.is_same
-        assert difference.rows.empty
-    # Before a network's first block there is nothing to miss.
-    assert ba.diff(*[held("segments")] * 2, start=first - day, end=last).is_same
-    said = run("diff", one, other, "--until", moment_text(SPAN["end"] + DAY), code=3)
-    assert "missing in the first, missing in the other" in said.stdout
-
-
 def test_a_command_ends_as_diff_does_and_writes_each_row(held, tmp_path):
     one, other = held("archive"), held("file", is_changed=True)
-    assert "the same" in run("diff", one, held("months")).stdout
+    assert "the same" in run("diff", one, held("file")).stdout
+    said = run("diff", one, one, "--until", moment_text(SPAN["end"] + DAY), code=3).stdout
+    assert "missing in the first, missing in the other" in said
     printed = run("diff", one, other, "-o", tmp_path / "x.csv", code=1).stdout
     written = pd.read_csv(tmp_path / "x.csv", dtype=str)
     assert sorted(written["change"]) == ["added", "changed", "removed"]

@@ -1,117 +1,102 @@
-"""That accounts held nothing before the first block is known up to the first gap."""
+"""Balances and changes are known as far as segments have every block before them."""
 
 from __future__ import annotations
 
-import shutil
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pandas as pd
-import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.archive.exporting import START
-from tests.cli.running import run
 from tests.loopback import Row
-from tests.segments.writer import write_segments
+from tests.segments.writer import make_segments
 
 HOUR = 3_600_000_000
-WIDE = {"start": "2020-01-01", "end": "2100-01-01", "partial": True}
-BALANCES = {"aa": {1: 5, 2: 8, 3: 9}, "bb": {2: 100, 3: 107}, "cc": {3: 3}, "dd": {1: 4}}
+NAMES = ["aa", "bb", "cc", "dd"]
+BLOCKS = 4
+WIDE = {"end": "2100-01-01", "opening": True, "partial": True}
 
 
-def moment(block):
-    return START + block * 31 * HOUR
-
-
-def at(block, shift=0):
-    return pd.Timestamp(moment(block) + shift, unit="us", tz="UTC")
-
-
-def imported(folder, balances, held, blocks):
-    """Import the blocks that are held of a history: balances by party and block."""
-    rows = [
-        Row(moment(block) * 1000, "VOTE", "ACCOUNT_TYPE_GENERAL", party, "", balance)
-        for party, changes in balances.items()
-        for block, balance in changes.items()
-    ]
-    rows.sort(key=lambda row: (row.timestamp_ns, row.account_id))
-    quiet = [moment(block) * 1000 for block in range(1, blocks + 1)]
-    paths = write_segments(folder / "segments", rows, each=1, quiet=quiet)
-    archive = ba.Archive(folder / "archive")
-    ba.import_segments(archive, [paths[block - 1] for block in held])
-    return archive
+def at(block):
+    return pd.Timestamp(START + block * 31 * HOUR, unit="us", tz="UTC")
 
 
 def cells(frame, name):
-    return {
-        party: None if pd.isna(value) else int(value)
-        for party, value in zip(frame["party_id"], frame[name], strict=True)
-    }
+    values = (None if pd.isna(value) else int(value) for value in frame[name])
+    return [*zip(frame["party_id"], values, strict=True)]
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    return imported(tmp_path_factory.mktemp("gap"), BALANCES, [1, 3], 3)
+histories = st.dictionaries(
+    st.sampled_from(NAMES),
+    st.dictionaries(st.integers(1, BLOCKS), st.integers(0, 99), min_size=1),
+    min_size=1,
+)
 
 
-@pytest.fixture(scope="module")
-def cut(archive):
-    """Return what follows the gap, with openings from before it."""
-    return archive.read(start=at(3), end=at(3, 1), opening=True, partial=True)
-
-
-def test_balances_in_a_gap_and_behind_it_are_those_of_rows_alone(archive, cut):
-    expected = {"aa": 9, "bb": 107, "cc": 3, "dd": None}
-    assert cells(ba.balance_at(cut, at(3)), "balance") == expected
-    assert cells(ba.balance_at(archive, at(3)), "balance") == expected
-    held = ba.balance_at(archive, at(2))
-    assert cells(held, "balance") == {"aa": None, "bb": None, "cc": None, "dd": None}
-    later = ba.balance_at(cut, at(2, 1))
-    assert set(cells(later, "balance").values()) == {None}
-
-
-def test_segments_are_compared_as_far_as_what_was_before_is_known(archive, tmp_path):
-    paths = sorted((Path(archive.uri).parent / "segments").iterdir())
-    others = [shutil.copy(path, tmp_path) for path in (paths[0], paths[2])]
-    assert "no problem" in run("verify", archive.uri, "--against", paths[0].parent).stdout
-    for some in (paths, others):
-        report = archive.verify(segments=some)
-        assert report.problems == ()
-    said = "3 changes of accounts with unknown balances before"
-    assert any(said in each for each in report.not_compared)
-
-
-@given(data=st.data())
+@given(
+    histories,
+    st.sets(st.integers(1, BLOCKS), min_size=1),
+    st.sampled_from([0, 1, 100]),
+    st.integers(1, BLOCKS),
+    st.integers(1, BLOCKS),
+)
+@example(
+    {"aa": {1: 5, 2: 8, 3: 9}, "bb": {2: 1, 3: 7}, "cc": {3: 3}, "dd": {1: 4}}, {1, 3}, 1, 3, 3
+)
 @settings(max_examples=8, deadline=None)
-def test_deltas_of_a_cut_are_those_of_all_blocks_where_these_are_known(data):
-    blocks = data.draw(st.integers(2, 5))
-    held = data.draw(st.sets(st.integers(1, blocks), min_size=1))
-    balances = data.draw(
-        st.dictionaries(
-            st.sampled_from(["aa", "bb", "cc", "dd"]),
-            st.dictionaries(st.integers(1, blocks), st.integers(0, 99), min_size=1),
-            min_size=1,
-        )
-    )
-    since = data.draw(st.integers(1, blocks))
-    with TemporaryDirectory() as folder:
-        archive = imported(Path(folder), balances, sorted(held), blocks)
-        table = archive.read(**{**WIDE, "start": at(since)}, opening=True)
-        deltas = ba.deltas(table)
-    expected = []
-    for party, changes in sorted(balances.items()):
-        for block in sorted(held & changes.keys()):
-            before = max((each for each in changes if each < block), default=0)
-            if block >= since:
-                is_known = all(each in held for each in range(max(before, 1), block))
-                delta = changes[block] - changes.get(before, 0) if is_known else None
-                expected.append((party, at(block), delta))
-    assert expected == [
-        (party, time, None if pd.isna(delta) else int(delta))
-        for party, time, delta in zip(
-            deltas["party_id"], deltas["timestamp"], deltas["delta"], strict=True
-        )
+def test_what_a_block_changed_is_known_where_all_blocks_since_the_last_change_are(
+    balances, held, first, since, when
+):
+    """The oracle has the balances of all blocks, whoever holds them."""
+    # A network begins with the block 0 or 1.
+    first = first or int(1 not in held)
+    rows = [
+        Row(at(block).value, "VOTE", "ACCOUNT_TYPE_GENERAL", party, "", balance)
+        for party, changes in balances.items()
+        for block, balance in changes.items()
     ]
+    rows.sort(key=lambda row: row.order)
+    quiet = [at(block).value for block in range(1, BLOCKS + 1)]
+    segments = make_segments(rows, each=1, quiet=quiet, first=first)
+
+    def before(party, block):
+        """Return the balance before a block; `None` where it isn't known."""
+        earlier = [each for each in balances[party] if each < block]
+        if not earlier and first > 1:
+            return None
+        if not held.issuperset(range(max(earlier, default=1), block)):
+            return None
+        return balances[party][earlier[-1]] if earlier else 0
+
+    balances = {party: dict(sorted(changes.items())) for party, changes in sorted(balances.items())}
+    seen = [(party, block) for party in balances for block in balances[party] if block in held]
+    known = {(x, block): before(x, block) for x, block in seen if before(x, block) is not None}
+    with TemporaryDirectory() as folder:
+        paths = [segment.write(Path(folder, "segments")) for segment in segments]
+        part, archive = [paths[block - 1] for block in held], ba.Archive(Path(folder, "archive"))
+        ba.import_segments(archive, part)
+        report = archive.verify(segments=paths)
+        table = archive.read(start=at(since), **WIDE)
+        pair = ba.read_segments(part), archive.read(start="2020-01-01", **WIDE)
+        lowest = archive.coverage()["first_block_height"].min()
+        held_at = ba.balance_at(archive, at(when))
+    changes = [
+        (x, balances[x][block] - known[x, block] if (x, block) in known else None)
+        for x, block in seen
+    ]
+    for all_rows in pair:
+        assert cells(ba.deltas(all_rows), "delta") == changes
+    assert lowest == first + min(held) - 1
+    late = [change for change, (_, block) in zip(changes, seen, strict=True) if block >= since]
+    assert cells(ba.deltas(table), "delta") == late
+    there = {x: before(x, when + 1) if when in held else None for x, _ in seen}
+    assert cells(held_at, "balance") == [*there.items()]
+    assert (report.problems, report.changes) == ((), len(known))
+    assert ("is not complete there" in str(report)) == (len(held) < BLOCKS)
+    unknown = re.findall("([0-9]+) changes? of accounts with unknown", str(report.not_compared))
+    beyond = [x for x, block in seen if block > 1 and block - 1 not in held]
+    assert sum(map(int, unknown)) == len(seen) - len(known) - len(beyond)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.archive.crashing import export_in_child
 from tests.archive.exporting import (
-    END,
     START,
     assert_holds,
     content_of,
@@ -78,13 +77,6 @@ def node():
         yield running
 
 
-def test_the_coverage_names_the_segments_and_their_last_block(whole):
-    coverage = ba.Archive(whole).coverage()
-    [[start, end, state, source, height]] = coverage.iloc[:, :5].to_numpy().tolist()
-    assert (start.value // 1000, end.value // 1000) == (TIMES[0], LAST)
-    assert (state, source, height) == ("complete", f"segments {CHAIN}", len(TIMES))
-
-
 @given(data=st.data())
 @settings(max_examples=4, deadline=None)
 def test_segments_and_exports_in_any_order_give_the_same_archive(
@@ -92,39 +84,22 @@ def test_segments_and_exports_in_any_order_give_the_same_archive(
 ):
     folder = tmp_path_factory.mktemp("any") / "archive"
     paths = data.draw(st.permutations(sorted(segments.iterdir())))
+    runs = []
     while paths:
         count = data.draw(st.integers(1, len(paths)))
-        imported(folder, paths[:count])
+        runs.append(imported(folder, paths[:count]))
         paths = paths[count:]
         if data.draw(st.booleans()):
-            run_export(node, folder, end=data.draw(st.sampled_from(TIMES[20:])), fill_gaps=True)
-    assert_holds(folder, ROWS, whole=(TIMES[0], LAST))
+            end = data.draw(st.sampled_from(TIMES[20:]))
+            runs.append(run_export(node, folder, end=end, fill_gaps=True))
+    assert sum(run.rows for run in runs) == len(ROWS)
+    assert not any(run.conflicts for run in runs)
+    assert spans_of(folder) == [(TIMES[0], LAST, True)]
+    assert_holds(folder, ROWS)
     assert content_of(folder, "changes/") == content_of(whole, "changes/")
     assert content_of(folder, "_checkpoints/") == content_of(whole, "_checkpoints/")
+    assert not ba.deltas(ba.Archive(folder).read())["delta"].isna().any()
     assert ba.Archive(folder).verify().is_whole
-
-
-def test_an_export_goes_on_where_the_segments_end(tmp_path, node):
-    cut = TIMES[60]
-    write_segments(tmp_path / "segments", rows_until(cut))
-    imported(tmp_path / "archive", tmp_path / "segments")
-    run = run_export(node, tmp_path / "archive", end=END)
-    assert run.rows == len(ROWS) - len(rows_until(cut))
-    assert not run.conflicts
-    assert spans_of(tmp_path / "archive") == [(TIMES[0], END, True)]
-    table = ba.Archive(tmp_path / "archive").read()
-    assert not ba.deltas(table)["delta"].isna().any()
-
-
-def test_segments_go_on_where_nodes_answered_for_the_end_of_earlier_ones(tmp_path, node, segments):
-    """The export takes the place of the end of what was imported, and the blocks stay whole."""
-    paths = sorted(segments.iterdir())
-    imported(tmp_path / "a", paths[:2])
-    run_export(node, tmp_path / "a")
-    run = imported(tmp_path / "a", paths)
-    assert run.conflicts == 0
-    assert [is_proven for *_, is_proven in spans_of(tmp_path / "a")] == [True]
-    assert_holds(tmp_path / "a", ROWS)
 
 
 def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, whole):
@@ -156,6 +131,8 @@ def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, capl
     folder = tmp_path / "archive"
     imported(folder, [*paths[:2], *paths[4:]])
     assert "no segment has the blocks 15 to 28" in caplog.text
+    ba.read_segments([*paths[:2], *paths[4:]])
+    assert "no segment has the blocks 15 to 28: what changed there is unknown" in caplog.text
     assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "missing", "complete"]
     imported(folder, paths[2:4])
     assert spans_of(folder) == [(TIMES[0], LAST, True)]

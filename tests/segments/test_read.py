@@ -48,9 +48,10 @@ def test_the_rows_of_segments_are_those_of_the_node(tmp_path_factory, rows, each
     folder = tmp_path_factory.mktemp("segments")
     quiet = data.draw(st.lists(st.integers(-(10**9), 10**9), max_size=9))
     quiet = [TIMES[0] + 10**12 + n * 1000 for n in quiet]
-    segments = make_segments(rows, each=each, quiet=quiet)
-    for number, segment in enumerate(data.draw(st.permutations(segments))):
-        segment.write(folder / str(number % 3), zipped=data.draw(st.booleans()))
+    segments = data.draw(st.permutations(make_segments(rows, each=each, quiet=quiet)))
+    for number, segment in enumerate(segments + segments[: data.draw(st.integers(0, 2))]):
+        root, zipped = data.draw(st.sampled_from(["", "in/"])), data.draw(st.booleans())
+        segment.write(folder / str(number), root=root, zipped=zipped)
     table = ba.read_segments(folder)
     assert lines_of_table(table) == lines_of_rows(rows)
     times = sorted({*quiet, *(row.timestamp_ns for row in rows)})
@@ -99,44 +100,6 @@ def test_symbols_choose_assets_and_the_last_version_of_an_asset_counts(tmp_path)
     assert (read.symbol, read.decimals, read.name) == ("tUSD", 6, 'tUSD, "the\nbest"')
 
 
-@pytest.mark.parametrize("first", [0, 1, 1001])
-def test_from_the_first_block_on_nothing_is_unknown_before_an_accounts_first_row(tmp_path, first):
-    write_segments(tmp_path, ROWS, first=first)
-    table = ba.read_segments(tmp_path)
-    assert lines_of_table(table) == lines_of_rows(ROWS)
-    deltas = ba.deltas(table)
-    is_first = ~deltas.duplicated([*ba.ACCOUNT_KEY])
-    if first > 1:
-        assert (deltas["delta"].isna() == is_first).all()
-        return
-    assert not deltas["delta"].isna().any()
-    assert (deltas["delta"] == deltas["balance"])[is_first].all()
-    assert not ba.balance_at(table, "2023-04-01T00:00:01")["balance"].isna().any()
-    assert not ba.balance_series(table, freq="1h").isna().any().any()
-    assert ba.deltas(table.balances.between("2023-04-01")).equals(deltas)
-
-
-def test_what_is_between_segments_is_not_known_and_named(tmp_path, caplog):
-    paths = write_segments(tmp_path, ROWS)
-    paths[2].unlink()
-    table = ba.read_segments(tmp_path)
-    assert "no segment has the blocks 15 to 21: what changed there is unknown" in caplog.text
-    assert known_of(table) == (
-        (TIMES[0] // 1000, TIMES[13] // 1000 + 1),
-        (TIMES[21] // 1000, TIMES[-1] // 1000 + 1),
-    )
-
-
-def test_a_segment_that_is_given_twice_counts_once_packed_or_not(tmp_path):
-    for number, segment in enumerate(make_segments(ROWS)):
-        segment.write(tmp_path / "a")
-        segment.write(tmp_path / "b", name=f"{number}.zip")
-        segment.write(tmp_path / "c", name=f"{number}", zipped=False)
-    table = ba.read_segments(tmp_path)
-    assert lines_of_table(table) == lines_of_rows(ROWS)
-    assert known_of(table) == ((TIMES[0] // 1000, TIMES[-1] // 1000 + 1),)
-
-
 @pytest.mark.parametrize(("each", "shared"), [(7, "15 to 21"), (9, "1 to 7")])
 def test_other_segments_that_share_blocks_are_refused_and_named(tmp_path, each, shared):
     paths = write_segments(tmp_path / "a", ROWS)
@@ -158,21 +121,6 @@ def test_paths_are_files_folders_and_patterns(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="no segment in the folder"):
         ba.read_segments(tmp_path / "empty")
-
-
-def test_a_zip_may_hold_its_files_in_a_folder(tmp_path):
-    for segment in make_segments(ROWS):
-        with zipfile.ZipFile(tmp_path / segment.name, "w") as file:
-            for name, content in segment.files().items():
-                file.writestr(f"{segment.name}/{name}", content)
-    assert len(ba.read_segments(tmp_path)) == len(ROWS)
-
-
-def test_an_archive_holds_the_block_0(tmp_path):
-    write_segments(tmp_path / "segments", ROWS, first=0)
-    ba.import_segments(tmp_path / "archive", tmp_path / "segments")
-    coverage = ba.Archive(tmp_path / "archive").coverage()
-    assert coverage[["first_block_height", "block_height"]].values.tolist() == [[0, len(TIMES) - 1]]
 
 
 def sharing(rows, each, twins):
@@ -440,16 +388,14 @@ def test_a_zip_of_a_table_too_large_is_refused_before_it_fills_the_memory(
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("named", ["a tar", "a folder of tars", "a tar without an ending"])
-def test_segments_of_nodes_older_than_v0_71_are_named_as_such(tmp_path, named):
-    path = old_segment(tmp_path, "Qm" + "A" * 44 if "without" in named else None)
-    with pytest.raises(ba.DecodeError, match=r"written by a node older than v0\.71, as a tar"):
-        ba.read_segments(tmp_path if "folder" in named else path)
-
-
-def test_old_segments_beside_new_ones_are_left_out_and_named(tmp_path, caplog):
+def test_segments_of_nodes_older_than_v0_71_are_named_and_left_out_beside_new_ones(
+    tmp_path, caplog
+):
+    path, without_ending = old_segment(tmp_path / "a"), old_segment(tmp_path, "Qm" + "A" * 44)
+    for named in (path, path.parent, without_ending):
+        with pytest.raises(ba.DecodeError, match=r"written by a node older than v0\.71, as a tar"):
+            ba.read_segments(named)
     write_segments(tmp_path, ROWS)
-    old_segment(tmp_path)
     assert lines_of_table(ba.read_segments(tmp_path)) == lines_of_rows(ROWS)
     assert "1 segment left out, such as " in caplog.text
     assert "written by a node older than v0.71" in caplog.text

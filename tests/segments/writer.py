@@ -77,19 +77,22 @@ class Segment:
         tables = {name: _csv(COLUMNS[name].split(), rows) for name, rows in self.tables.items()}
         return {"metadata.json": metadata, **tables}
 
-    def write(self, folder: Path, *, name: str | None = None, zipped: bool = True) -> Path:
+    def write(
+        self, folder: Path, *, name: str | None = None, root: str = "", zipped: bool = True
+    ) -> Path:
+        """Write a zip, whose files may be in a folder `root`, or that folder."""
         path = folder / (name or self.name)
         folder.mkdir(parents=True, exist_ok=True)
         if zipped:
             with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
                 for each, content in self.files().items():
                     # Without the time of writing: the same rows are the same bytes.
-                    file.writestr(zipfile.ZipInfo(each), content, zipfile.ZIP_DEFLATED)
+                    file.writestr(zipfile.ZipInfo(root + each), content, zipfile.ZIP_DEFLATED)
             return path
         path = path.with_suffix("")
         for each, content in self.files().items():
-            (path / each).parent.mkdir(parents=True, exist_ok=True)
-            (path / each).write_bytes(content)
+            (path / root / each).parent.mkdir(parents=True, exist_ok=True)
+            (path / root / each).write_bytes(content)
         return path
 
 
