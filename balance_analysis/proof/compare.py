@@ -43,7 +43,7 @@ from balance_analysis.files.parquet import open_parquet, parquet_writer, read_pa
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client
 from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
-from balance_analysis.segments.segment import are_segments, find_stretches
+from balance_analysis.segments.segment import Stretch, are_segments, find_stretches
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow, to_columns, to_frame
@@ -108,10 +108,11 @@ class Side:
         Why the side proves nothing, and what to do about that; else empty.
     names
         The names that a table carries.
-    start, openings, known
-        For a table, and a node that is compared with one: the start of all changes; the span from
-        the oldest opening until then, or `None` without openings; and the known intervals, which
-        may include that span.
+    start, known
+        For a table, and a node that is compared with one: the start of all changes, and the known
+        intervals, which may reach before it.
+    openings
+        The span from a table's oldest opening until its start, or `None` without openings.
     """
 
     name: str
@@ -316,7 +317,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
 def _openings(sides: Iterable[Side], start: int, end: int) -> list[Span]:
     """Return the spans from the oldest opening until a side's start that lie in [start, end)."""
     spans = [x.openings for x in sides if x.openings and start <= x.openings[0] and x.start <= end]
-    # If two spans end together, the longer one.
+    # Of spans that end together, keep the longest.
     return [*{stop: (begin, stop) for begin, stop in sorted(spans, reverse=True)}.values()]
 
 
@@ -432,7 +433,9 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
     if isinstance(source, Side | Client):
         return source
     snapshot = getattr(source, "snapshot", None)
-    return archive_side(snapshot(), source.filters) if snapshot else segments_side(source)
+    if snapshot is not None:
+        return archive_side(snapshot(), source.filters)
+    return segments_side(find_stretches(source))
 
 
 def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
@@ -475,9 +478,8 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     )
 
 
-def segments_side(paths: PathLike | Iterable[PathLike]) -> Side:
+def segments_side(stretches: Sequence[Stretch]) -> Side:
     """Return network history segments as a side of a comparison."""
-    stretches = find_stretches(paths)
     segments = [segment for stretch in stretches for segment in stretch.segments]
 
     def rows(_spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
@@ -496,13 +498,13 @@ def _node(
 
     Its rows are buffered in a temporary file, as its evidence is known only after the last answer.
     """
-    since, openings, filters = EVER[0], None, Filters()
+    since, filters = EVER[0], Filters()
     if isinstance(mate, Side):
-        since, openings, filters = mate.start, mate.openings, mate.evidence.filters
+        since, filters = mate.start, mate.evidence.filters
     source = NodeSource(client, filters, on_bad_rows="quarantine")
     if isinstance(mate, Side):
-        wanted = [*mate.evidence.complete, *([openings] if openings else [])]
-        spans = [*clipped(joined(wanted), start, end)]
+        openings = [mate.openings] if mate.openings else []
+        spans = [*clipped(joined([*mate.evidence.complete, *openings]), start, end)]
     else:
         spans = [source.interval(None if start == EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
@@ -516,7 +518,6 @@ def _node(
         evidence.within(since, EVER[1]),
         lambda *_: (file.read_row_group(group).cast(ARROW_SCHEMA) for group in groups),
         start=since,
-        openings=openings,
         known=evidence.complete,
     )
 
@@ -581,7 +582,7 @@ def confirm(
             texts = rows.astype("str").where(rows.notna(), None).to_dict("records")
             content = {"one": one, "other": another, "rows": texts, "disputed": evidence.disputed}
             encoded = msgspec.json.format(msgspec.json.encode(content, order="sorted"), indent=1)
-            # Named by its content, so that a dispute that is found again is kept only once.
+            # Named by its content, so that the same dispute is kept only once.
             name = hashlib.sha256(encoded).hexdigest()
             store.write(f"{layout.DISPUTES}{name}.json", encoded + b"\n")
         writer.set_evidence(evidence)

@@ -224,12 +224,13 @@ def verify(
     snapshot = snapshot.with_evidence(evidence.clipped(between(wrong, *EVER)))
     archive: Any = archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
-    others += [] if segments is None else [segments_side(segments)]
+    stretches = [] if segments is None else find_stretches(segments)
+    others += [segments_side(stretches)] if stretches else []
     compared = [diff(archive, other, start=start, end=end) for other in others]
     for difference in compared:
         problems += _differences(store, difference)
     ledger = _Ledger(snapshot.store, snapshot.evidence.within(*span))
-    problems += [] if segments is None else ledger.problems(find_stretches(segments))
+    problems += ledger.problems(stretches)
     return VerifyReport(
         uri,
         tuple(

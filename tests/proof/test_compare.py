@@ -104,6 +104,7 @@ class Held:
 
     def write(self, folder, form):
         """Return it as an archive, a table, or a file."""
+        folder.mkdir(parents=True, exist_ok=True)
         if form not in ("table", "file"):
             there = {x: y for x, y in self.balances.items() if self.answer(x[1]) is not None}
             archive = write_archive(folder / "a", table_of(there), form)
@@ -203,8 +204,6 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
 ):
     theirs, folder = theirs or ours, tmp_path_factory.mktemp("diff")
     (start, end), bounds = interval, zip(["start", "end"], interval, strict=True)
-    (folder / "one").mkdir()
-    (folder / "other").mkdir()
     difference = ba.diff(
         ours.write(folder / "one", forms[0]),
         theirs.write(folder / "other", forms[1]),
@@ -237,7 +236,6 @@ def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     tmp_path_factory, ours, theirs, form
 ):
     folder = tmp_path_factory.mktemp("confirm")
-    (folder / "other").mkdir()
     archive = ours.write(folder, "day")
     shared, both, mine, its = compared(ours, theirs)
     common = [place for place in mine if mine[place] == its.get(place)]
@@ -271,7 +269,6 @@ def spoilt(side, place):
 def test_a_dispute_takes_confirmed_away_and_an_older_answer_does_not_give_it_back(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     other = replace(WHOLE, answers=((0, TICKS, 2, True),))
-    (tmp_path / "o").mkdir()
     place = (ACCOUNTS[0], 4)
     ba.confirm(archive, other.write(tmp_path / "o", "table"))
     assert archive.status().confirmed == ((FIRST, LAST),)
@@ -334,7 +331,6 @@ def test_a_cut_of_a_table_is_proven_for_its_interval_alone(tmp_path):
 
 
 def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
-    (tmp_path / "other").mkdir()
     WHOLE.write(tmp_path, "day")
     archive = tmp_path / "a"
     other = PARTY.write(tmp_path / "other", "file")

@@ -143,6 +143,17 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(tmp_path, held):
     run("diff", tmp_path / "a", tmp_path / "b", code=3)
 
 
+def test_a_node_is_asked_for_the_openings_of_a_table_too(held):
+    bounds = {**INTERVAL, "start": from_microseconds(MIDDLE + 1)}
+    with ba.Client(held("node")) as client:
+        table = ba.load_balance_changes(client, **bounds, opening=True)
+    assert OTHER.account in {*table[[*ba.ACCOUNT_KEY]].itertuples(index=False, name=None)}
+    for sides in ((table, held("node")), (held("node"), table)):
+        difference = ba.diff(*sides)
+        assert (difference.is_same, difference.compared) == (True, (len(table), len(table)))
+    assert "changed" in set(ba.diff(table, held("node", is_changed=True)).rows["change"])
+
+
 def test_segments_with_a_bad_row_are_not_compared(tmp_path, held):
     rows = [replace(row, balance=10**39) if row is OTHER else row for row in ROWS]
     write_segments(tmp_path / "segments", rows)
