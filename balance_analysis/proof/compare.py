@@ -30,6 +30,7 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.datafile import (
     NO_ROWS,
     Predicate,
+    last_rows,
     merge_last_rows,
     numbers_of,
     times_of,
@@ -132,7 +133,8 @@ class Side:
         """Return each account's last row in a span; `None` if rows may be missing there."""
         if between(self.known if self.start == span[1] else self.evidence.complete, *span):
             return None
-        rows = merge_last_rows(self.chosen([span], filters))
+        # `last_rows` wants each account's rows together; a side's are in time order.
+        rows = merge_last_rows(last_rows(canonical(part)) for part in self.chosen([span], filters))
         return rows.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
 
     def opening_state(self, span: Span) -> str:
