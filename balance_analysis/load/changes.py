@@ -16,13 +16,7 @@ from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
-from balance_analysis.load.request import (
-    OnBadRows,
-    Report,
-    check_positive,
-    make_bounds,
-    reporting,
-)
+from balance_analysis.load.request import OnBadRows, Report, check_positive, make_bounds, reporting
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row

@@ -374,16 +374,15 @@ class Client:
                 if not retry.wants(error, tries):
                     raise
                 stats.add(retries=1)
-                pause = _FIRST_PAUSE * 2 ** (tries - 1)
+                pause = min(_FIRST_PAUSE * 2 ** (tries - 1), _LONGEST_PAUSE)
                 if _is_throttling(error):
                     named = error.retry_after
-                    pause = min(pause, _LONGEST_PAUSE) if named is None else named
-                    if held := self._throttle.hold(pause):
+                    if held := self._throttle.hold(pause if named is None else named):
                         logger.warning("%s; it is asked again in %.1f s", error, held)
                 else:
                     logger.warning("%s; trying again (%d of %d)", error, tries + 1, retry.attempts)
-                    pause += random.random()  # noqa: S311 - spreads threads
-                    self.sleep(min(pause, _LONGEST_PAUSE))
+                    spread = random.random()  # noqa: S311 - spreads threads
+                    self.sleep(min(pause + spread, _LONGEST_PAUSE))
             else:
                 stats.add(bytes=answer.size)
                 return answer

@@ -208,23 +208,19 @@ def test_ended_in_the_midst_of_a_write_it_is_so_too_and_a_full_disk_keeps_nothin
         scenario.assert_completes(folder)
 
 
-@pytest.mark.parametrize("partition", ["day", "month"])
 @of_first
-def test_interrupted_at_any_step_what_is_complete_is_committed(scenario, tmp_path, partition):
+def test_interrupted_at_any_step_what_is_complete_is_committed(scenario, tmp_path):
     folder, ends, steps = tmp_path / "archive", [], []
-    options = {**FIRST, "partition": partition, "end": END if partition == "day" else MONTH}
-    own = replace(scenario, options=options)
-    own.run(own.copied(folder), progress=lambda *_: steps.append(1))
-    own.whole = left_by(folder)
+    scenario.run(scenario.copied(folder), progress=lambda *_: steps.append(1))
     for stop in range(len(steps)):
         interrupting = Writes(stop, KeyboardInterrupt(), only=True)
         with pytest.raises(KeyboardInterrupt):
-            own.run(own.copied(folder), progress=lambda *_, due=interrupting: due())
+            scenario.run(scenario.copied(folder), progress=lambda *_, due=interrupting: due())
         ends.append(spans_of(folder)[-1][1])
         assert state_of(folder).evidence.complete
-        own.assert_completes(folder)
+        scenario.assert_completes(folder)
     assert ends == sorted({*ends})
-    assert ends[-1] == options["end"]
+    assert ends[-1] == END
 
 
 @pytest.fixture

@@ -392,19 +392,13 @@ def test_a_run_that_can_bring_nothing_asks_for_nothing(node, archive, head, boun
 # Limits
 
 
-def test_a_node_without_limits_is_exported_from_all_the_same(node, tmp_path):
-    node.limits = None
-    run = run_export(node, tmp_path / "a", start=START, end=END)
-    assert run.is_success
-    assert Archive(tmp_path / "a").limits().empty
-    assert_holds(tmp_path / "a", ROWS, whole=(START, END))
-
-
-def test_coverage_ends_at_the_last_block_of_a_node_without_limits(node, tmp_path):
+def test_a_node_without_limits_is_exported_from_up_to_its_last_block(node, tmp_path):
     node.limits, node.block_timestamp = None, MONTH * 1000
-    node.replace([row for row in ROWS if row.timestamp_ns < MONTH * 1000])
-    run_export(node, tmp_path / "a", start=START, end=END)
-    assert spans_of(tmp_path / "a")[-1][1] == MONTH + 1
+    node.replace(matching(ROWS, end=MONTH))
+    assert run_export(node, tmp_path / "a", start=START, end=END).is_success
+    assert Archive(tmp_path / "a").limits().empty
+    assert spans_of(tmp_path / "a") == [(START, MONTH + 1, True)]
+    assert_holds(tmp_path / "a", ROWS)
 
 
 def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tmp_path):

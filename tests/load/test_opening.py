@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.cli.running import run
+from tests.columns import known_of
 from tests.loopback import Fault, LoopbackNode, histories, random_history, spoilt
+from tests.moments import from_microseconds
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
@@ -22,14 +24,13 @@ TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 MIDDLE, END = TIMES[len(TIMES) // 2], TIMES[-1] + 1
 
 
-def moment(microseconds):
-    return pd.Timestamp(microseconds, unit="us", tz="UTC")
-
-
 def load(node, *, start=MIDDLE, end=END, **options):
     with client_to(node) as client:
         return ba.load_balance_changes(
-            client, start=moment(start), end=moment(end), **{"opening": True, **options}
+            client,
+            start=from_microseconds(start),
+            end=from_microseconds(end),
+            **{"opening": True, **options},
         )
 
 
@@ -42,14 +43,6 @@ def last_rows(rows, start):
 def expected(rows, start=MIDDLE, end=END, **filters):
     rows = matching(rows, **filters)
     return lines_of_rows([*last_rows(rows, start), *matching(rows, start=start, end=end)])
-
-
-def spans(*known):
-    return [[moment(each).isoformat() for each in span] for span in known]
-
-
-def known_of(table):
-    return table.attrs["balance_analysis"]["known"]
 
 
 @settings(max_examples=12)
@@ -89,8 +82,8 @@ def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
     table, plain = load(node), load(node, opening=False)
     notes, others = (each.attrs["balance_analysis"] for each in (table, plain))
     assert (notes["start"], notes["end"]) == (others["start"], others["end"])
-    assert known_of(table) == spans((TIMES[0], END))
-    assert known_of(plain) == spans((MIDDLE, END))
+    assert known_of(table) == ((TIMES[0], END),)
+    assert known_of(plain) == ((MIDDLE, END),)
     assert notes["rows"] == len(table) > len(plain) == others["rows"]
 
 
@@ -119,19 +112,17 @@ def test_what_is_called_known_after_an_opening_holds_no_other_row(rows, data, ha
     node = LoopbackNode(kept, **stamp)
     table = load(node, start=start, end=times[-1] + 10, page_size=page_size)
     known, truth = known_of(table), {row.account: row for row in last_rows(rows, start)}
-    before = table[table["timestamp"] < moment(start)]
+    before = table[table["timestamp"] < from_microseconds(start)]
     for *account, at, balance in before.itertuples(index=False, name=None):
         row = truth[tuple(account)]
-        is_known = any(
-            pd.Timestamp(first) <= at and moment(start) <= pd.Timestamp(end) for first, end in known
-        )
+        is_known = any(from_microseconds(first) <= at and start <= end for first, end in known)
         if is_known:
-            assert (at, balance) == (moment(row.timestamp_ns // 1000), int(row.balance))
+            assert (at, balance) == (from_microseconds(row.timestamp_ns // 1000), int(row.balance))
 
 
 def test_from_the_oldest_row_on_there_is_nothing_before():
     with client_to(LoopbackNode(ROWS)) as client:
-        table = ba.load_balance_changes(client, end=moment(END), opening=True)
+        table = ba.load_balance_changes(client, end=from_microseconds(END), opening=True)
     assert lines_of_table(table) == lines_of_rows(ROWS)
 
 
@@ -140,7 +131,7 @@ def test_a_node_that_doesnt_reach_the_start_gives_its_last_rows_and_the_gap_behi
     rows = [row for row in ROWS if row.timestamp_ns < head * 1000]
     table = load(LoopbackNode(rows, block_timestamp=head * 1000))
     assert lines_of_table(table) == lines_of_rows(last_rows(rows, MIDDLE))
-    assert known_of(table) == spans((TIMES[0], head))
+    assert known_of(table) == ((TIMES[0], head),)
 
 
 def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
@@ -152,7 +143,7 @@ def test_the_moment_of_a_row_set_aside_before_the_start_is_not_known(caplog):
         load(node)
     sound = [row for row in ROWS if row.timestamp_ns != bad]
     assert lines_of_table(table) == expected(sound)
-    assert known_of(table) == spans((TIMES[0], bad // 1000), (bad // 1000 + 1, END))
+    assert known_of(table) == ((TIMES[0], bad // 1000), (bad // 1000 + 1, END))
     assert table.attrs["balance_analysis"]["quarantined"]
     assert "set aside" in caplog.text
 
@@ -161,7 +152,12 @@ def test_a_file_has_them_too(tmp_path):
     path = tmp_path / "x.parquet"
     with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
         table = load(node)
-        bounds = ("--since", moment(MIDDLE).isoformat(), "--until", moment(END).isoformat())
+        bounds = (
+            "--since",
+            from_microseconds(MIDDLE).isoformat(),
+            "--until",
+            from_microseconds(END).isoformat(),
+        )
         run("fetch", node.url, "-o", path, *bounds, "--opening")
     pd.testing.assert_frame_equal(ba.read_parquet(path), table)
     # A file's evidence counts only while it has as many rows as it says.
@@ -172,7 +168,7 @@ def test_a_file_has_them_too(tmp_path):
 
 
 def test_a_load_that_fails_among_the_openings_fails(tmp_path):
-    options = {"start": moment(MIDDLE), "end": moment(END), "opening": True}
+    options = {"start": from_microseconds(MIDDLE), "end": from_microseconds(END), "opening": True}
     with LoopbackNode(ROWS) as node, client_to(node) as client:
         node.faults = lambda index, _: Fault.status(503) if index > 4 else None
         with pytest.raises(ba.RequestError):
