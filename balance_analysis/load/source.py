@@ -356,12 +356,10 @@ class NodeSource:
         is_single = len(self._addresses) == 1
         retry: dict[str, Any] = {} if is_single else {"attempts": 1}
 
-        def ask(address: _Address) -> Reach:
-            reach = ask_reach(self._asker(address, **retry), start, end)
-            self._note_head(address, reach.end)
-            return reach
-
-        futures = {call_in_thread(ask, address): address for address in self._alive()}
+        futures = {
+            call_in_thread(ask_reach, self._asker(address, **retry), start, end): address
+            for address in self._alive()
+        }
         self._queried = start, end
         for address in self._addresses.values():
             address.reach, address.rank = None, _UNRANKED
@@ -376,6 +374,7 @@ class NodeSource:
                     address.failure = error
                 logger.warning("%s; so what the node may have forgotten is unknown", error)
             else:
+                self._note_head(address, reach.end)
                 address.rank = reach.start, -min(reach.end, end), turn
         ends = {x.url: x.reach.end for x in futures.values() if x.reach is not None}
         for url, known in ends.items():

@@ -13,7 +13,7 @@ import balance_analysis as ba
 from tests.cli.running import run
 from tests.columns import known_of
 from tests.loopback import Fault, LoopbackNode, histories, random_history, spoilt
-from tests.moments import from_microseconds
+from tests.moments import from_microseconds, moment_text
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
@@ -25,13 +25,9 @@ MIDDLE, END = TIMES[len(TIMES) // 2], TIMES[-1] + 1
 
 
 def load(node, *, start=MIDDLE, end=END, **options):
+    bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
     with client_to(node) as client:
-        return ba.load_balance_changes(
-            client,
-            start=from_microseconds(start),
-            end=from_microseconds(end),
-            **{"opening": True, **options},
-        )
+        return ba.load_balance_changes(client, **bounds, **{"opening": True, **options})
 
 
 def last_rows(rows, start):
@@ -152,12 +148,7 @@ def test_a_file_has_them_too(tmp_path):
     path = tmp_path / "x.parquet"
     with LoopbackNode(ROWS, block_timestamp=END * 1000) as node:
         table = load(node)
-        bounds = (
-            "--since",
-            from_microseconds(MIDDLE).isoformat(),
-            "--until",
-            from_microseconds(END).isoformat(),
-        )
+        bounds = ("--since", moment_text(MIDDLE), "--until", moment_text(END))
         run("fetch", node.url, "-o", path, *bounds, "--opening")
     pd.testing.assert_frame_equal(ba.read_parquet(path), table)
     # A file's evidence counts only while it has as many rows as it says.

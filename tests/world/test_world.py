@@ -1,7 +1,8 @@
-"""A world attacks the words that vouch: complete, confirmed, the same, and the exit codes.
+"""A world attacks the words that vouch: complete, confirmed, and the exit codes.
 
 Nodes forget, lag, lie and lose their headers, in any order with loads, exports, imports, confirms,
-diffs, repairs and copies. After each step no word may be false.
+repairs and copies. After each step no word may be false. What `diff` calls the same has properties
+of its own in `tests/proof`.
 """
 
 from __future__ import annotations
@@ -228,30 +229,6 @@ class World(RuleBasedStateMachine):
                 disputed = {*outcome.rows["timestamp"].astype("int64")}
                 assert not [moment for moment in disputed if model.holds(confirmed, moment)]
 
-    @rule(one=sources, other=sources, spelling=spellings)
-    def diff(self, one, other, spelling):
-        with (
-            self._source(one, spelling) as (source, view),
-            self._source(other, spelling) as (mate, match),
-        ):
-            # A node's last block may be unfinished, and need not be compared.
-            ends = [x.claims[-1][1] - 1 for x in (view, match) if x.claims and x.is_asked]
-            end = min([self._now() + HOUR, *ends])
-            try:
-                outcome = ba.diff(source, mate, end=from_microseconds(end))
-            except ba.BalanceAnalysisError:
-                return
-        if outcome.is_same:
-            filters = match.filters if view.is_asked else view.filters
-            assert filters == match.filters or match.is_asked
-            shared = model.both(model.both(view.claims, match.claims), [(0, end)])
-            assert shared
-            ours, theirs = (
-                {x: y for x, y in model.only(z.rows, filters).items() if model.holds(shared, x[0])}
-                for z in (view, match)
-            )
-            assert ours == theirs
-
     @rule(place=places, which=numbers, since=tenths, until=tenths)
     def repair(self, place, which, since, until):
         held, node = self._of(self.archives, place), self._of(self.nodes, which)
@@ -367,7 +344,7 @@ class World(RuleBasedStateMachine):
             ba.repair(client, held.path, **self._moments(start, end))
 
     @contextlib.contextmanager
-    def _source(self, number, spelling, held=None):
+    def _source(self, number, spelling, held):
         """Give something to compare with, and what it has; nothing if it is made of the archive."""
         kind, which = number % 7, number // 7
         node, other = self._of(self.nodes, which), self._of(self.archives, which)
@@ -384,7 +361,7 @@ class World(RuleBasedStateMachine):
             path, claims = self._path("segments"), [(self.times[0], self._now() + 1)]
             write_segments(path, self.truth)
             yield path, View({}, claims, balances(self.truth), lambda _: {model.SEGMENTS})
-        elif kind == 5 and held is not None:
+        elif kind == 5:
             yield self.stranger.server.url, View({}, [], {}, lambda _: set())
         else:
             url = node.server.url.replace(SPELLINGS[0], spelling)
