@@ -61,6 +61,8 @@ class Chart:
         As for `plot_balances`.
     by
         The columns that identify a holder.
+    accounts
+        The accounts; by default those of the history.
     """
 
     source: Source
@@ -72,6 +74,7 @@ class Chart:
     title: str | None
     limits: pd.DataFrame | None = None
     by: str | Sequence[str] = tuple(ACCOUNT_KEY)
+    accounts: pd.DataFrame | None = None
 
     @cached_property
     def history(self) -> History:
@@ -116,7 +119,8 @@ class Chart:
         ValueError
             If there is more than one asset.
         """
-        ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
+        accounts = self.history.accounts if self.accounts is None else self.accounts
+        ids = sorted(accounts["asset_id"].astype("str").unique())
         assets, shown = self.names.assets, self.names.shown("asset_id", ids)
         if len(ids) > 1:
             raise ValueError(

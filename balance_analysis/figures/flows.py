@@ -14,9 +14,10 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgb
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
+from balance_analysis.analysis.door import frames_of, stacked
 from balance_analysis.analysis.downsampling import downsample
-from balance_analysis.analysis.flows import sum_flows
-from balance_analysis.analysis.grid import Frequency
+from balance_analysis.analysis.flows import flows
+from balance_analysis.analysis.grid import Frequency, Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, are_known, over_slices
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, looks
@@ -109,9 +110,15 @@ def plot_flows(
     >>> [text.get_text() for text in ax.get_legend().get_texts()][:3]
     ['inflow', 'outflow', 'net']
     """
-    chart = axes.Chart(source, ax, start, end, assets, None, title, limits)
-    grid = chart.history.grid(freq, start=start, end=end)
-    sums = sum_flows(chart.history, grid, "asset_id")
+
+    def summed(slices: AccountSlices) -> tuple[History, Grid, pd.DataFrame, pd.DataFrame]:
+        grid = slices.outline.grid(freq, start=start, end=end)
+        held = slices.history_at(np.array([], np.int64))
+        sums = stacked([*frames_of(flows)(slices, freq=grid, by="asset_id")])
+        return slices.outline, grid, held.accounts, sums
+
+    outline, grid, held, sums = over_slices(source, summed)
+    chart = axes.Chart(outline, ax, start, end, assets, None, title, limits, accounts=held)
     measure = "flows" if freq is None else f"flows per {times.period_name(freq)}"
     ax = chart.label(measure)
     if sums.empty:
