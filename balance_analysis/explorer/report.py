@@ -292,9 +292,9 @@ def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subjec
         check_table(history.rows)
     except CheckError as error:
         problems.append(str(error))
-    facts = {"source": without_credentials(str(load.get("source", "unknown")))}
-    facts["checked"] = "every rule for tables of balance changes was checked"
-    return state, facts, problems
+    source = without_credentials(str(load.get("source", "unknown")))
+    checked = "every rule for tables of balance changes was checked"
+    return state, {"source": source, "checked": checked}, problems
 
 
 def _interval(bounds: _Bounds, extent: Span | None) -> Span | None:
@@ -332,9 +332,8 @@ def _head(state: State, facts: dict[str, str], problems: list[str]) -> str:
     terms = _joined('<div><dt>{0}</dt><dd title="{1}">{1}</dd></div>', facts.items())
     is_good = verdict in {"complete", "confirmed"} and not problems
     result = "checks failed" if problems else verdict
-    extent = "No balance changes"
-    if state.start < state.end:
-        extent = range_text(state.start, state.end)
+    has_rows = state.start < state.end
+    extent = range_text(state.start, state.end) if has_rows else "No balance changes"
     return f"""\
 <p class="verdict{"" if is_good else " bad"}">{escape(result)}</p>{paragraphs}\
 <details><summary>About this data</summary><dl class="facts">{terms}</dl></details>\

@@ -110,8 +110,7 @@ class TableState:
     @property
     def changes(self) -> Counter[str]:
         """The number of changes of each asset."""
-        older = dict.fromkeys(self.history.accounts["asset_id"].astype("str"), 0)
-        return Counter({**older, **_count_assets(self.history.rows["asset_id"])})
+        return _count_assets(self.history.rows["asset_id"])
 
     @property
     def outline(self) -> History:
@@ -296,5 +295,5 @@ def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
 
 
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:
-    """Return each asset's number of rows."""
-    return Counter({str(asset): n for asset, n in ids.value_counts().items() if n})
+    """Return each asset's number of rows; 0 for a category without rows."""
+    return Counter({str(asset): n for asset, n in ids.value_counts().items()})

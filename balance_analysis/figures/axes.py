@@ -61,8 +61,6 @@ class Chart:
         As for `plot_balances`.
     by
         The columns that identify a holder.
-    accounts
-        The accounts; by default those of the history.
     """
 
     source: Source
@@ -74,7 +72,6 @@ class Chart:
     title: str | None
     limits: pd.DataFrame | None = None
     by: str | Sequence[str] = tuple(ACCOUNT_KEY)
-    accounts: pd.DataFrame | None = None
 
     @cached_property
     def history(self) -> History:
@@ -119,8 +116,7 @@ class Chart:
         ValueError
             If there is more than one asset.
         """
-        accounts = self.history.accounts if self.accounts is None else self.accounts
-        ids = sorted(accounts["asset_id"].astype("str").unique())
+        ids = sorted(self.history.accounts["asset_id"].astype("str").unique())
         assets, shown = self.names.assets, self.names.shown("asset_id", ids)
         if len(ids) > 1:
             raise ValueError(

@@ -111,14 +111,13 @@ def plot_flows(
     ['inflow', 'outflow', 'net']
     """
 
-    def summed(slices: AccountSlices) -> tuple[History, Grid, pd.DataFrame, pd.DataFrame]:
+    def summed(slices: AccountSlices) -> tuple[History, Grid, pd.DataFrame]:
         grid = slices.outline.grid(freq, start=start, end=end)
-        held = slices.history_at(np.array([], np.int64))
         sums = stacked([*frames_of(flows)(slices, freq=grid, by="asset_id")])
-        return slices.outline, grid, held.accounts, sums
+        return slices.history_at(np.array([], np.int64)), grid, sums
 
-    outline, grid, held, sums = over_slices(source, summed)
-    chart = axes.Chart(outline, ax, start, end, assets, None, title, limits, accounts=held)
+    history, grid, sums = over_slices(source, summed)
+    chart = axes.Chart(history, ax, start, end, assets, None, title, limits)
     measure = "flows" if freq is None else f"flows per {times.period_name(freq)}"
     ax = chart.label(measure)
     if sums.empty:
