@@ -113,15 +113,6 @@ def test_ids_are_64_hex_digits(table):
         assert ids[~ids.isin(["network", ""])].str.fullmatch("[0-9a-f]{64}").all()
 
 
-@pytest.mark.parametrize("sign", [1, -1], ids=["from general", "to general"])
-def test_margin_moves_to_and_from_general_accounts(rows, sign):
-    margin, general = of_type(rows, "MARGIN"), of_type(rows, "GENERAL")
-    by = ["timestamp", "party_id", "asset_id"]
-    deltas = margin.merge(general, on=by, suffixes=("", "_of_general"))
-    moved = deltas["delta"] * sign > 0
-    assert (deltas["delta_of_general"] * sign < 0)[moved].sum() > 1000
-
-
 def of_type(rows, kind):
     return rows[rows["account_type"] == f"ACCOUNT_TYPE_{kind}"]
 
@@ -134,19 +125,6 @@ def rewarded(rows):
 
 
 FACTS = {
-    "40 to 60 parties trade": lambda x: 40 <= of_type(x, "MARGIN")["party_id"].nunique() <= 60,
-    "on four markets": lambda x: of_type(x, "MARGIN")["market_id"].nunique() == 4,
-    "in two assets": lambda x: of_type(x, "MARGIN")["asset_id"].nunique() == 2,
-    "the network owns accounts": lambda x: (
-        x.loc[x["party_id"] == "network", "account_type"].nunique() >= 8
-    ),
-    "fees gather": lambda x: (of_type(x, "FEES_LIQUIDITY")["delta"] > 0).sum() > 1000,
-    "and are paid out": lambda x: (of_type(x, "FEES_LIQUIDITY")["delta"] < 0).sum() > 40,
-    "maker fees only pass through": lambda x: {*of_type(x, "FEES_MAKER")["balance"]} == {0},
-    "makers hold bonds": lambda x: (
-        of_type(x, "BOND").groupby(ba.ACCOUNT_KEY)["balance"].last().min() > 0
-    ),
-    "insurance pools fill": lambda x: (of_type(x, "INSURANCE")["delta"] > 0).sum() > 5,
     "a reward is 300 rows in one block": lambda x: rewarded(x).min() > 300,
     "most accounts begin with a row of 0": lambda x: (
         (x.loc[x["first"], "balance"] == 0).mean() > 0.5

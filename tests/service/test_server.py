@@ -162,11 +162,11 @@ def _rest(client):
     return answer
 
 
-def test_a_hundred_connections_get_what_each_asked_for_beside_a_slow_reader(app):
+def test_many_connections_get_what_each_asked_for_beside_a_slow_reader(app):
     rows = ordered(block_of(5000), newest_first=True)
     with server.serve(app) as url, contextlib.ExitStack() as stack:
         slow = _ask_slowly(url, _request(f"{CHANGES}?pagination.first=5000", "[::1]"))
-        made = [slow, *(socket.create_connection(_address(url), timeout=20) for _ in range(100))]
+        made = [slow, *(socket.create_connection(_address(url), timeout=20) for _ in range(40))]
         _, *clients = [stack.enter_context(client) for client in made]
         for number, client in enumerate(clients, 1):
             client.sendall(_request(f"{CHANGES}?pagination.first={number}"))
