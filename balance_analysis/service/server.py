@@ -96,18 +96,15 @@ def serve_until_signal(
     before = {number: signal.getsignal(number) for number in _SIGNALS}
 
     async def run() -> None:
-        loop, ending = asyncio.get_running_loop(), asyncio.Event()
+        ending = asyncio.Event()
 
-        def end(*_: object) -> None:
+        def end() -> None:
             for number in _SIGNALS:
                 signal.signal(number, signal.default_int_handler)
-            loop.call_soon_threadsafe(ending.set)
+            ending.set()
 
         for number in _SIGNALS:
-            try:  # this wakes a loop that is about to wait
-                loop.add_signal_handler(number, end)
-            except NotImplementedError:  # on Windows, where signals wake it anyway
-                signal.signal(number, end)
+            asyncio.get_running_loop().add_signal_handler(number, end)
         await _serve(app, listener, ending)
 
     try:

@@ -13,7 +13,6 @@ import balance_analysis as ba
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
 from tests.cli.running import child, printed_commands, run
 from tests.loopback import Fault, Kind, LoopbackNode
-from tests.serving import serving
 from tests.waits import sleeping
 
 ROWS = spread_history(7, rows=200, accounts=15)
@@ -67,14 +66,6 @@ def test_an_export_from_a_node_without_a_row_is_incomplete(tmp_path):
     with node_of([]) as empty:
         said = run("export", tmp_path / "a", empty.url, code=3).stderr
     assert "covers nothing yet" in said
-
-
-def test_the_export_of_a_served_archive_ends_where_that_ends(node, tmp_path):
-    run("export", tmp_path / "one", node.url)
-    with serving(ba.Archive(tmp_path / "one")) as url:
-        run("export", tmp_path / "two", url)
-        assert "Nothing new" in run("export", tmp_path / "two", url).stderr
-    assert len(ba.Archive(tmp_path / "two").read()) == len(ROWS)
 
 
 @pytest.mark.parametrize("command", ["export", "fetch"])
@@ -205,16 +196,16 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
     assert metrics.read_text() == "of the first"
 
 
-def test_status_shows_what_an_archive_holds(node, tmp_path):
+def test_status_shows_what_an_archive_holds_and_ends_with_3_if_it_is_too_old(node, tmp_path):
     run("export", tmp_path / "a", node.url)
     assert re.search(r"^missing +none$", run("status", tmp_path / "a").stdout, re.MULTILINE)
     assert json.loads(run("status", tmp_path / "a", "--format", "json").stdout)["rows"] == len(ROWS)
-
-
-def test_status_of_an_archive_that_is_too_old_ends_with_3(node, tmp_path):
-    run("export", tmp_path / "a", node.url)
     assert "more than 2h ago" in run("status", tmp_path / "a", "--max-age", "2h", code=3).stderr
     run("status", tmp_path / "a", "--max-age", "5000w")
+    for form in ("table", "json"):
+        assert run("status", tmp_path / "a", "-q", "--format", form).output == ""
+    quiet = run("status", tmp_path / "a", "-q", "--max-age", "1h", code=3)
+    assert (quiet.stdout, quiet.stderr.count("\n")) == ("", 1)
 
 
 def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
@@ -240,14 +231,6 @@ def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tm
     assert "unproven: 2023-01-01T00:00Z to 2023-04-28T20:00Z; " in result.stderr
     both = run("status", tmp_path / "a", "--fail-on-gaps", "--max-age", "1d", code=3).stderr
     assert "more than 1d ago; missing or unproven: 2023-01-01" in both
-
-
-def test_a_quiet_status_prints_nothing_but_what_is_wrong(node, tmp_path):
-    run("export", tmp_path / "a", node.url)
-    for form in ("table", "json"):
-        assert run("status", tmp_path / "a", "-q", "--format", form).output == ""
-    result = run("status", tmp_path / "a", "-q", "--max-age", "1h", code=3)
-    assert (result.stdout, result.stderr.count("\n")) == ("", 1)
 
 
 OF_PARTIES = "--party-id", ROWS[0].party_id, "--party-id", "network"
@@ -277,12 +260,6 @@ def test_the_schedules_interval_is_not_asked_for_again_by_a_repair(node, tmp_pat
     assert "Nothing to repair" in said
 
 
-def test_verify_finds_an_archive_whole(node, tmp_path):
-    run("export", tmp_path / "a", node.url)
-    assert "no problem" in run("verify", tmp_path / "a").stdout
-    run("verify", tmp_path / "a", "--against", node.url)
-
-
 def test_no_command_is_said_to_mend_limits_that_are_damaged(node, tmp_path):
     run("export", tmp_path / "a", node.url)
     damaged = tmp_path / "a" / "_limits.parquet"
@@ -306,4 +283,5 @@ def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
     said = run(*mend).stderr
     assert "1 period requested again, 0 with different rows" in said
     assert damaged.read_bytes() == content
-    run("verify", tmp_path / "a")
+    assert "no problem" in run("verify", tmp_path / "a").stdout
+    run("verify", tmp_path / "a", "--against", node.url)
