@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 from decimal import Decimal
-from functools import cache
 from itertools import product
 from typing import NamedTuple
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from tests import loopback
 from tests.columns import ARROW_SCHEMA
 
 BASE = 1_682_899_200_000_000
@@ -41,24 +41,13 @@ class Row(NamedTuple):
     balance: int
 
     @property
-    def place(self):
-        return self.time, _account_id(*self[:4])
+    def on_a_node(self):
+        """The row as the tests' node holds it."""
+        return loopback.Row(self.time * 1000, *self[:4], self.balance)
 
     @property
     def node(self):
-        return {
-            "assetId": self.asset_id,
-            "accountType": self.account_type,
-            "partyId": self.party_id,
-            "marketId": self.market_id,
-            "timestamp": f"{self.time}000",
-            "balance": f"{self.balance}",
-        }
-
-
-@cache
-def _account_id(asset_id, account_type, party_id, market_id):
-    return hashlib.sha256(f"{asset_id}{party_id}{market_id}{account_type}".encode()).hexdigest()
+        return self.on_a_node.to_json()
 
 
 ACCOUNTS = list(product(ASSETS, TYPES, PARTIES, MARKETS))
@@ -83,7 +72,7 @@ def row_lists(draw, min_size=0, max_size=40, accounts=ACCOUNTS):
 
 
 def ordered(rows, *, newest_first):
-    return sorted(rows, key=lambda row: row.place, reverse=newest_first)
+    return sorted(rows, key=lambda row: row.on_a_node.order, reverse=newest_first)
 
 
 def block_of(count, time=BASE):

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loopback import LoopbackNode
-from tests.loopback import Row as LoopbackRow
 from tests.service.archives import HEIGHT, Held, archives
 from tests.service.conftest import holding
 from tests.service.rows import (
@@ -40,7 +39,7 @@ class Node:
     """The tests' own node, which holds what an archive holds."""
 
     def __init__(self, held):
-        rows = [LoopbackRow(row.time * 1000, *row[:4], row.balance) for row in held.rows]
+        rows = [row.on_a_node for row in held.rows]
         self._node = LoopbackNode(rows, release="v0.73", lossy_cursors=False)
         self.cursors = {place(row.to_json()): self._node._cursor(row) for row in self._node.rows}
 
