@@ -132,7 +132,7 @@ def without_rows(answer, _):
 
 
 WRONG_NODES = {
-    "a web page": ({"html": True}, 4, "web page"),
+    "a web page": ({"faults": lambda *_: Fault.html(200)}, 4, "web page"),
     "a bad row": ({"edit_row": lambda row: {**row, "balance": "1e5"}}, 5, "1e5"),
     "pages that don't add up": ({"edit_page": without_rows}, 3, "sent none"),
 }

@@ -8,7 +8,7 @@ import balance_analysis as ba
 from tests.archive.exporting import spread_history
 from tests.cli.running import fails, printed_commands, run
 from tests.node.truth import lines_of_rows, lines_of_table
-from tests.segments.writer import flip, make_segments, old_segment, packed, write_segments
+from tests.segments.writer import flip, make_segments, old_segment, write_segments
 
 ROWS = spread_history(6, rows=90)
 
@@ -120,17 +120,3 @@ def test_segments_of_old_nodes_are_named_by_every_command(tmp_path):
     said = run("import", tmp_path / "other", tmp_path / "segments").stderr
     assert "1 segment left out" in said
     assert "written by a node older than v0.71" in said
-
-
-def test_segments_that_cant_be_right_are_refused_in_one_line(tmp_path):
-    parts = make_segments(ROWS)
-    parts[-1].metadata["HeightTo"] = 10**15
-    paths = [part.write(tmp_path / "segments") for part in parts]
-    large = packed(parts[0], tmp_path / "large.zip", b"\n", size=2**31)
-    for path, words, code in (
-        (paths[-1], "has 1 blocks, not 999", 3),
-        (large, "it would unpack to", 5),
-    ):
-        said = run("import", tmp_path / "archive", path, code=code).stderr
-        assert words in said
-        assert len(said.splitlines()) == 1
