@@ -88,7 +88,6 @@ class TableOptions:
         first: Sequence[str],
         *,
         names: "Names | None" = None,
-        missing: str = UNKNOWN,
         units: bool = False,
         each_asset: bool = False,
     ) -> None:
@@ -103,9 +102,8 @@ class TableOptions:
         first
             The columns to fit in first, after the ids.
         names
-            The names of ids and the decimals of amounts; `None` to print amounts unchanged.
-        missing
-            The text for a missing value.
+            The names of ids and the decimals of amounts; `None` to print cells as SQL has them,
+            amounts unchanged and missing values as NULL.
         units
             Whether to write floats in whole units.
         each_asset
@@ -123,11 +121,12 @@ class TableOptions:
         frame = shown.head(self.limit or len(rows))
         left = {str(name) for name in frame if not is_numeric_dtype(frame[name].dtype)}
         if self.wide:
+            missing = "NULL" if names is None else UNKNOWN
             texts = {str(name): [_cell(cell, missing) for cell in frame[name]] for name in frame}
             print_table(texts, left=left)
         else:
             ids = [name for name in ba.ACCOUNT_KEY if name in frame and names is not None]
-            texts = {str(name): _short_texts(frame, str(name), names, missing) for name in frame}
+            texts = {str(name): _short_texts(frame, str(name), names) for name in frame}
             _print_fitting(texts, [*ids, *first], ids, left)
         if len(frame) < len(rows):
             echo(f"... {len(frame):,} of {len(rows):,} rows; --limit 0 shows all")
@@ -158,18 +157,16 @@ def _print_fitting(
         echo(f"... without {list_text(hidden)}; --wide shows all columns")
 
 
-def _short_texts(
-    frame: "pd.DataFrame", name: str, names: "Names | None", missing: str
-) -> list[str]:
+def _short_texts(frame: "pd.DataFrame", name: str, names: "Names | None") -> list[str]:
     """Return a column's cells as short texts: names for ids, whole units, days for moments.
 
-    Without `names` the cells are as in the frame, except for short ids and account types.
+    Without `names` the cells are as SQL has them, except for short ids and account types.
     """
     from pandas.api.types import is_datetime64_any_dtype
 
     column = frame[name]
     if names is None:
-        texts = [_cell(cell, missing) for cell in column]
+        texts = [_cell(cell, "NULL") for cell in column]
         short = short_ids(filter(LONG_ID.fullmatch, texts))
         return [short.get(text, text.removeprefix("ACCOUNT_TYPE_")) for text in texts]
     if name in ba.ACCOUNT_KEY:
@@ -179,7 +176,7 @@ def _short_texts(
         known = frame["asset_id"].map(names.assets.get)
         return [_amount(*pair) for pair in zip(column, known, strict=True)]
     if is_datetime64_any_dtype(column.dtype):
-        return list(column.dt.strftime("%Y-%m-%d").fillna(missing))
+        return list(column.dt.strftime("%Y-%m-%d").fillna(UNKNOWN))
     if column.dtype.kind == "f":
         return [f"{each:+z,.1f}".replace("+nan", "").replace("+0.0", "0.0") for each in column]
     return [f"{each:,}" if isinstance(each, int) else _cell(each) for each in column]
@@ -334,7 +331,7 @@ def sql(
     opened, form = options.archive_at(archive), listing.chosen(archive)
     rows = _run_query(opened, query).to_pandas(types_mapper=pd.ArrowDtype)
     first = [*dict.fromkeys(["timestamp", "symbol", "amount", *rows])]
-    listing.show(rows, form, first, missing="NULL")
+    listing.show(rows, form, first)
 
 
 def _run_query(archive: "ba.Archive", query: str) -> "pa.Table":
