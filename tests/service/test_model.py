@@ -102,15 +102,23 @@ def questions(draw, held):
     ]
 
 
-def compare(asked, items, data):
-    """Compare an answer with the node's, from the start or from a row of the list."""
+def from_any_row(asked, items, data):
+    """Return a row that a question lists, or `None`, and whether the page is after or before it."""
+    listed = asked[2].ask([item for item in items if item[0] not in (FIRST, LAST)])
+    rows = [place(edge["node"]) for edge in listed["edges"]] if listed else []
+    return data.draw(st.none() | st.sampled_from(rows) if rows else st.none()), data.draw(SIDES)
+
+
+SIDES = st.sampled_from((AFTER, BEFORE))
+
+
+def compare(asked, items, row=None, side=AFTER):
+    """Compare an answer with the node's, from the list's start or from a row of it."""
     service, held, node, cursors = asked
-    listed = node.ask([item for item in items if item[0] not in (FIRST, LAST)])
-    name, ours = data.draw(st.sampled_from((AFTER, BEFORE))), items
-    if listed and listed["edges"] and data.draw(st.booleans()):
-        row = place(data.draw(st.sampled_from(listed["edges"]))["node"])
-        ours, items = [*items, (name, cursors[row])], [*items, (name, node.cursors[row])]
-    answer, right = service.get(ours), node.ask(items)
+    ours, theirs = (
+        [*items, *([(side, places[row])] if row else [])] for places in (cursors, node.cursors)
+    )
+    answer, right = service.get(ours), node.ask(theirs)
     assert (answer.status == 200) == (right is not None), answer.body
     if right is None:
         assert answer.error[:2] == (400, 3)
@@ -159,11 +167,18 @@ def missing(held, asked, items):
 
 @given(data=st.data())
 def test_every_request_gets_the_answer_of_a_node_whose_cursors_lose_nothing(node, data):
-    held = data.draw(archives())
+    held = data.draw(st.sampled_from((6, 30)).flatmap(archives))
     service, right = node.hold(**held._asdict()), Node(held)
     cursors = cursors_of(service, held)
+    asked = service, held, right, cursors
     for _ in range(5):
-        compare((service, held, right, cursors), data.draw(questions(held)), data)
+        items = data.draw(questions(held))
+        compare(asked, items, *from_any_row(asked, items, data))
+    # A page begins and ends at each row, also where that is within a block.
+    count, side = data.draw(st.sampled_from(((FIRST, AFTER), (LAST, BEFORE))))
+    items = [(count, data.draw(st.integers(1, 5))), (NEWEST, data.draw(st.sampled_from("tf")))]
+    for row in cursors:
+        compare(asked, items, row, side)
 
 
 @pytest.fixture(scope="module", params=[True, False])
@@ -183,4 +198,5 @@ def large(request, tmp_path_factory):
 @given(data=st.data())
 @settings(max_examples=12)
 def test_a_file_of_several_row_groups_is_asked_as_a_small_one(large, data):
-    compare(large, data.draw(questions(large[1])), data)
+    items = data.draw(questions(large[1]))
+    compare(large, items, *from_any_row(large, items, data))
