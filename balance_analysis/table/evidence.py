@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -126,30 +126,20 @@ def set_aside(bad_rows: Iterable[BadRow], whole: Span) -> tuple[SetAside, ...]:
     )
 
 
-class Verdict(NamedTuple):
-    """A stretch, and the node that agreed or disagreed about its rows."""
+Verdicts = tuple[tuple[Span, Node], ...]
+"""Stretches, each with the node that agreed or disagreed about its rows."""
 
-    span: Span
-    node: Node
-
-
-Verdicts = tuple[Verdict, ...]
-
-_Part = TypeVar("_Part", Answer, SetAside, Verdict)
-
-
-def _with_span(part: _Part, span: Span) -> _Part:
-    return part._replace(span=span) if isinstance(part, Verdict) else replace(part, span=span)
+_Part = TypeVar("_Part", Answer, SetAside)
 
 
 def _inside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Cut answers, bad rows or verdicts to the parts inside spans."""
-    return tuple(_with_span(part, span) for part in parts for span in overlap([part.span], spans))
+    """Cut answers or bad rows to the parts inside spans."""
+    return tuple(replace(part, span=span) for part in parts for span in overlap([part.span], spans))
 
 
 def _outside(parts: Iterable[_Part], spans: Sequence[Span]) -> tuple[_Part, ...]:
-    """Cut answers, bad rows or verdicts to the parts outside spans."""
-    return tuple(_with_span(part, span) for part in parts for span in between(spans, *part.span))
+    """Cut answers or bad rows to the parts outside spans."""
+    return tuple(replace(part, span=span) for part in parts for span in between(spans, *part.span))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +197,12 @@ class Evidence:
         """The complete stretches that a node of another origin agrees with and none disputes."""
         return joined(span for span, _ in self.confirmations())
 
-    def confirmations(self) -> Iterator[Verdict]:
+    def confirmations(self) -> Iterator[tuple[Span, Node]]:
         """Yield the confirmed stretches, each with a node that agrees."""
         undisputed = between_all(self.complete, [span for span, _ in self.disputed])
-        for verdict in self.agreed:
-            others = [x.span for x in self.answers if verdict.node.is_independent_of(x.node)]
-            yield from _inside([verdict], overlap(undisputed, others))
+        for span, node in self.agreed:
+            others = [x.span for x in self.answers if node.is_independent_of(x.node)]
+            yield from ((part, node) for part in overlap([span], overlap(undisputed, others)))
 
     def incomplete(self, start: int, end: int) -> list[Span]:
         """Return the parts of [start, end) that aren't complete."""
@@ -263,8 +253,8 @@ class Evidence:
             self,
             answers=_inside(self.answers, spans),
             set_aside=_inside(self.set_aside, spans),
-            agreed=_inside(self.agreed, spans),
-            disputed=_inside(self.disputed, spans),
+            agreed=_verdicts_inside(self.agreed, spans),
+            disputed=_verdicts_inside(self.disputed, spans),
         )
         is_first = self.from_first_block and clipped.bounds[0] == self.bounds[0]
         return replace(clipped, from_first_block=is_first and bool(clipped.answers))
@@ -328,18 +318,18 @@ class Evidence:
             Whether the node was asked just now. An older answer doesn't remove a dispute.
         """
         shared = joined(shared)
-        agreed = [Verdict(span, node) for span in between_all(shared, differing)]
-        disputed = [Verdict(span, node) for span in overlap(shared, differing)]
-        older = _without(self.disputed, node, shared) if is_new else self.disputed
+        agreed = [(span, node) for span in between_all(shared, differing)]
+        disputed = [(span, node) for span in overlap(shared, differing)]
+        older = _without(self.disputed, shared, node) if is_new else self.disputed
         return replace(
             self,
-            agreed=_merged_verdicts([*_without(self.agreed, node, shared), *agreed]),
+            agreed=_merged_verdicts([*_without(self.agreed, shared, node), *agreed]),
             disputed=_merged_verdicts([*older, *disputed]),
         )
 
     def without_agreements(self, spans: Sequence[Span]) -> Evidence:
         """Drop agreements on stretches whose rows changed."""
-        return replace(self, agreed=_outside(self.agreed, spans))
+        return replace(self, agreed=_without(self.agreed, spans))
 
 
 def _holds(span: Span, moment: int) -> bool:
@@ -362,21 +352,26 @@ def _joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
     return tuple(result)
 
 
-def _without(verdicts: Verdicts, node: Node, spans: Sequence[Span]) -> Verdicts:
-    """Return verdicts without a node's verdicts on the given stretches."""
+def _verdicts_inside(verdicts: Verdicts, spans: Sequence[Span]) -> Verdicts:
+    """Cut verdicts to the parts inside spans."""
+    return tuple((part, node) for span, node in verdicts for part in overlap([span], spans))
+
+
+def _without(verdicts: Verdicts, spans: Sequence[Span], of: Node | None = None) -> Verdicts:
+    """Cut verdicts, of one node or of all, to the parts outside spans."""
     return tuple(
-        part
-        for verdict in verdicts
-        for part in (_outside([verdict], spans) if verdict.node == node else [verdict])
+        (part, node)
+        for span, node in verdicts
+        for part in (between(spans, *span) if of in {None, node} else [span])
     )
 
 
-def _merged_verdicts(verdicts: Iterable[Verdict]) -> Verdicts:
+def _merged_verdicts(verdicts: Iterable[tuple[Span, Node]]) -> Verdicts:
     """Return verdicts grouped by node, merging stretches that touch or overlap."""
     by_node: dict[Node, list[Span]] = {}
     for span, node in verdicts:
         by_node.setdefault(node, []).append(span)
-    return tuple(Verdict(span, node) for node, spans in by_node.items() for span in joined(spans))
+    return tuple((span, node) for node, spans in by_node.items() for span in joined(spans))
 
 
 def to_json(evidence: Evidence) -> dict[str, Any]:
@@ -394,9 +389,10 @@ def from_json(content: object) -> Evidence:
         If the content isn't evidence, or contradicts itself.
     """
     evidence = msgspec.convert(content, Evidence)
-    parts: list[Answer | SetAside | Verdict] = [*evidence.answers, *evidence.set_aside]
-    parts += [*evidence.agreed, *evidence.disputed]
-    if any(part.span[0] >= part.span[1] for part in parts):
+    spans = [answer.span for answer in evidence.answers]
+    spans += [bad.span for bad in evidence.set_aside]
+    spans += [span for span, _ in (*evidence.agreed, *evidence.disputed)]
+    if any(start >= end for start, end in spans):
         raise ValueError("an interval is empty or ends before it begins")
     if any(first.span[1] > next_.span[0] for first, next_ in itertools.pairwise(evidence.answers)):
         raise ValueError("answers overlap or are out of order")

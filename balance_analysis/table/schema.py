@@ -99,11 +99,8 @@ def to_bounds(
 ) -> tuple[int | None, int | None]:
     """Return an interval's bounds as `to_microseconds` does; `None` if a bound isn't given."""
     now = dt.datetime.now(dt.UTC)
-    begin, stop = (
-        None if bound is None else to_microseconds(bound, zone=zone, now=now)
-        for bound in (start, end)
-    )
-    return begin, stop
+    begin = None if start is None else to_microseconds(start, zone=zone, now=now)
+    return begin, None if end is None else to_microseconds(end, zone=zone, now=now)
 
 
 def to_microseconds(
@@ -153,24 +150,20 @@ def to_microseconds(
 
 def _parse(text: str, now: dt.datetime) -> tuple[dt.datetime, bool]:
     """Return a text's moment, and whether its digits after the microseconds are not all 0."""
-    if ago := _AGO.fullmatch(text):
-        return _subtract(now, text, ago[1] or "0s"), False
-    fraction = _NANOSECONDS.search(text)
+    ago, fraction = _AGO.fullmatch(text), _NANOSECONDS.search(text)
+    length = to_duration(ago[1] or "0s") if ago else None
     try:
+        if length is not None:
+            return now - length, False
         moment = dt.datetime.fromisoformat(_NANOSECONDS.sub(r"\1", text))
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is too long ago") from error
     except ValueError as error:
         raise ValueError(
             f"{text!r} is not a moment; write ISO 8601 such as 2023-04-01T12:00:00Z, or count back "
             "from now: now, now-1h or 7d"
         ) from error
     return moment, fraction is not None and fraction[2].strip("0") != ""
-
-
-def _subtract(now: dt.datetime, text: str, length: str) -> dt.datetime:
-    try:
-        return now - to_duration(length)
-    except OverflowError as error:
-        raise ValueError(f"{text!r} is too long ago") from error
 
 
 def _to_datetime(moment: dt.datetime) -> tuple[dt.datetime, bool]:
