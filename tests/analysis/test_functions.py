@@ -70,13 +70,15 @@ def test_days_weeks_and_months_follow_the_clock_on_the_wall(name, made, by):
 
 
 CENTURY = 84 * 365 * DAY
+MANY = many_rows()
+MOMENTS = sorted(row[4] for row in MANY)
 HISTORIES = {
     "edges": (edge_rows(), Grid(Fixed(2), START, START + 2000)),
     "two of them": (
         [*edge_rows(), *((*MARGIN, time, level) for *_, time, level in edge_rows()[::-1])],
         Grid(Fixed(3), START, START + 2000),
     ),
-    "many": (many_rows(), Grid(Fixed(301), START - 5, START + 2000)),
+    "many": (MANY, Grid(Fixed(301), MOMENTS[20], MOMENTS[-50])),
     "a century": (
         [(*GENERAL, START, LARGEST), (*GENERAL, START + CENTURY - 1, LARGEST - 7)],
         Grid(Fixed(CENTURY), START, START + CENTURY),
