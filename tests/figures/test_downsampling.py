@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.analysis.downsampling import downsample, starts_of_known
+from balance_analysis.analysis import int128
+from balance_analysis.analysis.downsampling import downsample, starts_of_known, thinned
 from tests.analysis.tables import GENERAL, START
 
 SECOND = 1_000_000
@@ -52,8 +53,10 @@ def test_a_column_keeps_its_first_lowest_highest_and_last_level(function, column
 def test_each_side_of_a_gap_keeps_its_own_lowest_and_highest_level(function, columns, data):
     times, levels = function
     known = st.lists(st.booleans() | st.just(True), min_size=len(times), max_size=len(times))
-    starts_known = starts_of_known(np.array(data.draw(known)))
-    kept = set(downsample(times, *levels, columns=columns, starts_known=starts_known).tolist())
+    is_known = np.array(data.draw(known))
+    words = [int128.words_from([*map(int, level)]) for level in levels]
+    kept = set(thinned(times, is_known, *words, columns=columns).tolist())
+    starts_known = starts_of_known(is_known)
     sides = list(zip(columns_of(times, columns), np.cumsum(starts_known), strict=True))
     for side in set(sides):
         members = [n for n, each in enumerate(sides) if each == side]
