@@ -84,16 +84,11 @@ def measure(name: str) -> None:
         sys.stdout.write(f"{name}: {figure.name}: {figure.value:,.3g} {figure.unit}\n")
         sys.stdout.flush()
         figures.append(asdict(figure))
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    described = f"git -C '{CHECKOUT}' describe --always --dirty"
+    failed, commit = subprocess.getstatusoutput(described)
     record = {
         "figures": figures,
-        "commit": commit.stdout.strip() or "no commit",
+        "commit": "no commit" if failed else commit,
         "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
         "seconds": time.time() - began,
         "load before": load,

@@ -6,8 +6,10 @@ command that it measures: a child's largest memory includes that of the process 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 CHECKOUT = Path(__file__).parents[2]
 MB = 1e6
@@ -93,6 +95,33 @@ def run(command: Sequence[str]) -> Cost:
     return Cost(**json.loads(done.stdout.splitlines()[-1]))
 
 
+@contextlib.contextmanager
+def running(command: Sequence[str], pattern: str) -> Iterator[tuple[int, str]]:
+    """Run a server; give the number of its process, and what it printed that matches a pattern.
+
+    Raises
+    ------
+    RuntimeError
+        If it ends before it prints such a line.
+    """
+    with subprocess.Popen(
+        command,
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            said = next(filter(None, (re.search(pattern, line) for line in process.stdout)), None)
+            if said is None:
+                raise RuntimeError(f"{' '.join(command)} ended before it was ready")
+            yield process.pid, said[0]
+        finally:
+            process.terminate()
+            process.communicate()
+
+
 def program(*arguments: str) -> list[str]:
     """Return the command line's command with arguments."""
     return [sys.executable, "-P", "-m", "balance_analysis", *arguments]
@@ -112,6 +141,11 @@ def seconds(work: Callable[[], object], rounds: int) -> tuple[float, ...]:
         work()
         measured.append(time.perf_counter() - began)
     return tuple(measured)
+
+
+def ratios(ones: Sequence[float], others: Sequence[float]) -> tuple[float, ...]:
+    """Return how many times as much the one was as the other in each round."""
+    return tuple(one / other for one, other in zip(ones, others, strict=True))
 
 
 def memory(name: str, process: int | str = "self") -> float:

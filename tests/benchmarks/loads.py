@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tests.benchmarks.figures import Figure, environment, module, program, run
+from tests.benchmarks.figures import Figure, module, program, ratios, run, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,26 +39,23 @@ class Node:
 
 @contextlib.contextmanager
 def serve(rows: int) -> Iterator[Node]:
-    """Run a node as a process of its own, which ends when its standard input is closed."""
-    with subprocess.Popen(
-        module("server", str(rows)),
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        yield Node(**json.loads(process.stdout.readline()))
+    """Run a node as a process of its own."""
+    with running(module("server", str(rows)), r"\{.*\}") as (_, about):
+        yield Node(**json.loads(about))
 
 
 def fetch(node: Node, file: Path, workers: int = 1) -> list[str]:
     """Return the command `fetch` of all rows of a node."""
-    interval = ("--since", node.since, "--until", node.until)
-    return program("fetch", node.url, "-o", str(file), "-q", *interval, "--workers", str(workers))
+    return _load(node, "fetch", node.url, "-o", str(file), "--workers", str(workers))
 
 
 def export(node: Node, folder: Path) -> list[str]:
     """Return the command `export` of all rows of a node."""
-    interval = ("--since", node.since, "--until", node.until)
-    return program("export", str(folder), node.url, "-q", *interval)
+    return _load(node, "export", str(folder), node.url)
+
+
+def _load(node: Node, *command: str) -> list[str]:
+    return program(*command, "-q", "--since", node.since, "--until", node.until)
 
 
 def check_rows(node: Node, file: Path) -> None:
@@ -113,9 +109,8 @@ def _whole_processes(scratch: Path, rounds: int) -> Iterator[Figure]:
 
 
 def _ratio(costs: dict[str, list[Cost]], one: str, other: str, what: str, **goal: float) -> Figure:
-    pairs = zip(costs[one], costs[other], strict=True)
-    values = tuple(getattr(mine, what) / getattr(theirs, what) for mine, theirs in pairs)
-    return Figure(f"{one} / {other}, {what}", values, "times", **goal)
+    ours, theirs = ([getattr(cost, what) for cost in costs[name]] for name in (one, other))
+    return Figure(f"{one} / {other}, {what}", ratios(ours, theirs), "times", **goal)
 
 
 def _sizes(scratch: Path) -> Iterator[Figure]:

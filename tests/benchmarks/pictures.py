@@ -16,7 +16,7 @@ from balance_analysis.demo import sample_archive, sample_data
 from tests.benchmarks.archives import large_archive
 from tests.benchmarks.figures import Figure, memory, seconds
 from tests.benchmarks.levels import make_table
-from tests.benchmarks.service import Service
+from tests.benchmarks.service import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +57,7 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
 
 def _page(folder: Path) -> Iterator[Figure]:
     """Yield how long each view takes when the page first opens, and then when it moves."""
-    with Service(folder) as service:
+    with serving(folder) as service:
         about = service.json("/explore/about")
         asset, start, end = about["assets"][0]["id"], about["start"], about["end"]
         step = (end - start) // 10

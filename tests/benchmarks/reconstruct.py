@@ -17,7 +17,7 @@ import pyarrow as pa
 import balance_analysis as ba
 from balance_analysis.table.frame import to_arrow, to_frame
 from balance_analysis.table.schema import ACCOUNT_KEY
-from tests.benchmarks.figures import Figure, seconds
+from tests.benchmarks.figures import Figure, ratios, seconds
 from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL, make_table
 
 if TYPE_CHECKING:
@@ -232,5 +232,5 @@ def measure(_: Path, rounds: int) -> Iterator[Figure]:
             yield Figure(name, took, "s")
             for engine, works in others.items():
                 theirs = seconds(works[work], rounds)
-                ratios = tuple(a / b for a, b in zip(theirs, took, strict=True))
-                yield Figure(f"{name}: {engine} / ours", ratios, "times", at_least=FASTER)
+                times = ratios(theirs, took)
+                yield Figure(f"{name}: {engine} / ours", times, "times", at_least=FASTER)

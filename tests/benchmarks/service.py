@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import re
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 import balance_analysis as ba
 from tests.benchmarks.archives import large_archive, middling_party
-from tests.benchmarks.figures import Figure, environment, memory, program
+from tests.benchmarks.figures import Figure, memory, program, running
 from tests.benchmarks.levels import DAY, DAYS, SINCE
 
 if TYPE_CHECKING:
@@ -23,43 +22,28 @@ if TYPE_CHECKING:
 PAGE, CLIENTS, ASKED = 5000, 8, 40
 
 
+@dataclass(frozen=True)
 class Service:
-    """`balance-analysis serve` of an archive.
+    """`balance-analysis serve` of an archive: the number of its process, and its host and port."""
 
-    Attributes
-    ----------
-    process
-        The number of its process.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._process = subprocess.Popen(
-            program("serve", str(folder), "--port", "0"),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.process = self._process.pid
-
-    def __enter__(self) -> Self:
-        for line in self._process.stdout:
-            if address := re.search(r"http://[\d.]+:\d+", line):
-                self._address = urlsplit(address.group())
-                return self
-        raise RuntimeError("the service ended before it named its address")
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.communicate()
+    process: int
+    place: str
 
     def connect(self) -> HTTPConnection:
         """Return a connection."""
-        return HTTPConnection(self._address.hostname, self._address.port, timeout=120)
+        return HTTPConnection(self.place, timeout=120)
 
     def json(self, path: str) -> Any:
         """Return the document at a path."""
         return json.loads(ask(self.connect(), path)[1])
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[Service]:
+    """Serve an archive."""
+    command = program("serve", str(folder), "--port", "0")
+    with running(command, r"(?<=http://)[\d.]+:\d+") as (process, place):
+        yield Service(process, place)
 
 
 def ask(connection: HTTPConnection, path: str) -> tuple[float, bytes]:
@@ -85,7 +69,7 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
     """Yield how long pages take, and the rows a second that one client and eight get."""
     folder = large_archive(data)
     party = middling_party(ba.Archive(folder))
-    with Service(folder) as service:
+    with serving(folder) as service:
         connection = service.connect()
         ask(connection, page())
         whole = f"/api/v2/balance/changes?pagination.first=1000&filter.partyIds={party}"
