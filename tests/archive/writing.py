@@ -16,13 +16,11 @@ from tests.moments import to_microseconds
 
 HOLDING = """
 import sys
-from balance_analysis.archive import lock
 from balance_analysis import Archive
-store, lock.SECONDS = Archive(sys.argv[1]).store, float(sys.argv[2])
-with lock.one_writer(store):
+from balance_analysis.archive.lock import one_writer
+with one_writer(Archive(sys.argv[1]).store):
     print("held", flush=True)
-    for line in sys.stdin:
-        store.write("late", b"")
+    sys.stdin.read()
 """
 
 
@@ -72,10 +70,10 @@ def holder_of(archive):
 
 
 @contextlib.contextmanager
-def holding(address, seconds=60):
-    """Hold the lock of an archive in a process, which writes a file for each line it gets."""
+def holding(address):
+    """Hold the lock of an archive in a process."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDING, address, str(seconds)],
+        [sys.executable, "-c", HOLDING, address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
