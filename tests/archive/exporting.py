@@ -60,6 +60,10 @@ def spread_history(
     return [replace(row, timestamp_ns=moved[row.timestamp_ns] * 1000) for row in history]
 
 
+ROWS = spread_history(5, rows=160, accounts=20)
+"""What the archive has that most tests here share."""
+
+
 def node_of(rows: Sequence[Row], *, head: int = END, **options: Any) -> LoopbackNode:
     """Return a node whose last block is at `head`, microseconds."""
     return LoopbackNode(rows, **{"block_timestamp": head * 1000, **options})

@@ -10,10 +10,9 @@ import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import END, START, loaded, node_of, run_export, spread_history
+from tests.archive.exporting import END, ROWS, START, loaded, run_export
 from tests.cli.running import run
 
-ROWS = spread_history(5)
 ASSET = ROWS[0].account[0]
 OTHER = next(row.account[0] for row in ROWS if row.account[0] != ASSET)
 NAMES = {ASSET: {"symbol": "tUSD", "decimals": 6}}
@@ -26,12 +25,6 @@ FILE = f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n'
 def names_of(frame):
     note = frame.attrs["balance_analysis"]
     return ba.read_assets(note["assets"]), ba.read_labels(note.get("labels", {}))
-
-
-@pytest.fixture(scope="module")
-def node():
-    with node_of(ROWS) as node:
-        yield node
 
 
 @pytest.fixture

@@ -25,39 +25,19 @@ from tests.archive.exporting import (
     DAY,
     END,
     HOUR,
+    ROWS,
     START,
     content_of,
     lasting,
-    node_of,
     run_export,
-    spread_history,
 )
 from tests.damage import damaged
 from tests.moments import from_microseconds
 
-ROWS = spread_history(7, rows=60, accounts=9)
 DAY_FILE = "changes/date=2023-04-29/changes.parquet"
 CHECKPOINT = "_checkpoints/2023-05-01.pq"
 MANIFEST = "_archive.json"
 PARTY = next(row.party_id for row in ROWS if row.party_id)
-
-
-@pytest.fixture(scope="module")
-def node():
-    with node_of(ROWS) as serving:
-        yield serving
-
-
-@pytest.fixture(scope="module")
-def whole(node, tmp_path_factory):
-    made = tmp_path_factory.mktemp("whole") / "archive"
-    run_export(node, made, start=START, end=END)
-    return made
-
-
-@pytest.fixture
-def folder(whole, tmp_path):
-    return shutil.copytree(whole, tmp_path / "archive")
 
 
 READS = {

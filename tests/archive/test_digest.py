@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from itertools import groupby, pairwise
 from operator import attrgetter
 
@@ -17,18 +16,17 @@ from tests.archive.exporting import (
     DAY,
     END,
     HOUR,
+    ROWS,
     START,
     edit_manifest,
     node_of,
     run_export,
-    spread_history,
 )
 from tests.cli.running import fails, run
 from tests.loopback import LoopbackNode
 from tests.moments import moment_text
 from tests.segments.writer import write_segments
 
-ROWS = spread_history(9, rows=160)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 PLACE = attrgetter("party_id", "asset_id", "account_type", "market_id")
 MOMENTS = st.sampled_from([at + shift for at in (START, END, *TIMES) for shift in (-1, 0, 1, HOUR)])
@@ -53,19 +51,6 @@ def naive(rows, complete, unproven=(), **filters):
             digest.update(balance.to_bytes(16, "little", signed=True))
         content += digest.digest()
     return hashlib.sha256(content).hexdigest()
-
-
-@pytest.fixture(scope="module")
-def node():
-    with node_of(ROWS, head=END) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def folder(node, tmp_path_factory):
-    made = tmp_path_factory.mktemp("digest") / "archive"
-    run_export(node, made, start=START, end=END)
-    return made
 
 
 @settings(max_examples=5)
@@ -129,24 +114,23 @@ def test_limits_and_assets_have_digests_that_dont_depend_on_when_they_were_asked
     assert one.assets != bare.assets
 
 
-def test_a_copy_is_proven_by_the_digest_that_was_printed(folder, tmp_path):
+def test_a_copy_is_proven_by_the_digest_that_was_printed(whole):
     since, until = "2023-04-29", "2023-05-02T06:30Z"
     printed = json.loads(
-        run("digest", folder, "--since", since, "--until", until, "--format=json").stdout
+        run("digest", whole, "--since", since, "--until", until, "--format=json").stdout
     )
-    assert printed["digest"] == ba.Archive(folder).digest(start=since, end=until).digest
-    assert printed["digest"] in run("digest", folder, "--since", since, "--until", until).stdout
+    assert printed["digest"] == ba.Archive(whole).digest(start=since, end=until).digest
+    assert printed["digest"] in run("digest", whole, "--since", since, "--until", until).stdout
 
 
-def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    whole = ba.Archive(folder).digest().digest
-    edit_manifest(copy, lambda content: content["evidence"]["answers"][0].update(reached=False))
-    assert ba.Archive(copy).digest().digest == naive(ROWS, [], [[START, END]]) != whole
+def test_rows_that_a_digest_is_of_must_be_whole(folder):
+    digest = ba.Archive(folder).digest().digest
+    edit_manifest(folder, lambda content: content["evidence"]["answers"][0].update(reached=False))
+    assert ba.Archive(folder).digest().digest == naive(ROWS, [], [[START, END]]) != digest
 
-    damaged = next(copy.glob("changes/*/changes.parquet"))
+    damaged = next(folder.glob("changes/*/changes.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-100])
-    assert "verify" in fails("digest", copy, code=5, folder=copy)
+    assert "verify" in fails("digest", folder, code=5, folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -156,5 +140,5 @@ def test_rows_that_a_digest_is_of_must_be_whole(folder, tmp_path):
         (("digest", "{}/none"), "is not an archive"),
     ],
 )
-def test_what_cant_be_a_digest_is_refused(folder, options, said):
-    assert said in fails(*(each.format(folder) for each in options), code=2, folder=folder)
+def test_what_cant_be_a_digest_is_refused(whole, options, said):
+    assert said in fails(*(each.format(whole) for each in options), code=2, folder=whole)

@@ -12,29 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, node_of, run_export, spread_history
+from tests.archive.exporting import node_of, run_export
+from tests.archive.months import APRIL, END, MARCH, MOMENTS, ROWS, START, torn_apart
 from tests.cli.running import fails, run
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
 
-START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
-MARCH, APRIL = 1_677_628_800_000_000, 1_680_307_200_000_000
-ROWS = spread_history(5, start=START, end=END, rows=100, accounts=16)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 ACCOUNTS = sorted({row.account for row in ROWS})
-MOMENTS = st.sampled_from([at + n for at in (START, MARCH, APRIL, *TIMES) for n in (-1, 0, 1, DAY)])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """An archive with a gap in March, and an unproven beginning of April."""
-    made = tmp_path_factory.mktemp("explain") / "a"
-    late = [row for row in ROWS if row.timestamp_ns // 1000 >= APRIL]
-    with node_of(late, head=END) as node:
-        run_export(node, made, start=APRIL - DAY, end=END, partition="month")
-    with node_of(ROWS, head=END) as node:
-        run_export(node, made, start=START, end=MARCH)
-    return made
+    return torn_apart(tmp_path_factory.mktemp("explain") / "a")
 
 
 @settings(max_examples=15)

@@ -176,7 +176,9 @@ FAULTS += [("refuse", refusing(501, name), LACKING) for name in CONDITIONS]
 
 
 @pytest.mark.parametrize(("fault", "value", "said"), FAULTS)
-def test_a_store_without_conditional_puts_has_no_lock(archive, front, fault, value, said, caplog):
+def test_a_store_without_conditional_puts_has_no_lock(
+    *, archive, front, fault, value, said, caplog
+):
     setattr(front, fault, value)
     with locked(archive):
         assert f"has no lock: the store {said}" in caplog.text

@@ -11,31 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY, Archive, ArchiveError, IncompleteError, balance_at
-from tests.archive.exporting import (
-    DAY,
-    HOUR,
-    edit_manifest,
-    node_of,
-    run_export,
-    spread_history,
-    state_of,
+from tests.archive.exporting import DAY, HOUR, edit_manifest, node_of, run_export, state_of
+from tests.archive.months import (
+    APRIL,
+    END,
+    MARCH,
+    MAY,
+    MOMENTS,
+    ROWS,
+    START,
+    TIMES,
+    exported,
+    torn_apart,
 )
 from tests.columns import COLUMNS, empty_table
 from tests.moments import from_microseconds, moment_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
-START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
-MARCH, APRIL, MAY = 1_677_628_800_000_000, 1_680_307_200_000_000, 1_682_899_200_000_000
-ROWS = spread_history(5, start=START, end=END, rows=100, accounts=20)
-TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 PARTIES = sorted({row.party_id for row in ROWS})
 MARKETS = sorted({row.market_id for row in ROWS} - {""})
 TYPES = sorted({row.account_type for row in ROWS})
 ASSETS = sorted({row.asset_id for row in ROWS})
 FILE_KEY = ("party_id", "asset_id", "account_type", "market_id")
-MOMENTS = st.sampled_from(
-    [at + shift for at in (START, MARCH, APRIL, MAY, END - 1, *TIMES) for shift in (-1, 0, 1)]
-).filter(lambda at: START <= at < END)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,12 +41,6 @@ def _small_row_groups():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("balance_analysis.archive.datafile.ROW_GROUP", 3)
         yield
-
-
-def exported(folder, partition):
-    with node_of(ROWS, head=END) as node:
-        run_export(node, folder, start=START, end=END, partition=partition)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +57,8 @@ def days(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def torn(tmp_path_factory):
-    """An archive with a gap in March, and an unproven beginning."""
-    made = tmp_path_factory.mktemp("archive") / "torn"
-    with node_of([row for row in ROWS if row.timestamp_ns >= APRIL * 1000], head=END) as node:
-        run_export(node, made, start=APRIL - DAY, end=END, partition="month")
-    with node_of(ROWS, head=END) as node:
-        run_export(node, made, start=START, end=MARCH)
-    return made
+    """An archive with a gap in March, and an unproven beginning of April."""
+    return torn_apart(tmp_path_factory.mktemp("archive") / "torn")
 
 
 def moment(at):

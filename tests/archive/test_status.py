@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import os
 import platform
-import shutil
 import subprocess
 from dataclasses import replace
 from functools import reduce
@@ -17,45 +16,31 @@ import balance_analysis as ba
 from tests.archive.exporting import (
     DAY,
     END,
+    ROWS,
     START,
     content_of,
     node_of,
     run_export,
-    spread_history,
     state_of,
 )
 from tests.archive.writing import answered, begin, locked, writer_of
 from tests.moments import from_microseconds
 from tests.waits import without_waits
 
-ROWS = spread_history(5, rows=400, accounts=20)
 LATER = from_microseconds(END) + dt.timedelta(days=2, hours=3)
-
-
-@pytest.fixture(scope="module")
-def node():
-    with node_of(ROWS) as serving:
-        yield serving
-
-
-@pytest.fixture(scope="module")
-def folder(node, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("status") / "archive"
-    run_export(node, folder, start=START, end=END)
-    return folder
 
 
 def status(folder, **options):
     return ba.Archive(folder).status(**{"now": LATER, **options})
 
 
-def test_its_age_is_from_the_end_of_what_is_complete(folder):
-    shown, late = status(folder), (LATER, LATER + dt.timedelta(days=1))
+def test_its_age_is_from_the_end_of_what_is_complete(whole):
+    shown, late = status(whole), (LATER, LATER + dt.timedelta(days=1))
     assert shown.age == replace(shown, unproven=(late,)).age == dt.timedelta(days=2, hours=3)
     assert shown.is_older_than(dt.timedelta(days=2))
     assert not shown.is_older_than(dt.timedelta(days=2, hours=3))
     there = LATER.astimezone(dt.timezone(dt.timedelta(hours=5)))
-    assert status(folder, now=LATER.replace(tzinfo=None)) == status(folder, now=there) == shown
+    assert status(whole, now=LATER.replace(tzinfo=None)) == status(whole, now=there) == shown
 
 
 def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touches_is_one(
@@ -95,25 +80,20 @@ def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
     assert str(limits["block_height"].dtype) == "Int64"
 
 
-@pytest.fixture
-def copied(folder, tmp_path):
-    return shutil.copytree(folder, tmp_path / "x")
-
-
-def test_a_run_that_was_cut_off_is_shown_and_one_that_goes_on_is_not(copied):
-    writer = writer_of(copied)
-    assert "interrupted" not in str(status(copied))
+def test_a_run_that_was_cut_off_is_shown_and_one_that_goes_on_is_not(folder):
+    writer = writer_of(folder)
+    assert "interrupted" not in str(status(folder))
     name, manifest = "changes/date=2023-04-29/changes.parquet", writer.manifest
     writer.write_manifest(manifest.announce(name, manifest.files["2023-04-29"], manifest.evidence))
-    assert status(copied).is_interrupted
-    assert "interrupted" in str(status(copied))
-    with locked(copied):
-        assert not status(copied).is_interrupted
-        assert f"writing     process {os.getpid()} on " in str(status(copied))
+    assert status(folder).is_interrupted
+    assert "interrupted" in str(status(folder))
+    with locked(folder):
+        assert not status(folder).is_interrupted
+        assert f"writing     process {os.getpid()} on " in str(status(folder))
 
 
-def test_a_killed_run_is_shown_by_its_report(copied):
-    (report,) = (copied / "_runs").iterdir()
+def test_a_killed_run_is_shown_by_its_report(folder):
+    (report,) = (folder / "_runs").iterdir()
     late = {"id": "99990101T000000.000000Z-000000", "started": "9999-01-01T00:00:00+00:00"}
     content = {**json.loads(report.read_text()), **late, "outcome": "incomplete", "ended": None}
     report.with_name(f"{late['id']}.json").write_text(json.dumps(content))
@@ -121,12 +101,12 @@ def test_a_killed_run_is_shown_by_its_report(copied):
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     for holder in ({}, {"pid": gone.pid, "host": platform.node()}):
-        (copied / "_lock.json").write_text(json.dumps(holder))
-        assert status(copied).is_interrupted
-        assert "last run     9999-01-01T00:00Z, cut off" in str(status(copied))
-    (copied / "_lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
-    assert not status(copied).is_interrupted
-    assert "9999-01-01T00:00Z, under way" in str(status(copied))
+        (folder / "_lock.json").write_text(json.dumps(holder))
+        assert status(folder).is_interrupted
+        assert "last run     9999-01-01T00:00Z, cut off" in str(status(folder))
+    (folder / "_lock.json").write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
+    assert not status(folder).is_interrupted
+    assert "9999-01-01T00:00Z, under way" in str(status(folder))
 
 
 def test_how_the_last_run_ended_is_shown(tmp_path):
@@ -141,43 +121,43 @@ def test_how_the_last_run_ended_is_shown(tmp_path):
     assert status(tmp_path / "x").last_run.outcome == "failed"
 
 
-def test_files_that_are_gone_or_cut_are_listed(copied):
-    assert not status(copied).lost
-    gone, cut, *_ = sorted((copied / "changes").rglob("*.parquet"))
+def test_files_that_are_gone_or_cut_are_listed(folder):
+    assert not status(folder).lost
+    gone, cut, *_ = sorted((folder / "changes").rglob("*.parquet"))
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[1:])
-    shown = status(copied, count_accounts=False)
-    assert shown.lost == tuple(each.relative_to(copied).as_posix() for each in (gone, cut))
+    shown = status(folder, count_accounts=False)
+    assert shown.lost == tuple(each.relative_to(folder).as_posix() for each in (gone, cut))
     assert "missing or truncated" in str(shown)
 
 
-def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, folder):
-    shown, state = status(folder), state_of(folder)
+def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, whole):
+    shown, state = status(whole), state_of(whole)
     assert shown.rows == len(ROWS)
     assert shown.accounts == len({row.account for row in ROWS})
     assert shown.complete == ((from_microseconds(START), from_microseconds(END)),)
     assert (shown.files, shown.checkpoints) == (len(state.files), 1)
-    assert shown.size == sum(map(len, content_of(folder, "changes/", "_checkpoints/").values()))
+    assert shown.size == sum(map(len, content_of(whole, "changes/", "_checkpoints/").values()))
     assert shown.block_height == state.evidence.answers[0].heights[1]
     assert abs(dt.datetime.now(dt.UTC) - shown.asked_at) < dt.timedelta(minutes=5)
     lines = str(shown).splitlines()
     column = len("last asked  ")
     assert all(line[column - 1] == " " and line[column] != " " for line in lines)
     said = {line[:column].strip(): line[column:] for line in lines}
-    assert said["archive"] == str(folder)
+    assert said["archive"] == str(whole)
     assert said["holds"] == "all accounts, a file for each day"
     assert said["complete"] == "2023-04-28T20:00Z to 2023-05-03T08:00Z"
     assert said["age"] == "2 days 3 hours at 2023-05-05T11:00Z"
     assert (said["missing"], said["unproven"]) == ("none", "none")
-    assert said["rows"] == f"400 of {shown.accounts} accounts"
+    assert said["rows"] == f"{len(ROWS)} of {shown.accounts} accounts"
     assert said["files"].startswith("6 files (days with rows), 1 checkpoint, ")
     assert said["files"].endswith(" kB")
     assert node.url in said["last asked"]
     assert said["limits"] == "1 distinct snapshot"
 
 
-def test_as_json_its_keys_are_stable(folder):
-    content = json.loads(status(folder).to_json())
+def test_as_json_its_keys_are_stable(whole):
+    content = json.loads(status(whole).to_json())
     keys = (
         "uri query partition complete confirmed confirmed_by disputed missing unproven rows "
         "accounts files checkpoints bytes asked_at source block_height limits lost last_run "
