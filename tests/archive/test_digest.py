@@ -28,6 +28,7 @@ from tests.moments import moment_text
 from tests.segments.writer import write_segments
 
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+ASSETS = sorted({row.asset_id for row in ROWS})
 PLACE = attrgetter("party_id", "asset_id", "account_type", "market_id")
 MOMENTS = st.sampled_from([at + shift for at in (START, END, *TIMES) for shift in (-1, 0, 1, HOUR)])
 
@@ -53,26 +54,35 @@ def naive(rows, complete, unproven=(), **filters):
     return hashlib.sha256(content).hexdigest()
 
 
-@settings(max_examples=5)
+@settings(max_examples=8)
 @given(
     partition=st.sampled_from(["day", "month", "hour"]),
-    cuts=st.lists(st.integers(START + 1, END - 1), max_size=2, unique=True).map(sorted),
+    cuts=st.lists(st.integers(TIMES[20], END - 1), max_size=2, unique=True).map(sorted),
     bounds=st.none() | st.tuples(MOMENTS, MOMENTS).filter(lambda x: x[0] < x[1]),
+    asset=st.none() | st.sampled_from(ASSETS),
+    forgotten=st.sampled_from([0, 0, 7, 19]),
 )
 def test_a_digest_is_that_of_the_rows_and_intervals_however_they_were_exported(
-    node, tmp_path_factory, partition, cuts, bounds
+    *, tmp_path_factory, partition, cuts, bounds, asset, forgotten
 ):
-    made = tmp_path_factory.mktemp("digest")
-    for start, end in pairwise([START, *cuts, END]):
-        run_export(node, made, start=start, end=end, partition=partition, overlap="0s")
-    start, end = (START, END) if bounds is None else bounds
+    made, first = tmp_path_factory.mktemp("digest"), TIMES[forgotten]
+    held = [row for row in ROWS if row.timestamp_ns // 1000 >= first]
+    own = [row for row in held if asset in {None, row.asset_id}]
+    with node_of(held) as node:
+        for start, end in pairwise([START, *cuts, END]):
+            how = {"partition": partition, "overlap": "0s", "asset_id": asset}
+            run_export(node, made, start=start, end=end, **how)
+    start, end = bounds or (START, END)
     between = {} if bounds is None else {"start": moment_text(start), "end": moment_text(end)}
-    span = [max(start, START), min(end, END)]
+    spans = [(START, first), (first, END)]
+    cut_out = [[max(start, since), min(end, until)] for since, until in spans]
+    unproven, complete = ([span] if span[0] < span[1] else [] for span in cut_out)
 
     digested = ba.Archive(made).digest(**between)
 
-    assert digested.digest == naive(ROWS, [span] if span[0] < span[1] else [])
-    assert digested.rows == sum(span[0] * 1000 <= row.timestamp_ns < span[1] * 1000 for row in ROWS)
+    filters = {} if asset is None else {"asset_id": [asset]}
+    assert digested.digest == naive(own, complete, unproven, **filters)
+    assert digested.rows == sum(start * 1000 <= row.timestamp_ns < end * 1000 for row in own)
 
 
 def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_path):
@@ -81,22 +91,6 @@ def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_pa
     run_export(node, tmp_path / "exported", start=TIMES[0], end=TIMES[-1] + 1)
     digests = {ba.Archive(tmp_path / name).digest().digest for name in ("imported", "exported")}
     assert digests == {naive(ROWS, [[TIMES[0], TIMES[-1] + 1]])}
-
-
-def test_what_a_node_may_have_forgotten_is_distinguished(tmp_path):
-    late = [row for row in ROWS if row.timestamp_ns // 1000 >= TIMES[20]]
-    with node_of(late, head=END) as forgetful:
-        run_export(forgetful, tmp_path / "a", start=START, end=END)
-    digested = ba.Archive(tmp_path / "a").digest()
-    assert digested.digest == naive(late, [[TIMES[20], END]], [[START, TIMES[20]]])
-
-
-def test_the_accounts_that_an_archive_is_bound_to_are_part_of_its_digest(node, tmp_path):
-    asset = ROWS[0].asset_id
-    run_export(node, tmp_path / "a", start=START, end=END, asset_id=asset)
-    digested = ba.Archive(tmp_path / "a").digest().digest
-    own = [row for row in ROWS if row.asset_id == asset]
-    assert digested == naive(own, [[START, END]], asset_id=[asset])
 
 
 def test_limits_and_assets_have_digests_that_dont_depend_on_when_they_were_asked(node, tmp_path):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 import balance_analysis as ba
 from balance_analysis import Archive
 from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
 from tests.archive.writing import answered, begin
+from tests.moments import from_microseconds
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +88,8 @@ def test_blanks_and_the_order_of_keys_do_not_matter_and_the_digest_does(whole, t
         ba.Archive(folder).coverage()
 
 
-def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
-    evidence = answered((0, 2), "http://one", "2023-04-01", reached=False)
+def test_coverage_and_status_list_states_and_gaps_in_time_order_and_who_was_asked_last(tmp_path):
+    evidence = answered((0, 2), "http://one", "2023-04-09", reached=False)
     for span, name, day, height in (
         ((2, 4), "http://user:secret@one", 1, 7),
         ((9, 12), "http://two", 2, 8),
@@ -95,19 +98,26 @@ def test_the_frame_lists_states_in_time_order_and_gaps_between_them(tmp_path):
         evidence = evidence.updated(answered(span, name, f"2023-04-0{day}", height=height))
     third = answered((3, 4), "http://you:secret@three", "2023-04-01").answers[0].node
     begin(tmp_path).set_evidence(evidence.with_verdict(third, [(3, 4)], []))
-    frame = Archive(tmp_path).coverage()
+    frame, shown = Archive(tmp_path).coverage(), Archive(tmp_path).status()
     assert frame["state"].tolist() == ["unproven", "complete", "confirmed", "missing", "complete"]
     assert frame["start"].astype("int64").tolist() == [0, 2, 3, 4, 9]
     assert frame["end"].astype("int64").tolist() == [2, 3, 4, 9, 14]
     assert frame["block_height"].dropna().tolist() == [7, 7, 11]
     assert frame["first_block_height"].dropna().tolist() == [7, 7, 8]
-    assert frame["asked_at"].dt.day.dropna().tolist() == [1, 1, 1, 3]
-    assert frame["first_asked_at"].dt.day.dropna().tolist() == [1, 1, 1, 2]
+    assert frame["asked_at"].dt.day.dropna().tolist() == [9, 1, 1, 3]
+    assert frame["first_asked_at"].dt.day.dropna().tolist() == [9, 1, 1, 2]
     assert frame["source"].dropna().str[-3:].tolist() == ["one", "one", "one", "two"]
     assert frame["confirmed_by"].dropna().str[-5:].tolist() == ["three"]
-    assert "secret" not in frame.to_csv() + str(Archive(tmp_path).status())
     begin(tmp_path / "empty")
     assert frame.dtypes.equals(Archive(tmp_path / "empty").coverage().dtypes)
-    assert [str(frame.dtypes[name]) for name in ("start", "end", "asked_at", "first_asked_at")] == [
-        "datetime64[us, UTC]"
-    ] * 4
+    times = frame.dtypes[["start", "end", "asked_at", "first_asked_at"]]
+    assert {*map(str, times)} == {"datetime64[us, UTC]"}
+
+    at = [from_microseconds(place) for place in range(15)]
+    assert (shown.unproven, shown.missing) == (((at[0], at[2]),), ((at[4], at[9]),))
+    assert shown.complete == ((at[2], at[4]), (at[9], at[14]))
+    assert (shown.source, shown.block_height) == ("http://one", None)
+    assert shown.asked_at == pd.Timestamp("2023-04-09", tz="UTC")
+    lines = str(replace(shown, missing=shown.missing * 5)).splitlines()
+    assert next(line for line in lines if line.startswith("missing")).endswith(", and 2 more")
+    assert "secret" not in frame.to_csv() + str(shown)

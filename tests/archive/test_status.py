@@ -8,13 +8,11 @@ import os
 import platform
 import subprocess
 from dataclasses import replace
-from functools import reduce
 
 import pytest
 
 import balance_analysis as ba
 from tests.archive.exporting import (
-    DAY,
     END,
     ROWS,
     START,
@@ -23,7 +21,7 @@ from tests.archive.exporting import (
     run_export,
     state_of,
 )
-from tests.archive.writing import answered, begin, locked, writer_of
+from tests.archive.writing import begin, locked, writer_of
 from tests.moments import from_microseconds
 from tests.waits import without_waits
 
@@ -41,29 +39,6 @@ def test_its_age_is_from_the_end_of_what_is_complete(whole):
     assert not shown.is_older_than(dt.timedelta(days=2, hours=3))
     there = LATER.astimezone(dt.timezone(dt.timedelta(hours=5)))
     assert status(whole, now=LATER.replace(tzinfo=None)) == status(whole, now=there) == shown
-
-
-def test_gaps_and_unproven_parts_and_who_was_asked_last_are_listed_and_what_touches_is_one(
-    tmp_path,
-):
-    with node_of([]) as node:
-        run_export(node, tmp_path, start=START)
-    at = [START + days * DAY for days in range(7)]
-    bounds = [(0, 1, False), (1, 2, True), (2, 3, True), (5, 6, True)]
-    evidence = [
-        answered((at[a], at[b]), f"http://{a}", f"2023-05-0{9 - a}T00:00+00:00", reached=proven)
-        for a, b, proven in bounds
-    ]
-    writer_of(tmp_path).set_evidence(reduce(lambda older, newer: older.updated(newer), evidence))
-    shown = status(tmp_path)
-    assert (shown.source, shown.block_height) == ("http://0", None)
-    assert shown.asked_at == dt.datetime(2023, 5, 9, tzinfo=dt.UTC)
-    moments = [from_microseconds(moment) for moment in at]
-    assert shown.unproven == ((moments[0], moments[1]),)
-    assert shown.complete == ((moments[1], moments[3]), (moments[5], moments[6]))
-    assert shown.missing == ((moments[3], moments[5]),)
-    lines = str(replace(shown, missing=shown.missing * 5)).splitlines()
-    assert next(line for line in lines if line.startswith("missing")).endswith(", and 2 more")
 
 
 def test_an_archive_of_nothing_is_older_than_any_age(tmp_path):
