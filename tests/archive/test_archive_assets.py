@@ -76,31 +76,33 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         assert names_of(known) == (ba.read_assets(NAMES), expected)
 
 
-def test_ids_of_an_archive_and_of_a_file_may_be_short(archive, tmp_path):
-    ba.write_parquet(archive.read(), tmp_path / "x.parquet")
-    expected = lines(archive.select(party_ids=PARTY).read())
-    assert expected
-    for text in (PARTY[:8], PARTY[:6].upper(), f"{PARTY[:3]}..{PARTY[-9:]}"):
-        assert lines(archive.select(party_ids=text).read()) == expected
+SPELLED = {"asset_id": [ASSET, "tUSD", "TUSD"], "party_ids": [PARTY]}
+SPELLED["party_ids"] += [PARTY[:8], PARTY[:6].upper(), f"{PARTY[:3]}..{PARTY[-9:]}"]
+
+
+def test_every_way_to_read_an_archive_takes_its_symbols_and_short_ids(archive, tmp_path):
+    whole = archive.read()
+    for name, words in SPELLED.items():
+        expected = whole[whole[name.removesuffix("s")] == words[0]]
+        assert len(expected)
+        for word in words:
+            selected = archive.select(**{name: word})
+            assert lines(selected.read()) == lines(expected)
+            assert sum(batch.num_rows for batch in selected.iter_batches()) == len(expected)
+    at = pd.Timestamp(END, unit="us", tz="UTC") - pd.Timedelta("1us")
+    assert set(ba.balance_at(archive.select(asset_id="tUSD"), at)["asset_id"]) == {ASSET}
+    ba.write_parquet(whole, tmp_path / "x.parquet")
     for source in (archive.uri, tmp_path / "x.parquet"):
         shown = run("series", source, "--party-id", f"{PARTY[:6]}…{PARTY[-4:]}").stdout
         assert {*pd.read_csv(io.StringIO(shown))["party_id"]} == {PARTY}
-    with pytest.raises(ValueError, match="'zzzz' is not 64 hex digits"):
-        archive.select(party_ids="zzzz")
-
-
-def test_every_way_to_read_an_archive_takes_its_symbols(archive):
-    whole = archive.read()
-    expected = whole[whole["asset_id"] == ASSET]
-    assert lines(archive.select(asset_id="TUSD").read()) == lines(expected)
-    batches = archive.select(asset_id="tusd").iter_batches()
-    assert sum(batch.num_rows for batch in batches) == len(expected)
-    at = pd.Timestamp(END, unit="us", tz="UTC") - pd.Timedelta("1us")
-    assert set(ba.balance_at(archive.select(asset_id="tUSD"), at)["asset_id"]) == {ASSET}
-    with pytest.raises(ValueError, match=r"'tUSB' .*did you mean tUSD"):
-        archive.select(asset_id="tUSB")
+    for wrong, said in (
+        ({"party_ids": "zzzz"}, "'zzzz' is not 64 hex digits"),
+        ({"asset_id": "tUSB"}, r"'tUSB' .*did you mean tUSD"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            archive.select(**wrong)
     renamed = archive.select(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}}).read()
-    assert lines(renamed) == lines(expected)
+    assert lines(renamed) == lines(whole[whole["asset_id"] == ASSET])
     assert names_of(renamed)[0][ASSET].symbol == "X"
 
 
