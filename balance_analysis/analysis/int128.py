@@ -281,10 +281,10 @@ def divide(
     return quotients
 
 
-def first_extremes(
+def extremes(
     words: NDArray[np.int64], starts: NDArray[np.int64], *, largest: bool
 ) -> NDArray[np.int64]:
-    """Return the position of the first largest, or smallest, amount of each run of amounts.
+    """Return the largest, or smallest, amount of each run of amounts.
 
     Parameters
     ----------
@@ -293,18 +293,29 @@ def first_extremes(
     starts
         Where each run begins; the first at 0, no run is empty.
     largest
-        Whether to find the largest amount, not the smallest.
+        Whether to return the largest amounts, not the smallest.
     """
-    reduce = np.maximum.reduceat if largest else np.minimum.reduceat
-    positions = np.arange(len(words))
-    # Few amounts have the extreme upper word: only their lower words are compared.
-    for word in (words[:, 1], words[:, 0].view(np.uint64)):
-        values = word[positions]
-        extremes = np.repeat(reduce(values, starts), np.diff(starts, append=len(values)))
-        hits = np.flatnonzero(values == extremes)
-        positions, starts = positions[hits], np.searchsorted(hits, starts)
-    result: NDArray[np.int64] = positions[starts]
+    reduce, never = (np.maximum, 0) if largest else (np.minimum, 2**_WORD - 1)
+    low, high = halves(words)
+    result = np.empty((len(starts), 2), np.int64)
+    result[:, 1] = reduce.reduceat(high, starts)
+    # Only the lower words of amounts that have the extreme upper word are compared.
+    is_candidate = high == np.repeat(result[:, 1], np.diff(starts, append=len(high)))
+    low[~is_candidate] = never
+    result[:, 0] = reduce.reduceat(low, starts).view(np.int64)
     return result
+
+
+def first_places(
+    words: NDArray[np.int64], values: NDArray[np.int64], starts: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the position of the first amount of each run that is equal to the run's value."""
+    lengths = np.diff(starts, append=len(words))
+    is_equal = (words[:, 0] == np.repeat(values[:, 0], lengths)) & (
+        words[:, 1] == np.repeat(values[:, 1], lengths)
+    )
+    hits = np.flatnonzero(is_equal)
+    return hits[np.searchsorted(hits, starts)]
 
 
 def running_maxima(words: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

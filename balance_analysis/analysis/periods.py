@@ -583,17 +583,20 @@ def _levels(steps: Steps, edges: NDArray[np.int64], wanted: frozenset[str]) -> C
     for name, largest in (("minimum", False), ("maximum", True)):
         if wanted & {name, f"{name}_at"}:
             # An unknown piece has the balance of the one after it, so it changes no extreme.
-            place = int128.first_extremes(pieces.words, pieces.starts, largest=largest)
-            measures[name] = int128.take(pieces.words, place)
-            measures[f"{name}_at"] = _moments(pieces, place, has_known)
+            words = int128.extremes(pieces.words, pieces.starts, largest=largest)
+            measures[name] = words
+            if f"{name}_at" in wanted:
+                place = int128.first_places(pieces.words, words, pieces.starts)
+                measures[f"{name}_at"] = _moments(pieces, place, has_known)
     if "average" in wanted:
         measures["average"] = pieces.averages()
     if wanted & {"drawdown", "drawdown_at"}:
         peaks = int128.running_maxima(pieces.words, pieces.starts)
         depths, too_large = int128.subtract(int128.take(pieces.words, peaks), pieces.words)
         check_fits(too_large, lambda piece: f"the drawdown of {steps.name_row(pieces.rows[piece])}")
-        lowest = int128.first_extremes(depths, pieces.starts, largest=True)
-        measures["drawdown"] = deepest = int128.take(depths, lowest)
+        deepest = int128.extremes(depths, pieces.starts, largest=True)
+        lowest = int128.first_places(depths, deepest, pieces.starts)
+        measures["drawdown"] = deepest
         measures["drawdown_at"] = _moments(pieces, lowest, has_known & ~int128.is_zero(deepest))
     if "zero_share" in wanted:
         at_zero = int128.sum_runs(pieces.known_for * int128.is_zero(pieces.words), pieces.starts)

@@ -283,11 +283,12 @@ def as_of(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], N
     """Return the row that holds for each account at each point, and whether its balance is known.
 
     Results are ordered by account, then point. If the balance is unknown, the row is the last one
-    up to the point, or an arbitrary one of the account. Points are in microseconds, ascending.
+    up to the point, or the account's first one. Points are in microseconds, ascending.
     """
     reached = count_before(points, steps.times)
     is_tail = np.append(steps.is_head[1:], True)[: len(reached)]
     is_held = is_tail.copy()  # most rows are followed by another one before the next point
+    is_held[steps.heads] = True
     is_held[:-1] |= reached[1:] != reached[:-1]
     held = np.flatnonzero(is_held)
     ends = np.where(is_tail[held], len(points), np.append(reached[held[1:]], 0)[: len(held)])

@@ -130,7 +130,9 @@ def test_extremes_and_running_maxima_are_where_they_were_first_reached(case):
     words, places = int128.words_from(values), [*spans(values, starts)]
     for largest, sign in ((True, -1), (False, 1)):
         firsts = [min(range(*span), key=lambda i: (sign * values[i], i)) for span in places]
-        assert int128.first_extremes(words, starts, largest=largest).tolist() == firsts
+        extremes = int128.extremes(words, starts, largest=largest)
+        assert int128.integers_of(extremes) == [values[first] for first in firsts]
+        assert int128.first_places(words, extremes, starts).tolist() == firsts
     assert int128.running_maxima(words, starts).tolist() == [
         min(range(start, place + 1), key=lambda i: (-values[i], i))
         for start, stop in places
