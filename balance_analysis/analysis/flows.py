@@ -330,11 +330,11 @@ def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], ou
         If a delta or a sum has more than 38 digits.
     """
     low, high = int128.halves(step_deltas(steps))
-    out["changes"][:] = int128.sum_between((low != 0) | (high != 0), begins, ends)
+    out["changes"][:] = int128.sum_runs((low != 0) | (high != 0), begins, ends)
     out["active"][:] = out["changes"] > 0
     out["unknown"][:] = steps.starts_known[begins]
     if steps.valid_until is not None:
-        out["unknown"][:] = int128.sum_between(steps.starts_known, begins, ends)
+        out["unknown"][:] = int128.sum_runs(steps.starts_known, begins, ends)
     before = int128.take(steps.words, begins - ~steps.starts_known[begins])
     _, too_large = int128.subtract(int128.take(steps.words, ends - 1), before, out=out["net"])
     if "inflow" in out:
@@ -397,7 +397,6 @@ def flow_measures(
     """
     measures = _added_up(flows)
     if gains is not None:
-        gains = _added_up(Cells(flows.ids, {}, gains))
         cells, places = (x["groups"] * len(grid) + x["periods"] for x in (measures, gains))
         inflow = spread(gains["inflow"], np.searchsorted(cells, places), len(cells))
         # A group's gain is at most the sum of its accounts' gains, which fits.
@@ -432,12 +431,14 @@ def are_flows_known(
 
 
 def gained(grid: Grid, first: int, sums: Sums) -> Columns:
-    """Return the blocks in which groups gained, with their periods and gains as `inflow`."""
+    """Return what groups gained in each period, block by block, as `inflow`."""
     words, edges = sums.columns["gained"], grid.edges
     periods = count_before(edges - 1, sums.columns["times"]) - 1
     is_gain = (words[:, 1] >= 0) & ~int128.is_zero(words) & (periods >= 0) & (periods < len(grid))
-    groups = first + sums.columns["groups"][is_gain].astype(np.int64)
-    return {"groups": groups, "periods": periods[is_gain], "inflow": words[is_gain]}
+    groups = sums.columns["groups"][is_gain].astype(np.int64)
+    columns: Columns = {"groups": groups, "periods": periods[is_gain], "inflow": words[is_gain]}
+    added = _added_up(Cells(sums.ids, {}, columns))
+    return {**added, "groups": first + added["groups"]}
 
 
 def _added_up(flows: Cells) -> Columns:
@@ -453,10 +454,9 @@ def _added_up(flows: Cells) -> Columns:
         if column.ndim > 1:
             added[name], too_large = int128.sum_words(rows, starts)
             check_fits(too_large, lambda cell: _name(flows.ids, groups[order[starts[cell]]]))
-        elif name in _REDUCED:
-            added[name] = _REDUCED[name].reduceat(rows, starts) if len(starts) else rows
         else:
-            added[name] = int128.sum_runs(rows, starts)
+            reduce = _REDUCED.get(name, np.add)
+            added[name] = reduce.reduceat(rows, starts) if len(starts) else rows
     return added
 
 

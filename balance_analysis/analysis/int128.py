@@ -103,11 +103,7 @@ def _is_too_large(words: NDArray[np.int64]) -> NDArray[np.bool_]:
     high = words[:, 1]
     if high.min(initial=0) > _LEAST[0, 1] and high.max(initial=0) < _MOST[0, 1]:
         return np.zeros(len(words), bool)
-    too_large: NDArray[np.bool_] = (high > _MOST[0, 1]) | (high < _LEAST[0, 1])
-    near = np.flatnonzero((high == _MOST[0, 1]) | (high == _LEAST[0, 1]))
-    if len(near):
-        too_large[near] = is_less(_MOST, words[near]) | is_less(words[near], _LEAST)
-    return too_large
+    return is_less(_MOST, words) | is_less(words, _LEAST)
 
 
 def digits_of(words: NDArray[np.int64], width: int) -> Iterator[NDArray[np.int64]]:
@@ -179,24 +175,20 @@ def compose(
     return words, too_large | _is_too_large(words)
 
 
-def sum_between(
-    values: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64]
+def sum_runs(
+    values: NDArray[Any], begins: NDArray[np.int64], ends: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the sums of the numbers in [begin, end), ascending.
+    """Return the sums of the numbers in [begin, end); by default, each run ends at the next one.
 
     Each sum must fit into an int64. The running sum may overflow: its differences are still right,
     and for short runs much faster than `numpy.add.reduceat`.
     """
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values.astype(np.int64, copy=False), out=running[1:])
+    ends = np.append(begins[1:], len(values))[: len(begins)] if ends is None else ends
     sums: NDArray[np.int64] = running.take(ends)
     sums -= running.take(begins)
     return sums
-
-
-def sum_runs(values: NDArray[Any], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sum of each run of numbers: see `sum_between`; runs begin at `starts`."""
-    return sum_between(values, starts, np.append(starts[1:], len(values))[: len(starts)])
 
 
 def halves(words: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -239,11 +231,11 @@ def difference(
 
 
 def sum_words(
-    words: NDArray[np.int64], starts: NDArray[np.int64]
+    words: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of runs of amounts (see `sum_runs`), and a mask of those over 38 digits."""
-    ends = np.append(starts[1:], len(words))[: len(starts)]
-    return difference(running_sums(*halves(words)), starts, ends)
+    """Return the sums of amounts (see `sum_runs`), and a mask of those over 38 digits."""
+    ends = np.append(begins[1:], len(words))[: len(begins)] if ends is None else ends
+    return difference(running_sums(*halves(words)), begins, ends)
 
 
 def add_to_cells(
@@ -311,10 +303,8 @@ def first_places(
 ) -> NDArray[np.int64]:
     """Return the position of the first amount of each run that is equal to the run's value."""
     lengths = np.diff(starts, append=len(words))
-    is_equal = (words[:, 0] == np.repeat(values[:, 0], lengths)) & (
-        words[:, 1] == np.repeat(values[:, 1], lengths)
-    )
-    hits = np.flatnonzero(is_equal)
+    low, high = (words[:, side] == np.repeat(values[:, side], lengths) for side in (0, 1))
+    hits = np.flatnonzero(low & high)
     return hits[np.searchsorted(hits, starts)]
 
 

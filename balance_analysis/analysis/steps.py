@@ -205,7 +205,9 @@ def join(parts: Sequence[Columns]) -> Columns:
     """Concatenate the columns of parts, consuming them, so that few are in memory twice."""
     if len(parts) == 1:
         return parts[0]
-    return {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+    names = [*parts[0]]
+    columns = map_parallel(lambda x: np.concatenate([part.pop(x) for part in parts]), names)
+    return dict(zip(names, columns, strict=True))
 
 
 def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -236,13 +236,12 @@ def _sum_up(changes: Cells, *, gained: bool) -> Sums:
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
     words, known = int128.take(words, order), known.take(order)
     # In any order of the changes, each account has added one balance in the end.
-    levels, too_large = int128.difference(int128.running_sums(*int128.halves(words)), begins, ends)
-    counts = np.append(0, np.cumsum(known, dtype=np.int64))
+    levels, too_large = int128.sum_words(words, begins, ends)
     columns: Columns = {
         "groups": groups.astype(np.int32),
         "times": times,
         "words": levels,
-        "known": (counts[ends] - counts[begins]).astype(np.int32),
+        "known": int128.sum_runs(known, begins, ends).astype(np.int32),
         "is_row": int128.sum_runs(is_row.take(order), starts) > 0,
     }
     if gained:
