@@ -287,7 +287,8 @@ def flows_of(
         _add_up(block, starts[cells], ends, {name: columns[name][cells] for name in columns})
 
     map_blocks(fill, steps)
-    runs["groups"] = groups.numbers[runs["groups"]]
+    if np.any(np.diff(groups.numbers) != 1):
+        runs["groups"] = groups.numbers.take(runs["groups"])
     flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs | columns)
     return [flows, changes_of(steps, groups)] if internal else [flows]
 
@@ -312,7 +313,7 @@ def _runs(edges: NDArray[np.int64], first: int, steps: Steps) -> Columns:
     is_start[1:] |= periods[1:] != periods[:-1]
     starts = np.flatnonzero(is_start)
     runs = {
-        "groups": first + np.cumsum(steps.is_head[starts]) - 1,
+        "groups": first - 1 + np.cumsum(steps.is_head.take(starts)),
         "periods": periods[starts],
         "starts": starts,
         "rows": np.diff(starts, append=len(periods)),
@@ -332,10 +333,10 @@ def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], ou
     low, high = int128.halves(step_deltas(steps))
     out["changes"][:] = int128.sum_runs((low != 0) | (high != 0), begins, ends)
     out["active"][:] = out["changes"] > 0
-    out["unknown"][:] = steps.starts_known[begins]
+    out["unknown"][:] = is_unknown = steps.starts_known.take(begins)
     if steps.valid_until is not None:
         out["unknown"][:] = int128.sum_runs(steps.starts_known, begins, ends)
-    before = int128.take(steps.words, begins - ~steps.starts_known[begins])
+    before = int128.take(steps.words, begins - ~is_unknown)
     _, too_large = int128.subtract(int128.take(steps.words, ends - 1), before, out=out["net"])
     if "inflow" in out:
         is_gain = ~(high >> np.int64(63))  # all bits set unless negative
@@ -445,7 +446,8 @@ def _added_up(flows: Cells) -> Columns:
     """Return the columns of flows, with the cells of one group and period added up."""
     columns = flows.columns
     groups, periods = columns["groups"], columns["periods"]
-    if np.all(np.diff(groups * (int(periods.max(initial=0)) + 1) + periods) > 0):
+    is_later = (groups[1:] == groups[:-1]) & (periods[1:] > periods[:-1])
+    if np.all(is_later | (groups[1:] > groups[:-1])):
         return columns
     order, starts = runs_of(groups, periods)
     added: Columns = {}
