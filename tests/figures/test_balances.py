@@ -105,13 +105,3 @@ def test_one_row_shows_its_day_and_not_its_years():
     ax = ba.plot_balances(table_of([(*GENERAL, START, 5)]))
     left, right = ax.get_xlim()
     assert right - left == pytest.approx(1)
-
-
-def test_an_axis_that_shows_small_accounts_beside_a_large_one_is_the_callers():
-    rows = [(*GENERAL[:2], f"p{held}", "", START, held) for held in (10**25, 9000)]
-    ax = ba.plot_balances(table_of(rows))
-    assert ax.get_yscale() == "linear"
-    ax.set_yscale("asinh")
-    ax.figure.draw_without_rendering()
-    low, small, large = ax.transData.transform([(0, 0), (0, 9000), (0, 1e25)])[:, 1]
-    assert small - low > (large - low) / 10
