@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import HOUR, START, node_of, run_export, spread_history
+from tests.archive.exporting import DAY, HOUR, START, node_of, run_export, spread_history
 from tests.cli.running import run
 from tests.segments.writer import make_segments, pg_time, write_edited, write_segments
 
@@ -50,6 +50,16 @@ def test_an_archive_agrees_with_segments_and_their_ledger(tmp_path, whole, segme
     assert (report.problems, report.not_compared) == ((), ())
     assert report.changes == len(ba.Archive(folder).read())
     assert report.compared[0].is_same == (kind != "of some accounts")
+
+
+def test_behind_a_day_that_an_archive_lacks_no_account_began_at_zero(tmp_path, segments):
+    midnight = START - START % DAY + DAY
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "archive", start=midnight, end=LAST)
+    report = verified(tmp_path / "archive", segments)
+    assert report.problems == ()
+    assert 0 < report.changes < len(ba.Archive(tmp_path / "archive").read())
+    assert "the archive is not complete there" in report.not_compared[0]
 
 
 @given(number=st.integers(0, len(ROWS) - 1), step=st.integers(-(10**20), 10**20))
