@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
 
 from balance_analysis import Archive
-from tests.archive.exporting import DAY, END, node_of, run_export, spread_history
-
-ROWS = spread_history(3, rows=150, accounts=12)
+from tests.archive.exporting import DAY, END, ROWS, node_of, run_export, spread_history
 
 
 def reports(folder):
@@ -80,36 +77,25 @@ def test_bad_rows_are_kept_raw_with_their_reasons(tmp_path):
     assert "1e5" in kept["reason"]
 
 
-def test_credentials_of_a_node_are_not_written(tmp_path):
-    with node_of(ROWS) as node:
-        run_export(node.url.replace("://", "://me:secret@"), tmp_path / "a")
+def test_credentials_of_a_node_are_not_written(node, tmp_path):
+    run_export(node.url.replace("://", "://me:secret@"), tmp_path / "a")
     for path in (tmp_path / "a").rglob("*"):
         assert path.is_dir() or b"secret" not in path.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory):
-    """An archive of two runs; not to be changed."""
-    folder = tmp_path_factory.mktemp("runs") / "a"
-    with node_of(ROWS) as node:
-        for _ in range(2):
-            run_export(node, folder)
-    return folder
-
-
 @pytest.mark.parametrize("content", ["{", "", "null", '{"id": 5, "started": "x"}', "[" * 100_000])
-def test_a_damaged_report_is_named_and_skipped(archive, tmp_path, caplog, content):
-    shutil.copytree(archive, tmp_path / "a")
-    before, damaged = (report["id"] for report in reversed(reports(archive)))
-    path = tmp_path / "a" / "_runs" / f"{damaged}.json"
+def test_a_damaged_report_is_named_and_skipped(*, node, folder, caplog, content):
+    run_export(node, folder)
+    before, damaged = (report["id"] for report in reversed(reports(folder)))
+    path = folder / "_runs" / f"{damaged}.json"
     path.write_text(content)
     path.with_name("20990101T000000.000000Z-abcdef.json").mkdir()
-    assert Archive(tmp_path / "a").status().last_run.id == before
+    assert Archive(folder).status().last_run.id == before
     assert f"{damaged}.json is damaged (" in caplog.text
     assert "DecodeError" not in caplog.text
     flipped = path.with_name(f"{before}.json")
     flipped.write_text(flipped.read_text().replace('"started": "2', '"started": "r'))
-    assert Archive(tmp_path / "a").status().last_run is None
+    assert Archive(folder).status().last_run is None
 
 
 def put_reports(folder, count, *, outcome="complete", days=0):
@@ -123,15 +109,13 @@ def put_reports(folder, count, *, outcome="complete", days=0):
     return ids
 
 
-def test_the_reports_of_the_400_newest_runs_are_kept(archive, tmp_path):
-    folder = shutil.copytree(archive, tmp_path / "a")
-    with node_of(ROWS) as node:
-        recent = put_reports(folder, 500, days=1)
-        put_reports(folder, 3, outcome="failed", days=20)
-        (folder / "_runs" / "mine.json").write_text("{}")
-        last = run_export(node, folder).id
+def test_the_reports_of_the_400_newest_runs_are_kept(node, folder):
+    recent = put_reports(folder, 500, days=1)
+    put_reports(folder, 3, outcome="failed", days=20)
+    (folder / "_runs" / "mine.json").write_text("{}")
+    last = run_export(node, folder).id
     kept = {path.stem for path in (folder / "_runs").iterdir()} - {"mine"}
     assert (folder / "_runs" / "mine.json").exists()
     assert len(kept) == 400
     assert last in kept
-    assert kept & {*recent} == {*recent[:397]}
+    assert kept & {*recent} == {*recent[:398]}
