@@ -7,7 +7,6 @@ import json
 from itertools import groupby, pairwise
 from operator import attrgetter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,14 +124,3 @@ def test_rows_that_a_digest_is_of_must_be_whole(folder):
     damaged = next(folder.glob("changes/*/changes.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-100])
     assert "verify" in fails("digest", folder, code=5, folder=folder)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("digest", "{}", "--since", "2023-05-01", "--until", "2023-05-01"), "before end"),
-        (("digest", "{}/none"), "is not an archive"),
-    ],
-)
-def test_what_cant_be_a_digest_is_refused(whole, options, said):
-    assert said in fails(*(each.format(whole) for each in options), code=2, folder=whole)

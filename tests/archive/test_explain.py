@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.archive.exporting import node_of, run_export
 from tests.archive.months import APRIL, END, MARCH, MOMENTS, ROWS, START, torn_apart
-from tests.cli.running import fails, run
+from tests.cli.running import run
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
 
@@ -123,15 +123,6 @@ def test_a_command_explains_the_account_that_its_options_name(folder):
     said = run("explain", folder, *names, "--at", at).stdout
     assert f"{int(row.balance):,} since {at}" in said
     assert "unit of balances  the asset's smallest" in said
-
-
-def test_a_command_explains_one_account_alone(folder):
-    moment = ("--at", "2023-04-05")
-    nobody = fails("explain", folder, "--party-id", "f" * 64, *moment, code=2, folder=folder)
-    assert "no row has the party" in nobody
-    asset = ("--asset-id", ROWS[0].asset_id)
-    several = fails("explain", folder, *asset, *moment, code=2, folder=folder)
-    assert "select one with --asset-id, --account-type, --party-id and --market-id" in several
 
 
 def test_what_is_no_account_is_refused(folder):

@@ -98,6 +98,10 @@ def middling_party(archive: ba.Archive) -> str:
     return str(rows["rows"].sum().sort_values().index[-len(rows) // 2])
 
 
+def files_of(archive: ba.Archive) -> ds.Dataset:
+    return ds.dataset(Path(archive.uri) / "changes")
+
+
 def explain_balance(archive: ba.Archive, party: str) -> object:
     account = ba.balance_at(archive.select(party_ids=[party]), WHEN).iloc[0]
     return archive.explain(account, at=WHEN)
@@ -121,13 +125,11 @@ def reconcile(archive: ba.Archive) -> object:
 
 READS: Final[dict[str, Callable[[ba.Archive, str], object]]] = {
     "read party": lambda archive, party: archive.select(party_ids=[party]).read(),
-    "read party with dataset": lambda archive, party: ds.dataset(
-        Path(archive.uri) / "changes"
-    ).to_table(filter=pc.field("party_id") == party),
+    "read party with dataset": lambda archive, party: files_of(archive).to_table(
+        filter=pc.field("party_id") == party
+    ),
     "read whole": lambda archive, _: archive.read(),
-    "read whole with dataset": lambda archive, _: ds.dataset(
-        Path(archive.uri) / "changes"
-    ).to_table(),
+    "read whole with dataset": lambda archive, _: files_of(archive).to_table(),
     "balances by full scan": lambda archive, _: ba.balance_at(
         archive.read(end=pd.Timestamp(WHEN, tz="UTC")), WHEN
     ),

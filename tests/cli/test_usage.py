@@ -58,6 +58,11 @@ USAGE = {
     f"{SUMMARY} --units": "have unknown decimals: pass assets",
     f"{SUMMARY} --units --wide": "have unknown decimals: pass assets",
     f"{SUMMARY} --units --format json": "have unknown decimals: pass assets",
+    # what is explained, and what a digest is of
+    f"explain {{gapped}} --at 2023-05-03 --party-id {OTHER}": "no row has the party",
+    "explain {gapped} --at 2023-05-03": "select one with --asset-id, --account-type, --party-id",
+    "digest {gapped} --since 2023-05-01 --until 2023-05-01": "before end",
+    "digest .": "not an archive",
     # a file to write, before anything is read
     f"{FETCH}.csv": "name a .parquet or .pq file",
     f"{FETCH}.2023-04": "name a .parquet or .pq file",
