@@ -20,10 +20,10 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOK = nbformat.read(ROOT / "notebooks" / "03_archives.ipynb", as_version=4)
 TEXT = "\n".join(cell.source for cell in NOTEBOOK.cells if cell.cell_type == "markdown")
 COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)).splitlines()
-START, END = map(to_microseconds, ("2023-04-14", "2023-05-01"))
+START, END = map(to_microseconds, ("2023-04-19", "2023-05-01"))
 ROWS = [
     replace(row, balance=int(row.balance) % 10**20)
-    for row in spread_history(7, start=START, end=END, rows=90, accounts=12)
+    for row in spread_history(7, start=START, end=END, rows=60, accounts=12)
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
