@@ -121,10 +121,16 @@ def test_a_killed_holders_lock_is_free_when_its_time_is_over_by_the_stores_clock
         assert holder_of(archive)["pid"] != 7
 
 
-def test_who_slept_past_the_leases_end_writes_nothing_when_another_took_over(
-    address, archive, front, monkeypatch
-):
+@pytest.fixture
+def asleep(monkeypatch):
+    """Let no lease be renewed but by writes."""
     monkeypatch.setattr("balance_analysis.archive.lock._Lease.keep", lambda _: None)
+
+
+@pytest.mark.usefixtures("asleep")
+def test_who_slept_past_the_leases_end_writes_nothing_when_another_took_over(
+    address, archive, front
+):
     with leased(archive, seconds=0.3):
         front.aged = 3
         time.sleep(0.2)
@@ -136,6 +142,7 @@ def test_who_slept_past_the_leases_end_writes_nothing_when_another_took_over(
             assert (list(archive.store.names()), holder_of(archive)) == (["_lock.json"], mine)
 
 
+@pytest.mark.usefixtures("asleep")
 def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(
     archive, front, s3, bucket
 ):
