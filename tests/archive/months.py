@@ -25,8 +25,10 @@ def exported(folder, partition="month"):
 def torn_apart(folder):
     """Return an archive with a gap in March, and an unproven beginning of April."""
     late = [row for row in ROWS if row.timestamp_ns // 1000 >= APRIL]
-    with node_of(late, head=END) as node:
-        run_export(node, folder, start=APRIL - DAY, end=END, partition="month")
+    with node_of(late, head=MAY) as node:
+        run_export(node, folder, start=APRIL - DAY, end=MAY, partition="month")
+        node.block_timestamp, node.block_height = END * 1000, 1000
+        run_export(node, folder, end=END)
     with node_of(ROWS, head=END) as node:
         run_export(node, folder, start=START, end=MARCH)
     return folder
