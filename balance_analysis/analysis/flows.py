@@ -11,20 +11,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis import int128
+from balance_analysis.analysis import door, int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
 from balance_analysis.analysis.checks import microseconds, sorted_ids
-from balance_analysis.analysis.door import (
-    Cells,
-    Units,
-    any_source,
-    concatenated,
-    distinct_ids,
-    each_group,
-    group_names,
-    make_groups,
-    numbers_of_ids,
-)
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -56,8 +45,8 @@ COUNTS: Final = ("changes", "active", "unknown")
 Flow = Literal["net", "inflow", "outflow", "internal", "changes", "active", "unknown"]
 
 
-@any_source
-def deltas(source: AccountSlices, *, units: Units | None = None) -> Iterator[pd.DataFrame]:
+@door.any_source
+def deltas(source: AccountSlices, *, units: door.Units | None = None) -> Iterator[pd.DataFrame]:
     """Return a table with each balance's difference to the account's previous row.
 
     Parameters
@@ -117,7 +106,7 @@ def row_deltas(history: History) -> pd.DataFrame:
     return history.rows.assign(delta=delta)
 
 
-@any_source
+@door.any_source
 def flows(
     source: AccountSlices,
     *,
@@ -129,7 +118,7 @@ def flows(
     value: Flow = "net",
     internal: bool = False,
     tz: Zone | None = None,
-    units: Units | None = None,
+    units: door.Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return the flows into and out of accounts, or groups of accounts, in each period.
 
@@ -224,9 +213,11 @@ def flows(
     if value not in values:
         raise ValueError(f"value must be one of {values}, not {value!r}")
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
-    names = group_names(by, source.outline.columns)
+    names = door.group_names(by, source.outline.columns)
     result = partial(flow_frame, source.outline, grid, full=layout == "wide")
-    for frame in each_group(source, names, grid, partial(flows_of, grid, names, internal), result):
+    for frame in door.each_group(
+        source, names, grid, partial(flows_of, grid, names, internal), result
+    ):
         if layout == "wide":
             index = to_times(grid.edges[:-1], grid.zone).rename("start")
             ids = frame[names].iloc[:: max(len(grid), 1)]
@@ -254,7 +245,7 @@ def flows_of(
     history: History,
     *,
     wanted: Collection[str] = (*AMOUNTS, *COUNTS),
-) -> list[Cells]:
+) -> list[door.Cells]:
     """Return the flows of a history's groups of accounts in the periods of a grid.
 
     Returns
@@ -273,7 +264,7 @@ def flows_of(
     OverflowError
         If a delta or a sum has more than 38 digits.
     """
-    groups, (steps, _) = make_groups(history, by), history.over(grid)
+    groups, (steps, _) = door.make_groups(history, by), history.over(grid)
     masks = [history.is_changed, *(history.is_of(bad) for bad in history.set_aside)]
     doubts = np.stack([np.bincount(groups.numbers, mask, len(groups)) for mask in masks], 1)
     runs = join(map_blocks(partial(_runs, grid.edges), steps))
@@ -289,7 +280,7 @@ def flows_of(
     map_blocks(fill, steps)
     if np.any(np.diff(groups.numbers) != 1):
         runs["groups"] = groups.numbers.take(runs["groups"])
-    flows = Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs | columns)
+    flows = door.Cells(groups.ids, {"doubts": doubts.astype(np.int64)}, runs | columns)
     return [flows, changes_of(steps, groups)] if internal else [flows]
 
 
@@ -351,7 +342,7 @@ def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], ou
 
 
 def flow_frame(
-    history: History, grid: Grid, cells: Sequence[Cells], *, full: bool = False
+    history: History, grid: Grid, cells: Sequence[door.Cells], *, full: bool = False
 ) -> pd.DataFrame:
     """Return `flows` in the long layout, from the cells that `flows_of` returns.
 
@@ -375,7 +366,7 @@ def flow_frame(
 
 
 def flow_measures(
-    history: History, grid: Grid, flows: Cells, gains: Columns | None = None, *, full: bool
+    history: History, grid: Grid, flows: door.Cells, gains: Columns | None = None, *, full: bool
 ) -> Columns:
     """Return flows with one cell for each group and period, ascending.
 
@@ -417,7 +408,7 @@ def flow_measures(
 def are_flows_known(
     history: History,
     grid: Grid,
-    flows: Cells,
+    flows: door.Cells,
     groups: NDArray[np.int64],
     periods: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
@@ -438,11 +429,11 @@ def gained(grid: Grid, first: int, sums: Sums) -> Columns:
     is_gain = (words[:, 1] >= 0) & ~int128.is_zero(words) & (periods >= 0) & (periods < len(grid))
     groups = sums.columns["groups"][is_gain].astype(np.int64)
     columns: Columns = {"groups": groups, "periods": periods[is_gain], "inflow": words[is_gain]}
-    added = _added_up(Cells(sums.ids, {}, columns))
+    added = _added_up(door.Cells(sums.ids, {}, columns))
     return {**added, "groups": first + added["groups"]}
 
 
-def _added_up(flows: Cells) -> Columns:
+def _added_up(flows: door.Cells) -> Columns:
     """Return the columns of flows, with the cells of one group and period added up."""
     columns = flows.columns
     groups, periods = columns["groups"], columns["periods"]
@@ -477,12 +468,12 @@ _ROW: Final = [*ACCOUNT_KEY, "timestamp"]
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
 
 
-@any_source
+@door.any_source
 def reconcile(
     source: AccountSlices,
     flows: pd.DataFrame,
     *,
-    units: Units | None = None,
+    units: door.Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Compare balance changes with an independent list of flows, and return what differs.
 
@@ -537,7 +528,7 @@ def reconcile(
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
     ledger = _read_flows(flows)
-    ids, numbers = distinct_ids(ledger[ACCOUNT_KEY])
+    ids, numbers = door.distinct_ids(ledger[ACCOUNT_KEY])
     accounts = pd.MultiIndex.from_frame(ids.astype("str"))
     ledger["is_known"] = _would_show(source.outline, ids, numbers, microseconds(ledger))
 
@@ -550,7 +541,7 @@ def reconcile(
     seen, results = zip(*source.map(compared), strict=True)
     rest = ledger[~np.logical_or.reduce(seen)[numbers]]  # of accounts without a row
     frames, counts = zip(*results, _differences(rest.iloc[:0], rest), strict=True)
-    whole = concatenated(frames, ACCOUNT_KEY).sort_values(_ROW, ignore_index=True)
+    whole = door.concatenated(frames, ACCOUNT_KEY).sort_values(_ROW, ignore_index=True)
     result = whole.assign(**{name: sorted_ids(whole[name].array) for name in ACCOUNT_KEY})
     result.attrs[ATTRS_KEY] = {"not_compared": sum(counts)}
     yield result
@@ -590,9 +581,9 @@ def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame
     """
     names = [*_ROW, "net", "is_known"]
     sides = [side[names].assign(is_flow=side is ledger) for side in (rows, ledger)]
-    both = concatenated(sides, ACCOUNT_KEY)
+    both = door.concatenated(sides, ACCOUNT_KEY)
     both = both[(both["account_type"] != EXTERNAL).to_numpy()]
-    order, starts = runs_of(numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
+    order, starts = runs_of(door.numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
     both = both.iloc[order]
     is_flow, is_unknown = both["is_flow"].to_numpy(), ~both["is_known"].to_numpy()
     words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]

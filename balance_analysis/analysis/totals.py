@@ -17,16 +17,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis import int128
-from balance_analysis.analysis.door import (
-    Cells,
-    Groups,
-    Units,
-    any_source,
-    each_group,
-    group_names,
-    make_groups,
-)
+from balance_analysis.analysis import door, int128
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -115,12 +106,12 @@ class Sums:
         return self
 
 
-def sum_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Sums:
+def sum_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> Sums:
     """Return the sums of all groups at some points, ascending."""
     return _sums_at(points, _cells_at(steps, groups, points))
 
 
-def _cells_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Cells:
+def _cells_at(steps: Steps, groups: door.Groups, points: NDArray[np.int64]) -> door.Cells:
     """Return the change of each group's sum up to each point, since the point before.
 
     `levels` has the digits of the amounts, and the change of the number of known accounts.
@@ -139,10 +130,10 @@ def _cells_at(steps: Steps, groups: Groups, points: NDArray[np.int64]) -> Cells:
 
     map_blocks(add, steps)
     levels = cells.reshape(len(cells), len(groups), height).swapaxes(0, 1)
-    return Cells(groups.ids, {"sizes": groups.sizes, "levels": levels}, {})
+    return door.Cells(groups.ids, {"sizes": groups.sizes, "levels": levels}, {})
 
 
-def _sums_at(points: NDArray[np.int64], cells: Cells) -> Sums:
+def _sums_at(points: NDArray[np.int64], cells: door.Cells) -> Sums:
     """Return the sums of all groups at some points from the cells of `_cells_at`."""
     levels = cells.by_group["levels"].swapaxes(0, 1).cumsum(axis=2)[:, :, :-1]
     *digits, known = levels.reshape(len(levels), -1)
@@ -153,7 +144,7 @@ def _sums_at(points: NDArray[np.int64], cells: Cells) -> Sums:
     return Sums(cells.ids, cells.by_group["sizes"], columns).check_fit(too_large)
 
 
-def changes_of(steps: Steps, groups: Groups) -> Cells:
+def changes_of(steps: Steps, groups: door.Groups) -> door.Cells:
     """Return the changes of groups' sums, in any order.
 
     Returns
@@ -164,10 +155,10 @@ def changes_of(steps: Steps, groups: Groups) -> Cells:
         a row of the table); for each group `sizes`, the number of its accounts.
     """
     columns = join(map_blocks(partial(_changes, groups), steps))
-    return Cells(groups.ids, {"sizes": groups.sizes}, columns)
+    return door.Cells(groups.ids, {"sizes": groups.sizes}, columns)
 
 
-def _changes(groups: Groups, first: int, steps: Steps) -> Columns:
+def _changes(groups: door.Groups, first: int, steps: Steps) -> Columns:
     """Return the changes of a block of accounts that begins with `first`: see `changes_of`."""
     # A delta of more than 38 digits is split: the old balance is subtracted, the new one added.
     _, too_large = int128.subtract(steps.words[1:], steps.words[:-1])
@@ -188,7 +179,7 @@ def _changes(groups: Groups, first: int, steps: Steps) -> Columns:
 
 
 def map_sums(
-    function: Callable[[int, Sums], T], changes: Cells, *, gained: bool = False
+    function: Callable[[int, Sums], T], changes: door.Cells, *, gained: bool = False
 ) -> list[T]:
     """Return a function's results for the sums at all changes, in batches of groups.
 
@@ -217,7 +208,9 @@ def map_sums(
             for name, column in changes.columns.items()
         }
         columns["groups"] = columns["groups"].astype(np.int64) - low
-        batch = Cells(ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns)
+        batch = door.Cells(
+            ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns
+        )
         return function(low, _sum_up(batch, gained=gained))
 
     results = map_parallel(part, batches)
@@ -225,7 +218,7 @@ def map_sums(
     return results
 
 
-def _sum_up(changes: Cells, *, gained: bool) -> Sums:
+def _sum_up(changes: door.Cells, *, gained: bool) -> Sums:
     """Return the sums after each change, consuming the changes."""
     names = ("groups", "times", "words", "known", "is_row")
     groups, times, words, known, is_row = (changes.columns.pop(name) for name in names)
@@ -250,7 +243,7 @@ def _sum_up(changes: Cells, *, gained: bool) -> Sums:
     return Sums(changes.ids, changes.by_group["sizes"], columns).check_fit(too_large)
 
 
-def _all_sums(changes: Cells, *, rows_alone: bool = False) -> Sums:
+def _all_sums(changes: door.Cells, *, rows_alone: bool = False) -> Sums:
     """Return the sums at all changes, or only at rows."""
 
     def part(first: int, sums: Sums) -> Columns:
@@ -269,7 +262,7 @@ def runs_of(
     return order, np.flatnonzero(are_heads([owners.take(order), at.take(order)]))
 
 
-@any_source
+@door.any_source
 def totals(
     source: AccountSlices,
     *,
@@ -279,7 +272,7 @@ def totals(
     end: Instant | None = None,
     share: bool = False,
     tz: Zone | None = None,
-    units: Units | None = None,
+    units: door.Units | None = None,
 ) -> Iterator[pd.DataFrame]:
     """Return the sums of balances over groups of accounts, on a grid or at every change.
 
@@ -350,13 +343,15 @@ def totals(
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
     def sums_by(by: str | Sequence[str]) -> Iterator[pd.DataFrame]:
-        names = group_names(by, source.outline.columns)
+        names = door.group_names(by, source.outline.columns)
         if freq is None:
             part = partial(_changes_in, grid, names, start is not None)
             finish = partial(_all_sums, rows_alone=True)
         else:
             part, finish = partial(_on_grid, grid, names), partial(_sums_at, grid.points)
-        return each_group(source, names, grid, part, lambda cells: finish(*cells).frame(grid.zone))
+        return door.each_group(
+            source, names, grid, part, lambda cells: finish(*cells).frame(grid.zone)
+        )
 
     keys = ["asset_id", "timestamp"]
     wholes = next(sums_by("asset_id"))[[*keys, "total"]] if share else None
@@ -369,20 +364,20 @@ def totals(
         yield result
 
 
-def _on_grid(grid: Grid, by: str | Sequence[str], history: History) -> list[Cells]:
+def _on_grid(grid: Grid, by: str | Sequence[str], history: History) -> list[door.Cells]:
     """Return the changes of the sums of a history's groups at a grid's points: see `_cells_at`."""
-    return [_cells_at(history.at_points(grid), make_groups(history, by), grid.points)]
+    return [_cells_at(history.at_points(grid), door.make_groups(history, by), grid.points)]
 
 
 def _changes_in(
     grid: Grid, by: str | Sequence[str], has_start: bool, history: History
-) -> list[Cells]:
+) -> list[door.Cells]:
     """Return the changes of the sums of a history's groups within a grid.
 
     Earlier changes are moved to the beginning of the grid. With `has_start`, each group has a row
     there.
     """
-    groups = make_groups(history, by)
+    groups = door.make_groups(history, by)
     changes = changes_of(history.at_points(grid), groups)
     (begin, stop), columns = grid.span, changes.columns
     columns["is_row"] = columns["is_row"] & (columns["times"] >= begin)
@@ -419,20 +414,20 @@ def each_holder(
     a known interval has the balance held until then.
     """
     outline = source.outline
-    names = group_names(by, outline.columns)
+    names = door.group_names(by, outline.columns)
     if {*names} == {*outline.accounts}:
         yield from source.map(function, grid, per_point=True)
         return
     source.warn_about_missing_accounts()
     part = partial(_changes_of_holders, names, grid if at_points else None)
-    yield from each_group(
+    yield from door.each_group(
         source, names, grid, part, lambda cells: function(_holders_in(outline, cells[0]))
     )
 
 
-def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) -> list[Cells]:
+def _changes_of_holders(by: Sequence[str], grid: Grid | None, history: History) -> list[door.Cells]:
     """Return the changes of holders' sums, for the points of a grid if given."""
-    groups = make_groups(history, by)
+    groups = door.make_groups(history, by)
     changes = changes_of(history.known_steps() if grid is None else history.at_points(grid), groups)
     changed = groups.numbers[history.is_changed]
     changes.by_group["changed"] = np.bincount(changed, minlength=len(groups))
@@ -464,7 +459,7 @@ def merged(history: History, by: str | Sequence[str]) -> History:
     return next(each_holder(history, by, lambda holders: holders))
 
 
-def _holders_in(history: History, changes: Cells) -> History:
+def _holders_in(history: History, changes: door.Cells) -> History:
     """Return a history of holders from the changes of their sums."""
     is_changed, steps = changes.by_group["changed"] > 0, holding(_all_sums(changes))
     if steps.valid_until is None:  # known intervals were applied to the accounts already

@@ -29,18 +29,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.steps import map_parallel
-from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import (
-    ALL,
-    FILE_KEY,
-    DataFile,
-    KeyRange,
-    Predicate,
-    check_footer,
-    last_rows,
-    merge_last_rows,
-    times_of,
-)
+from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.manifest import (
     FileEntry,
     Manifest,
@@ -164,7 +153,7 @@ class Scan:
         self,
         file: FileSlice,
         columns: Sequence[str] = COLUMNS,
-        key_range: KeyRange = ALL,
+        key_range: datafile.KeyRange = datafile.ALL,
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.Table]:
@@ -175,7 +164,7 @@ class Scan:
         ArchiveError
             If the file can't be read.
         """
-        predicate = Predicate(self.filters.allowed(), file.bounds, key_range)
+        predicate = datafile.Predicate(self.filters.allowed(), file.bounds, key_range)
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
@@ -200,7 +189,9 @@ class Scan:
         """
         for file in (*self.openings, *self.files, *self.later):
             with opened(self.store, file) as data:
-                for number in data.row_groups(Predicate(self.filters.allowed(), file.bounds)):
+                for number in data.row_groups(
+                    datafile.Predicate(self.filters.allowed(), file.bounds)
+                ):
                     rows = data.footer.metadata.row_group(number).num_rows
                     yield *data.footer.owners(number), rows
 
@@ -220,12 +211,14 @@ class Scan:
     def _limit(self, files: Sequence[FileSlice], limit_of: Callable[..., Any]) -> list[int]:
         """Return the least or greatest time in the first of these files that has rows, or `[]`."""
         for file in files:
-            parts = map(times_of, self.rows(file, ["timestamp"]))
+            parts = map(datafile.times_of, self.rows(file, ["timestamp"]))
             if limits := [limit_of(times) for times in parts if len(times)]:
                 return [int(limit_of(limits))]
         return []
 
-    def last_rows(self, columns: Sequence[str] = COLUMNS, key_range: KeyRange = ALL) -> pa.Table:
+    def last_rows(
+        self, columns: Sequence[str] = COLUMNS, key_range: datafile.KeyRange = datafile.ALL
+    ) -> pa.Table:
         """Return each account's last row in these files, in the order of a file.
 
         Raises
@@ -234,9 +227,9 @@ class Scan:
             If a file can't be read.
         """
         rows = (part for file in self.files for part in self.rows(file, columns, key_range))
-        return merge_last_rows(map(last_rows, rows), columns)
+        return datafile.merge_last_rows(map(datafile.last_rows, rows), columns)
 
-    def read(self, key_range: KeyRange = ALL) -> pd.DataFrame:
+    def read(self, key_range: datafile.KeyRange = datafile.ALL) -> pd.DataFrame:
         """Return the rows and openings as a table, for all accounts or for a slice.
 
         Raises
@@ -251,7 +244,7 @@ class Scan:
 
         def read_last(files: tuple[FileSlice, ...]) -> Iterator[Part]:
             parts = replace(self, files=files).map(lambda part: part.last_rows(COLUMNS, key_range))
-            return sort_parts([merge_last_rows(parts)])
+            return sort_parts([datafile.merge_last_rows(parts)])
 
         rows = itertools.chain(*self.map(read))
         table = merge([*read_last(self.openings), *rows, *read_last(self.later)])
@@ -264,7 +257,7 @@ class Scan:
 
 
 @contextlib.contextmanager
-def opened(store: Store, file: FileSlice) -> Iterator[DataFile]:
+def opened(store: Store, file: FileSlice) -> Iterator[datafile.DataFile]:
     """Open a file of rows, and check that it matches one of its manifest entries.
 
     A final file may match a current entry instead.
@@ -292,12 +285,12 @@ def opened(store: Store, file: FileSlice) -> Iterator[DataFile]:
         ) from error
 
 
-def _open(store: Store, file: FileSlice) -> DataFile:
+def _open(store: Store, file: FileSlice) -> datafile.DataFile:
     entries: Any = file.entries
     while True:
         try:
             source = store.open(file.name)
-            return DataFile(source, check_footer(source, entries))
+            return datafile.DataFile(source, datafile.check_footer(source, entries))
         except (pa.ArrowException, OSError):
             now = current_entries(store, file.name)
             if not file.is_final or now in ((), entries):
@@ -560,11 +553,11 @@ class Snapshot:
         """Return each account's last row up to a moment, in the order of files."""
         files = tuple(self.files_since(moment, moment + 1))
         parts = Scan(self.store, filters, files, Evidence()).map(lambda x: x.last_rows(columns))
-        return merge_last_rows(parts, columns)
+        return datafile.merge_last_rows(parts, columns)
 
     def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:
         """Return the ids of the accounts that filters select, by column."""
-        accounts = self.last_rows(filters, columns=FILE_KEY)
+        accounts = self.last_rows(filters, columns=datafile.FILE_KEY)
         return {name: {*accounts[name].unique().to_pylist()} for name in ACCOUNT_KEY}
 
     def find(self, narrowed: Filters, **words: Any) -> Filters:  # noqa: ANN401 - of make_filters

@@ -19,6 +19,7 @@ from balance_analysis.analysis.holders import by_size
 from balance_analysis.archive.snapshot import LruCache, with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError, logger
+from balance_analysis.explorer import wire
 from balance_analysis.explorer.page import freeze_page
 from balance_analysis.explorer.source import (
     KEPT_BYTES,
@@ -39,25 +40,9 @@ from balance_analysis.explorer.views import (
     row_pages,
     summaries,
 )
-from balance_analysis.explorer.wire import (
-    WIDEST,
-    Key,
-    Query,
-    keys_of,
-    read_query,
-    write_key,
-    write_view,
-)
 from balance_analysis.files.atomic import PathLike, check_output, replacing
+from balance_analysis.table import schema
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    Instant,
-    from_microseconds,
-    to_bounds,
-    to_microseconds,
-)
 from balance_analysis.table.spans import Span
 from balance_analysis.table.text import count_text, range_text, spans_text, without_credentials
 
@@ -77,9 +62,9 @@ def write_report(
     source: Archive | PathLike | pd.DataFrame,
     path: PathLike,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    accounts: pd.DataFrame | Iterable[Key] = (),
+    start: schema.Instant | None = None,
+    end: schema.Instant | None = None,
+    accounts: pd.DataFrame | Iterable[wire.Key] = (),
     largest: int = 20,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
@@ -146,8 +131,10 @@ def write_report(
     check_output(path, inputs=inputs)
     if largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
-    names, bounds = read_names(assets, labels), to_bounds(start, end)
-    first = [*dict.fromkeys(keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)]
+    names, bounds = read_names(assets, labels), schema.to_bounds(start, end)
+    first = [
+        *dict.fromkeys(wire.keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)
+    ]
     if isinstance(source, pd.DataFrame):
         page = _write_page(_table_subject(source, bounds, names), first, largest)
     else:
@@ -162,7 +149,7 @@ def write_report(
         temporary.write_bytes(page.encode())
 
 
-def _write_page(subject: _Subject, first: list[Key], largest: int) -> str:
+def _write_page(subject: _Subject, first: list[wire.Key], largest: int) -> str:
     """Return the page, and log what its data lack."""
     state, facts, problems = subject
     _check_accounts(state, first)
@@ -177,29 +164,29 @@ def _write_page(subject: _Subject, first: list[Key], largest: int) -> str:
     return freeze_page(state.name, _head(state, facts, problems), data)
 
 
-def _check_accounts(state: State, accounts: list[Key]) -> None:
+def _check_accounts(state: State, accounts: list[wire.Key]) -> None:
     """Raise ValueError unless the data have each of these accounts."""
     assets = {account[:1] for account in accounts if isinstance(account, tuple)}
     parts = (state.in_memory(asset) for asset in asset_ids(state) if (asset,) in assets)
-    known = {account for part in parts for account in keys_of(part.history.accounts)}
+    known = {account for part in parts for account in wire.keys_of(part.history.accounts)}
     if missing := [account for account in accounts if account not in known]:
         raise ValueError(
             f"{len(missing)} of the accounts are not in the data, such as {missing[0]!r}; pass "
-            f"accounts as a frame or tuples of {ACCOUNT_KEY}, for instance rows of a summary"
+            f"accounts as a frame or tuples of {schema.ACCOUNT_KEY}, for instance rows of a summary"
         )
 
 
-def _freeze(state: State, first: list[Key], largest: int) -> bytes:
+def _freeze(state: State, first: list[wire.Key], largest: int) -> bytes:
     """Return a page's views by key, as JSON. One asset's rows are in memory at once."""
     views: dict[str, Any] = {}
 
     def add(state: State, view: str, *items: tuple[str, object]) -> None:
         parameters = [(name, str(value)) for name, value in items]
         try:
-            content = answer(view, ViewRequest(state, read_query(view, parameters)))
+            content = answer(view, ViewRequest(state, wire.read_query(view, parameters)))
         except ViewTooLargeError as error:
             content = {"refused": str(error)}
-        views[write_view(view, *(value for _, value in items))] = content
+        views[wire.write_view(view, *(value for _, value in items))] = content
 
     start, end = state.start, max(state.end, state.start + 1)
     starts = sorted({max(start, end - length) for length in _RANGES} | {start})
@@ -215,8 +202,10 @@ def _freeze(state: State, first: list[Key], largest: int) -> bytes:
                 add(part, view, name, ("start", begin), ("end", end))
         ranked = enumerate(_ranked(part, asset))
         wanted = tuple(key for place, key in ranked if place < largest or key in first)
-        views |= _histories(ViewRequest(part, Query(asset, wanted, start, end, width=WIDEST)))
-    return msgspec.json.encode({"views": views, "first": [*map(write_key, first)]})
+        views |= _histories(
+            ViewRequest(part, wire.Query(asset, wanted, start, end, width=wire.WIDEST))
+        )
+    return msgspec.json.encode({"views": views, "first": [*map(wire.write_key, first)]})
 
 
 def _histories(request: ViewRequest) -> dict[str, Any]:
@@ -225,8 +214,10 @@ def _histories(request: ViewRequest) -> dict[str, Any]:
     for view, compute in _OF_ACCOUNTS.items():
         for key, pages in zip(query.accounts, _compute_each(compute, request), strict=True):
             for page, rows in enumerate(pages[:_MOST_PAGES]):
-                more = {"series": [WIDEST], "rows": [page]}.get(view, [])
-                views[write_view(view, write_key(key), query.start, query.end, *more)] = rows
+                more = {"series": [wire.WIDEST], "rows": [page]}.get(view, [])
+                views[wire.write_view(view, wire.write_key(key), query.start, query.end, *more)] = (
+                    rows
+                )
     return views
 
 
@@ -250,11 +241,11 @@ def _compute_each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequ
     return [_compute_each(compute, replace(request, query=query))[0] for query in queries]
 
 
-def _ranked(state: State, asset: str) -> list[Key]:
+def _ranked(state: State, asset: str) -> list[wire.Key]:
     """Return an asset's accounts; those that hold most at the end come first."""
-    request = ViewRequest(state, Query(asset))
+    request = ViewRequest(state, wire.Query(asset))
     held = held_at(request.at(request.moment), np.array([request.moment]))
-    return keys_of(held.iloc[by_size(held["asset_id"], held["balance"])])
+    return wire.keys_of(held.iloc[by_size(held["asset_id"], held["balance"])])
 
 
 def _archive_subject(archive: Archive, bounds: _Bounds, given: Names) -> _Subject:
@@ -275,12 +266,12 @@ def _archive_subject(archive: Archive, bounds: _Bounds, given: Names) -> _Subjec
 
 
 def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subject:
-    history, load = open_history(data), data.attrs.get(ATTRS_KEY)
+    history, load = open_history(data), data.attrs.get(schema.ATTRS_KEY)
     if not isinstance(load, dict) or load.get("rows") != len(data):
         load = {}  # the table no longer has exactly the rows of that load
     span, shown = _interval(bounds, _extent(history, load)), data
     if span is not None:
-        shown = cut_table(data, history, *map(from_microseconds, span))
+        shown = cut_table(data, history, *map(schema.from_microseconds, span))
     part = open_history(shown)
     # Cutting a table must not make it state what is known.
     known = None if history.known is None else part.known
@@ -313,7 +304,7 @@ def _interval(bounds: _Bounds, extent: Span | None) -> Span | None:
 def _extent(history: History, load: dict[str, Any]) -> Span | None:
     """Return the interval of a table's load, else that of its known stretches and its rows."""
     if load.get("start") and load.get("end"):
-        return to_microseconds(load["start"]), to_microseconds(load["end"])
+        return schema.to_microseconds(load["start"]), schema.to_microseconds(load["end"])
     bounds = [*np.ravel(history.known or ()).tolist()]
     bounds += [bound + at for at, bound in enumerate(history.steps.extent.tolist())]
     return (min(bounds), max(bounds)) if bounds else None

@@ -37,30 +37,7 @@ from balance_analysis.analysis.totals import totals
 from balance_analysis.archive.snapshot import LruCache, Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archives import Archive
 from balance_analysis.errors import SnapshotGoneError
-from balance_analysis.explorer.source import (
-    KEPT_BYTES,
-    ArchiveState,
-    Check,
-    Edges,
-    State,
-    UnknownAssetError,
-    ViewTooLargeError,
-    asset_ids,
-    completeness,
-    gaps_of,
-    in_silence,
-    never_cancel,
-)
-from balance_analysis.explorer.wire import (
-    VIEWS,
-    Key,
-    Query,
-    Records,
-    by_account,
-    keys_of,
-    to_records,
-    write_key,
-)
+from balance_analysis.explorer import source, wire
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import BALANCE_DTYPE
 from balance_analysis.table.names import Asset, Named, Names
@@ -111,12 +88,12 @@ class ViewRequest:
         Called between files and parts; an error that it raises ends the work.
     """
 
-    state: State
-    query: Query
-    check: Check = never_cancel
+    state: source.State
+    query: wire.Query
+    check: source.Check = source.never_cancel
 
     def rows(
-        self, filters: Filters | None = None, span: Span | None = None, edges: Edges = None
+        self, filters: Filters | None = None, span: Span | None = None, edges: source.Edges = None
     ) -> History:
         """Return rows, by default the asset's in the query's range; see `ArchiveState.rows`."""
         filters = filters or Filters(self.query.asset or None)
@@ -133,7 +110,7 @@ class ViewRequest:
         assets, kinds, parties, markets = ({*ids} for ids in zip(*chosen, strict=True))
         asset = assets.pop() if len(assets) == 1 else None
         history = self.rows(Filters(asset, *map(tuple, map(sorted, (parties, markets, kinds)))))
-        is_chosen = [account in chosen for account in keys_of(history.accounts)]
+        is_chosen = [account in chosen for account in wire.keys_of(history.accounts)]
         return history.select(np.array(is_chosen, bool))
 
     @property
@@ -159,10 +136,12 @@ class Explorer:
         self, archive: Archive, *, cache: LruCache | None = None, names: Names | None = None
     ) -> None:
         self._archive, self._names = archive, names or Names()
-        self._kept = LruCache(KEPT_BYTES) if cache is None else cache
+        self._kept = LruCache(source.KEPT_BYTES) if cache is None else cache
         self._seen = LruCache(_STATES)
 
-    def encode(self, view: str, query: Query, *, check: Check = never_cancel) -> bytes:
+    def encode(
+        self, view: str, query: wire.Query, *, check: source.Check = source.never_cancel
+    ) -> bytes:
         """Return a view of one state as JSON; recent answers are cached.
 
         Parameters
@@ -181,7 +160,7 @@ class Explorer:
             If the query's version no longer exists.
         """
 
-        def read(state: State) -> bytes:
+        def read(state: source.State) -> bytes:
             def make() -> tuple[bytes, int]:
                 content = msgspec.json.encode(answer(view, ViewRequest(state, query, check)))
                 return content, len(content)
@@ -198,11 +177,11 @@ class Explorer:
             raise SnapshotGoneError(f"{store.uri} is no longer in the state {version}")
         return read(kept)
 
-    def _state(self, snapshot: Snapshot) -> ArchiveState:
-        def make() -> tuple[ArchiveState, int]:
-            return ArchiveState(self._archive.at(snapshot), self._kept, self._names), 1
+    def _state(self, snapshot: Snapshot) -> source.ArchiveState:
+        def make() -> tuple[source.ArchiveState, int]:
+            return source.ArchiveState(self._archive.at(snapshot), self._kept, self._names), 1
 
-        state: ArchiveState = self._seen.get(snapshot.version, make)
+        state: source.ArchiveState = self._seen.get(snapshot.version, make)
         return state
 
 
@@ -220,13 +199,13 @@ def answer(view: str, request: ViewRequest) -> dict[str, Any]:
     start, end = max(state.start, query.start), min(state.end, query.end)
     if start >= end:  # the whole range is outside the data
         start, end = query.start, max(query.end, query.start + 1)
-    asset = _asset_of(state, query.asset) if "asset" in VIEWS[view][1] else query.asset
+    asset = _asset_of(state, query.asset) if "asset" in wire.VIEWS[view][1] else query.asset
     try:
         query = replace(query, start=start, end=end, asset=asset)
-        with in_silence():
+        with source.in_silence():
             return _VIEWS[view](replace(request, query=query))
     except OverflowError as error:
-        raise ViewTooLargeError(refusal(error)) from error
+        raise source.ViewTooLargeError(refusal(error)) from error
 
 
 def refusal(error: OverflowError) -> str:
@@ -235,9 +214,9 @@ def refusal(error: OverflowError) -> str:
     return f"This can't be shown: {reason}."
 
 
-def _asset_of(state: State, text: str) -> str:
+def _asset_of(state: source.State, text: str) -> str:
     """Return the id of the asset that a text names, or of the first asset if it is empty."""
-    ids = asset_ids(state)
+    ids = source.asset_ids(state)
     if text in ids or not (ids and text):
         return text or next(iter(ids), "")
     named = {key: asset for key, asset in state.names.assets.items() if key in ids}
@@ -245,30 +224,36 @@ def _asset_of(state: State, text: str) -> str:
     with contextlib.suppress(ValueError):
         asset = Names(named).find(text, "asset_id", {"asset_id": ids})[0]
     if asset not in ids:
-        raise UnknownAssetError(f"no account has the asset {text[:80]!r}: see /explore/about")
+        raise source.UnknownAssetError(
+            f"no account has the asset {text[:80]!r}: see /explore/about"
+        )
     return asset
 
 
 def _about(request: ViewRequest) -> dict[str, Any]:
     state, assets = request.state, request.state.names.assets
-    ids = asset_ids(state)
+    ids = source.asset_ids(state)
     labels, names = state.names.shown("asset_id", ids), state.names
     named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
     before = max(state.start - 1, 0)
-    held = held_at(replace(request, query=Query()).at(before), np.array([before]))
+    held = held_at(replace(request, query=wire.Query()).at(before), np.array([before]))
     return {
         "name": state.name,
         "version": state.version,
         "start": state.start,
         "end": state.end,
-        "gaps": gaps_of(state),
-        "completeness": completeness(state),
+        "gaps": source.gaps_of(state),
+        "completeness": source.completeness(state),
         # The rest of each sentence is advice on loading.
         "left_out": [sentence.partition(";")[0] for sentence in state.outline.left_out],
         "opened": bool(held["balance"].notna().any()),
         "labels": {
             **names.shown("party_id", names.called("party_id")),
-            **{write_key(key): x for key, x in names.labels.items() if not isinstance(key, str)},
+            **{
+                wire.write_key(key): x
+                for key, x in names.labels.items()
+                if not isinstance(key, str)
+            },
         },
         "assets": [
             {
@@ -288,7 +273,7 @@ def _headline(request: ViewRequest) -> dict[str, Any]:
     held = holders(history, ends[1], by="party_id")
     level = _level(history, int(edges[1]) - 1, held, of_parties=True)
     moved = compare(history, at=(ends[0], ends[1]), by="asset_id")
-    return {"level": to_records(level), "change": to_records(moved)}
+    return {"level": wire.to_records(level), "change": wire.to_records(moved)}
 
 
 def _level(history: History, at: int, held: pd.DataFrame, *, of_parties: bool) -> pd.DataFrame:
@@ -314,7 +299,7 @@ def _accounts(request: ViewRequest) -> dict[str, Any]:
 
 def _has_words(accounts: pd.DataFrame, text: str, labels: Mapping[Named, str]) -> NDArray[np.bool_]:
     """Return a mask of accounts that have each word of a text in an id, a name or a type."""
-    columns = [[labels.get(key, "") for key in keys_of(accounts)]]
+    columns = [[labels.get(key, "") for key in wire.keys_of(accounts)]]
     for name in ACCOUNT_KEY[1:]:
         shown = [_searchable(name, category, labels) for category in accounts[name].cat.categories]
         columns.append([shown[code] for code in accounts[name].cat.codes])
@@ -335,21 +320,21 @@ def _searchable(column: str, text: str, labels: Mapping[Named, str]) -> str:
     return "\n".join(shown)
 
 
-def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> Records:
+def _with_keys(frame: pd.DataFrame, names: Iterable[str]) -> wire.Records:
     """Return a frame's columns after a column of account keys."""
-    keys = [write_key(account) for account in keys_of(frame)]
+    keys = [wire.write_key(account) for account in wire.keys_of(frame)]
     keyed = frame.assign(account=pd.Series(keys, index=frame.index, dtype="str"))
-    return to_records(keyed, ["account", *names])
+    return wire.to_records(keyed, ["account", *names])
 
 
 def _holders(request: ViewRequest) -> dict[str, Any]:
     at, by_party = request.moment, bool(request.query.by)
     history, moment = request.at(at), from_microseconds(at)
     ranked = holders(history, moment, by="party_id" if by_party else ACCOUNT_KEY)
-    level = to_records(_level(history, at, ranked, of_parties=by_party))
+    level = wire.to_records(_level(history, at, ranked, of_parties=by_party))
     if by_party:
         names = ("party_id", "balance", "share", "accounts", "unknown")
-        listed = to_records(ranked.head(MOST_LISTED), names)
+        listed = wire.to_records(ranked.head(MOST_LISTED), names)
     else:
         held = held_at(history, np.array([at]))
         since = held["since"].array[by_size(held["asset_id"], held["balance"])]
@@ -362,15 +347,15 @@ def lines(request: ViewRequest) -> list[dict[str, Any]]:
     """Return the balances of each of a query's accounts, thinned to the query's width."""
     query, since = request.query, request.state.start
     steps, _ = request.of_accounts().over(**query.bounds)
-    numbers = {key: number for number, key in enumerate(keys_of(steps.accounts))}
+    numbers = {key: number for number, key in enumerate(wire.keys_of(steps.accounts))}
 
-    def line(account: Key) -> dict[str, Any]:
+    def line(account: wire.Key) -> dict[str, Any]:
         number = numbers.get(account, len(steps))
         part = steps.part(number, min(number + 1, len(steps)))
         times, words, is_known, is_opening = levels_in(part, query.start, query.end, since=since)
         kept = thinned(times, is_known, words, columns=query.width)
         return {
-            "key": write_key(account),
+            "key": wire.write_key(account),
             "times": times[kept].tolist(),
             "balances": to_decimals(words[kept], is_known[kept]).cast(pa.string()).to_pylist(),
             "opening": is_opening,
@@ -384,7 +369,7 @@ def _totals(request: ViewRequest) -> dict[str, Any]:
     _, grid = fitting_grid(request.query.start, request.query.end, _POINTS)
     sums = totals(request.rows(edges=grid.edges), freq=grid)
     names = ("account_type", "timestamp", "total", "known", "unknown")
-    return {"totals": to_records(sums, names)}
+    return {"totals": wire.to_records(sums, names)}
 
 
 def _flows(request: ViewRequest) -> dict[str, Any]:
@@ -401,7 +386,7 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     sums = pd.concat(periods) if periods[1:] else periods[0]
     return {
         "freq": name,
-        "flows": to_records(sums.drop(columns="asset_id")),
+        "flows": wire.to_records(sums.drop(columns="asset_id")),
         "sum": _sum(sums, is_known=is_known),
     }
 
@@ -429,7 +414,7 @@ def _movers(request: ViewRequest) -> dict[str, Any]:
     return {"count": len(accounts), "unknown": unknown, "movers": movers}
 
 
-def summaries(request: ViewRequest) -> list[dict[str, Records]]:
+def summaries(request: ViewRequest) -> list[dict[str, wire.Records]]:
     """Return the summary and the periods of each of a query's accounts."""
     history, query = request.of_accounts(), request.query
     _, grid = fitting_grid(query.start, query.end, _BARS)
@@ -444,7 +429,7 @@ def summaries(request: ViewRequest) -> list[dict[str, Records]]:
     rows = summary["rows"].astype("Int64").where(whole["changes"].notna())
     summary = summary.assign(rows=rows, changes=whole["changes"])
     pairs = (
-        by_account(frame, names, query.accounts)
+        wire.by_account(frame, names, query.accounts)
         for frame, names in ((summary, _SUMMARY), (periods, _PERIODS))
     )
     return [{"summary": one, "periods": part} for one, part in zip(*pairs, strict=True)]
@@ -463,15 +448,15 @@ def _party(request: ViewRequest) -> dict[str, Any]:
     return {"assets": assets}
 
 
-def _party_asset(history: History, query: Query) -> dict[str, Records]:
+def _party_asset(history: History, query: wire.Query) -> dict[str, wire.Records]:
     _, grid = fitting_grid(query.start, query.end, _BARS)
     names = ("opening", "closing", "net", "inflow", "outflow")
     parties = summarize_parties(history, **query.bounds)
     flowed = sum_flows(history, grid, ["asset_id", "party_id"], full=True, internal=True)
     return {
-        "totals": to_records(parties, ("accounts", *names, "internal")),
+        "totals": wire.to_records(parties, ("accounts", *names, "internal")),
         "accounts": _with_keys(summarize_accounts(history, **query.bounds), names),
-        "flows": to_records(flowed.drop(columns=["asset_id", "party_id"])),
+        "flows": wire.to_records(flowed.drop(columns=["asset_id", "party_id"])),
     }
 
 
@@ -485,7 +470,7 @@ def row_pages(request: ViewRequest) -> list[list[dict[str, Any]]]:
     changes = changes[(changes["timestamp"] >= start) & (changes["timestamp"] < end)].iloc[::-1]
     names = ("timestamp", "balance", "delta")
 
-    def pages(listed: Records) -> list[dict[str, Any]]:
+    def pages(listed: wire.Records) -> list[dict[str, Any]]:
         rows, columns = listed["rows"], listed["columns"]
         parts = [rows[place : place + PAGE] for place in range(0, max(len(rows), 1), PAGE)]
         counts = {"count": len(rows), "pages": -(-len(rows) // PAGE)}
@@ -494,7 +479,7 @@ def row_pages(request: ViewRequest) -> list[list[dict[str, Any]]]:
             for page, part in enumerate(parts)
         ]
 
-    return [pages(listed) for listed in by_account(changes, names, request.query.accounts)]
+    return [pages(listed) for listed in wire.by_account(changes, names, request.query.accounts)]
 
 
 def _rows(request: ViewRequest) -> dict[str, Any]:
@@ -505,7 +490,7 @@ def _rows(request: ViewRequest) -> dict[str, Any]:
 
 def _explain(request: ViewRequest) -> dict[str, Any]:
     """Return a balance's origin, and the rows around the moment."""
-    if not isinstance(request.state, ArchiveState):
+    if not isinstance(request.state, source.ArchiveState):
         return {}
     at = from_microseconds(request.moment)
     explanation = request.state.archive.explain(request.query.accounts[0], at=at)
@@ -520,7 +505,7 @@ def _explain(request: ViewRequest) -> dict[str, Any]:
         "cited": pd.DataFrame(rows, columns=_CITED),
     }
     exact = {"balance": BALANCE_DTYPE}
-    return {name: to_records(frame.astype(exact)) for name, frame in frames.items()}
+    return {name: wire.to_records(frame.astype(exact)) for name, frame in frames.items()}
 
 
 _VIEWS: Final[dict[str, Callable[[ViewRequest], dict[str, Any]]]] = {
@@ -537,5 +522,5 @@ _VIEWS: Final[dict[str, Callable[[ViewRequest], dict[str, Any]]]] = {
     "party": _party,
     "rows": _rows,
     "explain": _explain,
-    "notes": lambda request: {x: to_records(y) for x, y in request.state.notes.items()},
+    "notes": lambda request: {x: wire.to_records(y) for x, y in request.state.notes.items()},
 }

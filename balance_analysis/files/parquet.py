@@ -18,14 +18,7 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
-from balance_analysis.table.known import (
-    ROWS_KEY,
-    merge_notes,
-    note_rows,
-    noted_rows,
-    notes_of,
-    without_evidence,
-)
+from balance_analysis.table import known
 from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
 from balance_analysis.table.rows import canonical
 from balance_analysis.table.schema import (
@@ -111,8 +104,8 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     rows = canonical(to_arrow(table))
     ordered, metadata = frame_of(rows), table.attrs.get(ATTRS_KEY)
     ordered.attrs = table.attrs
-    if notes_of(ordered, is_sorted=True).evidence is None:
-        metadata = without_evidence(metadata)
+    if known.notes_of(ordered, is_sorted=True).evidence is None:
+        metadata = known.without_evidence(metadata)
     rows = rows.replace_schema_metadata(make_note({"load": metadata}))
     with replacing(path) as temporary:
         write_rows(rows, temporary)
@@ -166,13 +159,13 @@ def read_parquet(
         table, metadata = to_frame(rows), note_names(load, names)
         if metadata:
             table.attrs[ATTRS_KEY] = metadata
-        if ROWS_KEY not in metadata:
-            note_rows(table)
+        if known.ROWS_KEY not in metadata:
+            known.note_rows(table)
         tables.append(table)
     if len(tables) == 1:
         return tables[0]
     whole = to_frame(pa.concat_tables([rows for rows, _ in read]))
-    merge_notes(whole, tables)
+    known.merge_notes(whole, tables)
     return whole
 
 
@@ -183,8 +176,8 @@ def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
             file = open_parquet(source)
             load: Any = read_note(file).get("load")
             load = load if isinstance(load, dict) else {}
-            if noted_rows(load) != file.metadata.num_rows:
-                load = without_evidence(load)
+            if known.noted_rows(load) != file.metadata.num_rows:
+                load = known.without_evidence(load)
             return _read_rows(file), load
         except DAMAGES as error:
             fault = f"is not a Parquet file of balance changes, or is damaged: {error}"

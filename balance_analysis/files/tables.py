@@ -26,15 +26,11 @@ from pyarrow import csv
 from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, write_rows
+from balance_analysis.table import schema
 from balance_analysis.table.frame import is_amounts, to_amounts, to_plain_arrow
 from balance_analysis.table.known import is_opening, read_notes
 from balance_analysis.table.labels import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.table.names import carried, names_in
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    COLUMNS,
-)
 from balance_analysis.table.text import decimal_text
 
 EXCEL_ROWS: Final = 1_048_576
@@ -131,10 +127,10 @@ def write_to(frame: pd.DataFrame | pd.Series[Any], form: str, file: BinaryIO) ->
     """Write a frame in a format to an open file; Parquet's metadata has its names."""
     frame = frame.to_frame() if isinstance(frame, pd.Series) else frame
     check_type(frame, pd.DataFrame, "a frame or series of pandas")
-    metadata, is_table = frame.attrs.get(ATTRS_KEY), {*COLUMNS} <= {*frame.columns}
+    metadata, is_table = frame.attrs.get(schema.ATTRS_KEY), {*schema.COLUMNS} <= {*frame.columns}
     if (
         carried(metadata)
-        and {*ACCOUNT_KEY} & {*frame.columns}
+        and {*schema.ACCOUNT_KEY} & {*frame.columns}
         and not (form == "parquet" and is_table)
     ):
         frame = with_names(frame, names_in(metadata))
@@ -170,7 +166,7 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
     if not flat.columns.is_unique:
         twice = flat.columns[flat.columns.duplicated()][0]
         raise ValueError(f"two columns would be called {twice!r}; use the long layout, or rename")
-    metadata = frame.attrs.get(ATTRS_KEY) or {}
+    metadata = frame.attrs.get(schema.ATTRS_KEY) or {}
     flat = _with_openings(flat, read_notes(metadata).start)
     flat = flat.assign(**{str(name): _readable(column) for name, column in flat.items()})
     rows = to_plain_arrow(flat)
@@ -180,7 +176,7 @@ def to_rows(frame: pd.DataFrame) -> pa.Table:
 def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with plain headers and its amounts' units, in headers or a column `unit`."""
     header = [*map(_in_ascii, header_of(frame))]
-    is_whole = UNITS_KEY in (frame.attrs.get(ATTRS_KEY) or {})
+    is_whole = UNITS_KEY in (frame.attrs.get(schema.ATTRS_KEY) or {})
     has_amounts = [
         is_amounts(column) or (is_whole and is_float_dtype(column)) for _, column in frame.items()
     ]
@@ -202,7 +198,7 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _with_openings(table: pd.DataFrame, start: int | None) -> pd.DataFrame:
     """Return a table with the column `opening`, if it has rows before `start`."""
-    if start is None or not {*COLUMNS} <= {*table}:
+    if start is None or not {*schema.COLUMNS} <= {*table}:
         return table
     times = pd.to_datetime(table["timestamp"], utc=True).to_numpy("M8[us]").view("i8")
     opening = is_opening(times, start)

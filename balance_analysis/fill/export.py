@@ -15,20 +15,12 @@ from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
-from balance_analysis import defaults
+from balance_analysis import defaults, errors
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, last_success
 from balance_analysis.archive.store import Store, Stored, to_store
-from balance_analysis.errors import (
-    ArchiveError,
-    BalanceAnalysisError,
-    IncompleteError,
-    NetworkMismatchError,
-    RequestError,
-    logger,
-)
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
@@ -222,7 +214,7 @@ class _Nodes(NodeSource, Source):
             spans.append((max(min(begin, row), evidence.answered[-1][0]), known))
         elif known + 1 < min(last, end):
             record.lagging = True
-            logger.warning(
+            errors.logger.warning(
                 "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
                 " and ".join(self.urls),
                 moment_text(known),
@@ -262,7 +254,7 @@ class _Nodes(NodeSource, Source):
         try:
             options: Any = {"base_url": url, "stats": self.stats, "retry": retry}
             self.limits[url] = fetch_limits(self.client, **options)
-        except RequestError as error:
+        except errors.RequestError as error:
             # A node without limits still serves balance changes.
             if error.status not in _NO_LIMITS:
                 raise
@@ -272,19 +264,23 @@ class _Nodes(NodeSource, Source):
 
         If none is left, an address's error is raised, preferably not a NetworkMismatchError.
         """
-        urls, good, failures = self.urls, list[str](), list[BalanceAnalysisError]()
+        urls, good, failures = self.urls, list[str](), list[errors.BalanceAnalysisError]()
         for url in urls:
             try:
                 self._ask_limits(url)
                 if len(urls) > 1 and writer.manifest.files:
                     has_rows(self, writer, url)
                 good.append(url)
-            except (RequestError, IncompleteError, NetworkMismatchError) as error:
+            except (
+                errors.RequestError,
+                errors.IncompleteError,
+                errors.NetworkMismatchError,
+            ) as error:
                 failures.append(error)
                 if len(urls) > 1:
-                    logger.warning("%s; it is left out", error)
+                    errors.logger.warning("%s; it is left out", error)
         if not good:
-            raise min(failures, key=lambda error: isinstance(error, NetworkMismatchError))
+            raise min(failures, key=lambda error: isinstance(error, errors.NetworkMismatchError))
         self.limits = {url: answer for url, answer in self.limits.items() if url in good}
         self.keep(good)
 
@@ -331,7 +327,7 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
             if step.bad_rows or any(accounts & {*accounts_in(batch)} for batch in step.batches):
                 return True
         if not single.evidence().incomplete(moment, moment + 1):
-            raise NetworkMismatchError(
+            raise errors.NetworkMismatchError(
                 f"{url} has none of the rows of {writer.store.uri} from {moment_text(moment)}: "
                 "it is of another network, or has lost rows"
             )
@@ -371,7 +367,7 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
         "bad_rows": run.bad_rows,
         "exit_code": exit_code,
     }
-    with contextlib.suppress(ArchiveError, OSError):
+    with contextlib.suppress(errors.ArchiveError, OSError):
         manifest = read_manifest(store)
         evidence = manifest.evidence
         values["archive_rows"] = sum(entry.rows for entry in manifest.files.values())

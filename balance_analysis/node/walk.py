@@ -27,12 +27,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.errors import (
-    BalanceAnalysisError,
-    IncompleteError,
-    RequestError,
-    TooLargeError,
-)
+from balance_analysis import errors
 from balance_analysis.node.client import Parameters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.table.evidence import Node, SetAside, set_aside
@@ -188,9 +183,11 @@ def fetch(ask: Ask, filters: Filters, window: Window, *, newest_first: bool = Fa
     return listing
 
 
-def is_refusal(error: BalanceAnalysisError) -> bool:
+def is_refusal(error: errors.BalanceAnalysisError) -> bool:
     """Return whether the node refused for good, rather than for the moment."""
-    return isinstance(error, RequestError) and error.status is not None and not error.retryable
+    return (
+        isinstance(error, errors.RequestError) and error.status is not None and not error.retryable
+    )
 
 
 def _ask_checked(ask: Ask, request: PageRequest, window: Window) -> Listing:
@@ -212,13 +209,13 @@ def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
         return
     times = times[::-1] if request.newest_first else times
     if np.any(times[1:] < times[:-1]):
-        raise IncompleteError(
+        raise errors.IncompleteError(
             f"rows came out of order in {range_text(request.start, request.end)}, so it is unknown "
             "whether all were sent"
         )
     oldest, newest = int(times[0]), int(times[-1])
     if oldest < request.start or newest > request.end:
-        raise IncompleteError(
+        raise errors.IncompleteError(
             f"the node was asked for {range_text(request.start, request.end)} and sent rows from "
             f"{moment(oldest)} to {moment(newest)}: it ignores or misreads the range"
         )
@@ -228,7 +225,7 @@ def _check_filters(rows: pa.RecordBatch, filters: Filters) -> None:
     for name, values in filters.allowed().items():
         strangers = set(rows[name].dictionary.to_pylist()) - set(values)
         if strangers:
-            raise IncompleteError(
+            raise errors.IncompleteError(
                 f"the node sent rows of {name} {min(strangers)!r}, which was not asked for: it "
                 f"ignores or misreads that filter; load without it and filter the table"
             )
@@ -238,7 +235,7 @@ def _check_restart(listings: Sequence[Listing], at: int) -> None:
     """Raise IncompleteError unless the answers begin with the row that is known to be at `at`."""
     first = min((part.span[0] for part in listings if len(part.times)), default=None)
     if first != at:
-        raise IncompleteError(
+        raise errors.IncompleteError(
             f"there is a row at {moment(at)}, but the answer that should begin with it "
             f"{'is empty' if first is None else f'begins at {moment(first)}'}: the node has lost "
             "or withheld rows, or belongs to another network"
@@ -369,7 +366,7 @@ def fetch_less(
     while True:
         try:
             return fetch(ask, filters, window, newest_first=newest_first), window
-        except RequestError as error:
+        except errors.RequestError as error:
             smaller = max(1, window.page_size // 2)
             if error.timed_out and halvings < HALVINGS:
                 halvings += 1
@@ -380,7 +377,7 @@ def fetch_less(
                 continue
             if window.page_size == 1 or not is_refusal(error):
                 raise
-            if not (is_size_at_fault or isinstance(error, TooLargeError)):
+            if not (is_size_at_fault or isinstance(error, errors.TooLargeError)):
                 # If even a page of one row is refused, this raises: the size wasn't the reason.
                 fetch(ask, filters, replace(window, page_size=1))
             is_size_at_fault = True
@@ -397,7 +394,7 @@ def _whole_blocks(
     if not listing.more:
         return window.end, listing
     if not len(listing.times):
-        raise IncompleteError(
+        raise errors.IncompleteError(
             f"the node announced more rows in {range_text(window.start, window.end)} but sent none"
         )
     first, last = listing.span
@@ -412,7 +409,7 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
     """Check that nothing precedes a page of a single block, whose order can't show it."""
     listing, _ = fetch_less(ask, filters, window)
     if len(listing.times):
-        raise IncompleteError(
+        raise errors.IncompleteError(
             f"there are rows in {range_text(window.start, window.end)}, but the answer began "
             "later: the node ignores the requested order"
         )
@@ -470,7 +467,7 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
         larger = replace(window, page_size=window.page_size * 2)
         try:
             listing = fetch(ask, filters, larger)
-        except RequestError as error:
+        except errors.RequestError as error:
             if not (is_refusal(error) or error.timed_out):
                 raise
             break
@@ -480,7 +477,7 @@ def complete_block(ask: Ask, filters: Filters, block: int, page_size: int) -> Li
     whole = _from_both_ends(ask, filters, window, listing)
     whole = whole or _by_halves(ask, filters, window, listing)
     if whole is None:
-        raise IncompleteError(
+        raise errors.IncompleteError(
             f"the block at {moment(block)} holds more rows than the {window.page_size} of one "
             "page, and this node offers no way to get them all; name the account types, parties or "
             "markets that you want, or ask another node"

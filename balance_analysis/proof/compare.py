@@ -25,16 +25,8 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis.analysis.int128 import to_decimals, words_of
-from balance_analysis.archive import layout
+from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.commit import Writer
-from balance_analysis.archive.datafile import (
-    NO_ROWS,
-    Predicate,
-    last_rows,
-    merge_last_rows,
-    numbers_of,
-    times_of,
-)
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of, read_snapshot
 from balance_analysis.archive.store import Store, Stored, to_store
@@ -45,6 +37,7 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client
 from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
 from balance_analysis.segments.segment import Stretch, are_segments, find_stretches
+from balance_analysis.table import schema
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow, to_columns, to_frame
@@ -53,13 +46,6 @@ from balance_analysis.table.labels import with_names
 from balance_analysis.table.names import Names, names_of
 from balance_analysis.table.presentation import Record
 from balance_analysis.table.rows import canonical
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    Instant,
-    to_microseconds,
-    to_moments,
-)
 from balance_analysis.table.spans import (
     EVER,
     Moments,
@@ -127,15 +113,19 @@ class Side:
 
     def chosen(self, spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
         """Yield only the rows of some stretches and accounts, in the order of `rows`."""
-        return map(Predicate(filters.allowed(), tuple(spans)).select, self.rows(spans, filters))
+        return map(
+            datafile.Predicate(filters.allowed(), tuple(spans)).select, self.rows(spans, filters)
+        )
 
     def last_rows(self, span: Span, filters: Filters) -> pa.Table | None:
         """Return each account's last row in a span; `None` if rows may be missing there."""
         if between(self.known if self.start == span[1] else self.evidence.complete, *span):
             return None
         # `last_rows` wants each account's rows together; a side's are in time order.
-        rows = merge_last_rows(last_rows(canonical(part)) for part in self.chosen([span], filters))
-        return rows.select(ARROW_SCHEMA.names).cast(ARROW_SCHEMA)
+        rows = datafile.merge_last_rows(
+            datafile.last_rows(canonical(part)) for part in self.chosen([span], filters)
+        )
+        return rows.select(schema.ARROW_SCHEMA.names).cast(schema.ARROW_SCHEMA)
 
     def opening_state(self, span: Span) -> str:
         """Return the state of a span before a start: "openings", or as `_state`."""
@@ -243,8 +233,8 @@ def diff(
     one: Comparable,
     other: Comparable,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: schema.Instant | None = None,
+    end: schema.Instant | None = None,
 ) -> Difference:
     """Compare two histories, and return the differences and what was not compared.
 
@@ -291,7 +281,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         pair = [side.last_rows(span, filters) for side in sides if filters is not None]
         if any(rows is None for rows in pair or [None]):
             states = one.opening_state(span), other.opening_state(span)
-            not_shared.insert(0, (to_moments([span])[0], *states))
+            not_shared.insert(0, (schema.to_moments([span])[0], *states))
         else:
             pairs.append([pair])
     if shared and filters is not None:
@@ -308,7 +298,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         other.name,
         (ours.filters.sorted(), theirs.filters.sorted()),
         filters,
-        to_moments(shared),
+        schema.to_moments(shared),
         counts,
         with_names(rows, names) if names.assets or names.labels else rows,
         tuple(not_shared),
@@ -342,12 +332,12 @@ def _not_shared(
         is_absent = states == ("missing", "missing")
         is_asked = (start, end) != EVER and bool(overlap(absent, [span]))
         if not overlap(shared, [span]) and (is_asked or not is_absent):
-            yield to_moments([span])[0], *states
+            yield schema.to_moments([span])[0], *states
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
     """Yield both streams' rows for one stretch of time after the other."""
-    buffers, reached = [NO_ROWS, NO_ROWS], [EVER[0], EVER[0]]
+    buffers, reached = [datafile.NO_ROWS, datafile.NO_ROWS], [EVER[0], EVER[0]]
     while min(reached) < EVER[1]:
         at = reached.index(min(reached))
         parts, size, reached[at] = [buffers[at]], 0, EVER[1]
@@ -356,10 +346,10 @@ def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Tab
             size += part.num_rows
             if size >= _PART:
                 # More rows of the last moment may come with the next part.
-                reached[at] = int(times_of(part).max(initial=EVER[0]))
+                reached[at] = int(datafile.times_of(part).max(initial=EVER[0]))
                 break
         buffers[at] = pa.concat_tables(parts)
-        is_due = [times_of(rows) < min(reached) for rows in buffers]
+        is_due = [datafile.times_of(rows) < min(reached) for rows in buffers]
         yield [rows.filter(pa.array(mask)) for rows, mask in zip(buffers, is_due, strict=True)]
         buffers = [rows.filter(pa.array(~mask)) for rows, mask in zip(buffers, is_due, strict=True)]
 
@@ -373,7 +363,7 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
         If one of them has two rows of one account and time.
     """
     both = canonical(pa.concat_tables([one, other]), sort=False)
-    numbers, times = numbers_of(both, ACCOUNT_KEY), times_of(both)
+    numbers, times = datafile.numbers_of(both, schema.ACCOUNT_KEY), datafile.times_of(both)
     order = np.lexsort((times, numbers))
     numbers, times, words = numbers[order], times[order], words_of(both["balance"])[order]
     is_other, is_first = order >= one.num_rows, np.zeros(len(order), bool)
@@ -393,14 +383,14 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     return pa.table([*rows.columns, *columns.values()], [*rows.column_names, *columns])
 
 
-NO_DIFFERENCE: Final = differing(NO_ROWS, NO_ROWS)
+NO_DIFFERENCE: Final = differing(datafile.NO_ROWS, datafile.NO_ROWS)
 
 
 def rows_text(rows: pd.DataFrame, template: str) -> str:
     """Describe a frame's first rows, each by a template with its columns and `account`."""
     texts = []
     for row in rows.sort_values("timestamp").astype(object).to_dict("records"):
-        account = ", ".join(f"{name} {row[name]!r}" for name in ACCOUNT_KEY)
+        account = ", ".join(f"{name} {row[name]!r}" for name in schema.ACCOUNT_KEY)
         cells = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
         cells |= {"timestamp": moment_text(row["timestamp"]), "account": account}
         texts.append(template.format_map(cells))
@@ -452,7 +442,7 @@ def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
                 if wanted := overlap(overlap(file.spans, spans), [cut]):
                     # The stretches are complete: a file that replaces this one has the same rows.
                     part = replace(file, spans=tuple(wanted), is_final=True)
-                    yield pa.concat_tables([NO_ROWS, *scan.rows(part, use_threads=True)])
+                    yield pa.concat_tables([datafile.NO_ROWS, *scan.rows(part, use_threads=True)])
 
     return Side(without_credentials(snapshot.store.uri), snapshot.evidence.narrow(chosen), rows)
 
@@ -464,10 +454,10 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     table.attrs = source.attrs
     notes = notes_of(table, is_sorted=True)
     notes = notes if notes.evidence is not None else Notes()
-    rows = rows.take(pa.array(np.argsort(times_of(rows), kind="stable")))
+    rows = rows.take(pa.array(np.argsort(datafile.times_of(rows), kind="stable")))
     places = range(0, rows.num_rows, _PART)
     start = EVER[0] if notes.start is None else notes.start
-    oldest = int(times_of(rows)[0]) if rows.num_rows else start
+    oldest = int(datafile.times_of(rows)[0]) if rows.num_rows else start
     return Side(
         name,
         notes.since_start or Evidence(),
@@ -510,15 +500,15 @@ def _node(
     else:
         spans = [source.interval(None if start == EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
-    with parquet_writer(path, ARROW_SCHEMA) as writer:
+    with parquet_writer(path, schema.ARROW_SCHEMA) as writer:
         for step in itertools.chain(*(source.known_rows(*span) for span in spans)):
-            writer.write_table(pa.Table.from_batches(step.batches, ARROW_SCHEMA))
+            writer.write_table(pa.Table.from_batches(step.batches, schema.ARROW_SCHEMA))
     file = stack.enter_context(open_parquet(path))
     groups, evidence = range(file.num_row_groups), source.evidence()
     return Side(
         ", ".join(client.base_urls),
         evidence.within(since, EVER[1]),
-        lambda *_: (file.read_row_group(group).cast(ARROW_SCHEMA) for group in groups),
+        lambda *_: (file.read_row_group(group).cast(schema.ARROW_SCHEMA) for group in groups),
         start=since,
         known=evidence.complete,
     )
@@ -528,8 +518,8 @@ def confirm(
     archive: Stored | PathLike,
     other: Comparable,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: schema.Instant | None = None,
+    end: schema.Instant | None = None,
 ) -> Difference:
     """Compare an archive with another source, and record in the archive where both agree.
 
@@ -596,8 +586,8 @@ def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now
 
     Answers from before `now` don't settle disputes.
     """
-    shared = [(to_microseconds(a), to_microseconds(b)) for a, b in difference.shared]
-    times = map(to_microseconds, difference.rows["timestamp"].drop_duplicates())
+    shared = [(schema.to_microseconds(a), schema.to_microseconds(b)) for a, b in difference.shared]
+    times = map(schema.to_microseconds, difference.rows["timestamp"].drop_duplicates())
     differing_at = joined((time, time + 1) for time in times)
     # With fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:

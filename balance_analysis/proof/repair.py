@@ -16,16 +16,8 @@ import msgspec
 import pyarrow as pa
 
 from balance_analysis import defaults
-from balance_analysis.archive import layout
+from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.commit import Writer, merge_rows
-from balance_analysis.archive.datafile import (
-    NO_ROWS,
-    Footer,
-    decode_rows,
-    encode_rows,
-    entry_of,
-    read_footer,
-)
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import FileEntry, Manifest, parse, read_manifest, to_bytes
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports
@@ -172,13 +164,13 @@ def _repair_period(
     run.sets_aside(bad for step in steps for bad in step.bad_rows)
     run.record.source, run.record.block_height = source.client.base_url, source.height
     batches = [batch for step in steps for batch in step.batches]
-    old_rows = NO_ROWS if period in damaged else writer.rows_of(period)
+    old_rows = datafile.NO_ROWS if period in damaged else writer.rows_of(period)
     # Keep sound rows where the node sends bad ones.
     doubtful = [aside.span for step in steps for aside in step.set_aside]
     kept_rows = [within(old_rows, *span) for span in joined(doubtful)]
     rows = canonical(pa.Table.from_batches(batches, ARROW_SCHEMA))
-    rows = merge_rows(pa.concat_tables([NO_ROWS, *kept_rows]), rows, *bounds).rows
-    content, new_entry = encode_rows(rows) if rows.num_rows else (b"", None)
+    rows = merge_rows(pa.concat_tables([datafile.NO_ROWS, *kept_rows]), rows, *bounds).rows
+    content, new_entry = datafile.encode_rows(rows) if rows.num_rows else (b"", None)
     if new_entry == entry:
         if new_entry is not None:
             writer.store.write(manifest.changes_file(period), content)
@@ -257,7 +249,7 @@ def _rebuild(store: Store) -> bool:
     evidence = Evidence(query.filters, tuple(answers), disputed=_disputes_in(store))
     limits, content = None, store.read(layout.LIMITS)
     with contextlib.suppress(*DAMAGES):
-        limits = content and entry_of(content, parse_limits(content)["first_seen"])
+        limits = content and datafile.entry_of(content, parse_limits(content)["first_seen"])
     manifest = Manifest(query.partition, evidence, files, limits=limits or None)
     store.write(layout.MANIFEST, to_bytes(manifest))
     return True
@@ -279,15 +271,15 @@ def _disputes_in(store: Store) -> Verdicts:
 
 def _sound_entry(content: bytes, bounds: Span) -> FileEntry:
     """Return the entry of a period's file; ValueError or one of pyarrow's errors if damaged."""
-    rows = decode_rows(content)
-    encoded, _ = encode_rows(rows)
-    footers = [read_footer(pa.BufferReader(data)) for data in (content, encoded)]
+    rows = datafile.decode_rows(content)
+    encoded, _ = datafile.encode_rows(rows)
+    footers = [datafile.read_footer(pa.BufferReader(data)) for data in (content, encoded)]
     # The same rows give the same bytes, unless another release of pyarrow wrote them. Checksums
     # alone don't show all damage: they don't cover headers and indexes.
-    releases = {Footer(footer).metadata.created_by for footer in footers}
+    releases = {datafile.Footer(footer).metadata.created_by for footer in footers}
     if encoded != content and len(releases) == 1:
         raise ValueError("is not what was written")
-    entry = entry_of(content, rows["timestamp"])
+    entry = datafile.entry_of(content, rows["timestamp"])
     if fault := find_wrong_rows(canonical(rows, sort=False), entry, bounds, [bounds]):
         raise ValueError(fault)
     return entry

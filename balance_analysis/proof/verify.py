@@ -20,17 +20,7 @@ import pyarrow as pa
 
 from balance_analysis.analysis.checks import to_table
 from balance_analysis.analysis.flows import reconcile
-from balance_analysis.archive import layout
-from balance_analysis.archive.datafile import (
-    FILE_ORDER,
-    NO_ROWS,
-    OtherFileError,
-    decode_rows,
-    last_rows,
-    merge_last_rows,
-    numbers_of,
-    times_of,
-)
+from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.layout import period_bounds
 from balance_analysis.archive.manifest import (
     FileEntry,
@@ -44,14 +34,7 @@ from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.load.request import Report, reporting
-from balance_analysis.proof.compare import (
-    Comparable,
-    Difference,
-    archive_side,
-    diff,
-    rows_text,
-    segments_side,
-)
+from balance_analysis.proof import compare
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
 from balance_analysis.table.evidence import Evidence
@@ -143,7 +126,7 @@ class VerifyReport(Record):
     files: int = 0
     rows: int = 0
     checkpoints: int = 0
-    compared: tuple[Difference, ...] = ()
+    compared: tuple[compare.Difference, ...] = ()
     changes: int = 0
     not_compared: tuple[str, ...] = ()
     missing: int = 0
@@ -189,7 +172,7 @@ class VerifyReport(Record):
 def verify(
     store: Store,
     *,
-    against: Comparable | None = None,
+    against: compare.Comparable | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
     start: Instant | None = None,
     end: Instant | None = None,
@@ -222,11 +205,11 @@ def verify(
     # Wrong files prove nothing.
     wrong = [period_bounds(name, manifest.partition) for x in problems for name in x.periods]
     snapshot = snapshot.with_evidence(evidence.clipped(between(wrong, *EVER)))
-    archive: Any = archive_side(snapshot)
+    archive: Any = compare.archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
     stretches = [] if segments is None else find_stretches(segments)
-    others += [segments_side(stretches)] if stretches else []
-    compared = [diff(archive, other, start=start, end=end) for other in others]
+    others += [compare.segments_side(stretches)] if stretches else []
+    compared = [compare.diff(archive, other, start=start, end=end) for other in others]
     for difference in compared:
         problems += _differences(store, difference)
     ledger = _Ledger(snapshot.store, snapshot.evidence.within(*span))
@@ -248,14 +231,16 @@ def verify(
     )
 
 
-def _differences(store: Store, difference: Difference) -> Iterator[Problem]:
+def _differences(store: Store, difference: compare.Difference) -> Iterator[Problem]:
     """Yield a problem for each day that differs, with a description of its first rows."""
     template = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
     rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
-        yield Problem("difference", rows_text(differing, template), f"{begin} to {stop}", mend)
+        yield Problem(
+            "difference", compare.rows_text(differing, template), f"{begin} to {stop}", mend
+        )
 
 
 @dataclass(slots=True)
@@ -308,9 +293,9 @@ class _Checking:
             yield Problem("rows", fault, name, mend, (period,) if spans else ())
         self.rows += 0 if fault else rows.num_rows
         if self.balances is not None:
-            self.balances.append(last_rows(rows))
+            self.balances.append(datafile.last_rows(rows))
             if sum(part.num_rows for part in self.balances) > _BUFFER_ROWS:
-                self.balances = [merge_last_rows(self.balances)]
+                self.balances = [datafile.merge_last_rows(self.balances)]
 
     def _answered(self, period: str) -> tuple[Span, list[Span]]:
         """Return a period's bounds and its answered stretches."""
@@ -321,7 +306,7 @@ class _Checking:
         name = layout.checkpoint_file(moment)
         rows, _, fault = _read(self.store, name, (self.manifest.checkpoints[moment],))
         if not fault and self.balances is not None:
-            self.balances = [merge_last_rows(self.balances)]
+            self.balances = [datafile.merge_last_rows(self.balances)]
             if not canonical(rows).equals(canonical(self.balances[0])):
                 fault = f"differs from the balances before {moment_text(moment)}"
         if fault:
@@ -360,20 +345,20 @@ def _read(store: Store, name: str, entries: Sequence[FileEntry]) -> tuple[pa.Tab
         content = store.read(name)
         faults = [entry.mismatch(content) for entry in entries]
         if content is None or all(faults):
-            return NO_ROWS, entries[0], faults[0]
-        return canonical(decode_rows(content), sort=False), entries[faults.index("")], ""
-    except OtherFileError as error:
-        return NO_ROWS, entries[0], str(error)
+            return datafile.NO_ROWS, entries[0], faults[0]
+        return canonical(datafile.decode_rows(content), sort=False), entries[faults.index("")], ""
+    except datafile.OtherFileError as error:
+        return datafile.NO_ROWS, entries[0], str(error)
     except (pa.ArrowException, OSError, ArchiveError) as error:
-        return NO_ROWS, entries[0], f"can't be read: {error}"
+        return datafile.NO_ROWS, entries[0], f"can't be read: {error}"
 
 
 def find_wrong_rows(rows: pa.Table, entry: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
     """Describe how rows contradict a file's entry, period or answered stretches; else empty."""
-    accounts, times, faults = numbers_of(rows), times_of(rows), list[str]()
+    accounts, times, faults = datafile.numbers_of(rows), datafile.times_of(rows), list[str]()
     order = np.lexsort([times, accounts])
     if np.any(np.diff(order) < 0):
-        faults.append(f"its rows are not in the order {', '.join(FILE_ORDER)}")
+        faults.append(f"its rows are not in the order {', '.join(datafile.FILE_ORDER)}")
     is_same = (np.diff(accounts[order]) == 0) & (np.diff(times[order]) == 0)
     outside = np.searchsorted(np.array(spans, np.int64).ravel(), times, side="right") % 2 == 0
     for is_wrong, what in (
@@ -454,4 +439,4 @@ class _Ledger:
         if count:
             what = f"{count_text(count, 'change')} of accounts with unknown balances before"
             self.not_compared.append(f"{range_text(*span)}: {what}")
-        return rows_text(differing, _DIFFERS) if len(differing) else ""
+        return compare.rows_text(differing, _DIFFERS) if len(differing) else ""

@@ -38,6 +38,7 @@ from balance_analysis.segments.segment import (
     heights_text,
     missing_blocks,
 )
+from balance_analysis.table import schema
 from balance_analysis.table.evidence import Answer, Evidence, SetAside, set_aside
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_frame
@@ -52,23 +53,10 @@ from balance_analysis.table.names import (
     read_names,
 )
 from balance_analysis.table.rows import BadRow, are_balances, balance_fault, has_repeats
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    ATTRS_KEY,
-    FIRST_MOMENT,
-    LAST_MOMENT,
-    LIMIT_FLAGS,
-    LIMIT_MOMENTS,
-    NAMED_ASSETS,
-    NETWORK_PARTY,
-    TYPES_BY_NUMBER,
-    NetworkLimits,
-)
 from balance_analysis.table.spans import EVER, Span
 from balance_analysis.table.text import iso_text, list_text, spans_text
 
-_NAMES: Final = (NAMED_ASSETS[0], None, None, NETWORK_PARTY, *NAMED_ASSETS[1:])
+_NAMES: Final = (schema.NAMED_ASSETS[0], None, None, schema.NETWORK_PARTY, *schema.NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
 _TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?\+00$"
 _COLUMNS: Final = ("account_id", "vega_time", "balance")
@@ -155,7 +143,7 @@ def read_segments(
         logger.warning(
             "no segment has the blocks %s: what changed there is unknown", heights_text(gaps)
         )
-    table = to_frame(pa.Table.from_batches([part.rows for part in parts], ARROW_SCHEMA))
+    table = to_frame(pa.Table.from_batches([part.rows for part in parts], schema.ARROW_SCHEMA))
     metadata: dict[str, Any] = {
         "source": ", ".join(stretch.source for stretch in stretches),
         "start": iso_text(evidence.bounds[0]),
@@ -166,7 +154,7 @@ def read_segments(
             {"row": bad.raw, "reason": bad.reason} for part in parts for bad in part.bad_rows
         ],
     }
-    table.attrs[ATTRS_KEY] = note_names(metadata, names)
+    table.attrs[schema.ATTRS_KEY] = note_names(metadata, names)
     note_evidence(table, evidence)
     note_rows(table)
     return table
@@ -245,7 +233,7 @@ def read_accounts(segment: Segment, filters: Filters = Filters()) -> Accounts:
     keys = tuple(_spelt(segment, name, table[name]) for name in _IDS)
     wanted = np.ones(table.num_rows, bool)
     for name, values in filters.allowed().items():
-        texts = keys[ACCOUNT_KEY.index(name)].cast(pa.string())
+        texts = keys[schema.ACCOUNT_KEY.index(name)].cast(pa.string())
         wanted &= pc.is_in(texts, pa.array(values)).to_numpy(zero_copy_only=False)
     places = {text: place for place, text in enumerate(table["id"].to_pylist())}
     return Accounts(places, keys, wanted)
@@ -269,10 +257,10 @@ def _spell(name: str, text: str) -> str:
         spelt = _id_text(text)
         if name == "asset_id" and not spelt:
             raise ValueError("empty")
-        return spelt or (NETWORK_PARTY if name == "party_id" else "")
+        return spelt or (schema.NETWORK_PARTY if name == "party_id" else "")
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ValueError(f"{text!r}, which is no number of an account type")
-    return TYPES_BY_NUMBER.get(int(text), str(int(text)))
+    return schema.TYPES_BY_NUMBER.get(int(text), str(int(text)))
 
 
 def _id_text(text: str) -> str:
@@ -410,7 +398,7 @@ def _moments(texts: pa.StringArray, what: str) -> NDArray[np.int64]:
     if len(times) != len(texts):
         bad = texts.filter(pc.invert(is_moment)) or texts
         raise DecodeError(f"{what} is {bad[0].as_py()!r}, which is no moment in UTC")
-    if np.any((times < FIRST_MOMENT) | (times >= LAST_MOMENT)):
+    if np.any((times < schema.FIRST_MOMENT) | (times >= schema.LAST_MOMENT)):
         raise DecodeError(f"{what} is not between 2015 and 2100")
     return times
 
@@ -495,9 +483,9 @@ def _join(
     places = pa.array(account[order])
     # Keep only the ids in use: a network has many more.
     keys = [key.take(places).cast(pa.string()).dictionary_encode() for key in accounts.keys]
-    times = pa.array(blocks.times[height[order]]).cast(ARROW_SCHEMA.field("timestamp").type)
-    amounts = balances.take(pa.array(order)).cast(ARROW_SCHEMA.field("balance").type)
-    rows = pa.RecordBatch.from_arrays([*keys, times, amounts], schema=ARROW_SCHEMA)
+    times = pa.array(blocks.times[height[order]]).cast(schema.ARROW_SCHEMA.field("timestamp").type)
+    amounts = balances.take(pa.array(order)).cast(schema.ARROW_SCHEMA.field("balance").type)
+    rows = pa.RecordBatch.from_arrays([*keys, times, amounts], schema=schema.ARROW_SCHEMA)
     return rows, table.filter(pc.invert(is_good))
 
 
@@ -535,7 +523,7 @@ def read_segment_assets(segment: Segment) -> dict[str, Asset]:
         raise DecodeError(f"{segment}: the table of assets is damaged: {error}") from error
 
 
-def read_segment_limits(segment: Segment, source: str) -> list[NetworkLimits]:
+def read_segment_limits(segment: Segment, source: str) -> list[schema.NetworkLimits]:
     """Return each version of the network's limits, in time order.
 
     Raises
@@ -543,10 +531,10 @@ def read_segment_limits(segment: Segment, source: str) -> list[NetworkLimits]:
     DecodeError
         If their table is damaged.
     """
-    versions = _versions(segment, LIMITS, (*LIMIT_FLAGS, *LIMIT_MOMENTS))
+    versions = _versions(segment, LIMITS, (*schema.LIMIT_FLAGS, *schema.LIMIT_MOMENTS))
     try:
         return [
-            NetworkLimits(
+            schema.NetworkLimits(
                 **{name: _limit(name, text) for name, text in row.items()},
                 fetched_at=pd.Timestamp(time, unit="us", tz="UTC"),
                 source=source,
@@ -569,7 +557,7 @@ def _versions(
 
 def _limit(name: str, text: str) -> Any:  # noqa: ANN401 - a flag, or a moment
     """Return a field of the limits; `None` for a moment that isn't set."""
-    if name in LIMIT_FLAGS:
+    if name in schema.LIMIT_FLAGS:
         return _FLAGS[text]
     try:
         moment = pd.to_datetime(text, utc=True, format="ISO8601").as_unit("ns") if text else None

@@ -21,13 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
 from balance_analysis.errors import check_type
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    NAMED_ASSETS,
-    NETWORK_PARTY,
-    NO_MARKET,
-)
+from balance_analysis.table import schema
 from balance_analysis.table.text import LONG_ID, list_text, short_ids, type_label
 
 if TYPE_CHECKING:
@@ -165,7 +159,7 @@ def read_labels(source: LabelsLike) -> dict[Named, str]:
     'Alice'
     """
     labels = _read(source, "labels", {"label"}, _labelled_ids, _label)
-    ids = {NETWORK_PARTY}.union(*((key,) if isinstance(key, str) else key for key in labels))
+    ids = {schema.NETWORK_PARTY}.union(*((key,) if isinstance(key, str) else key for key in labels))
     for key, label in labels.items():
         if label in ids or LONG_ID.fullmatch(label):
             raise ValueError(f"the labels: {label!r}, the label of {key!r}, is an id itself")
@@ -264,8 +258,10 @@ def _label(key: object, about: Any) -> tuple[Named, str]:  # noqa: ANN401 - what
     ids: tuple[str, ...] = ()
     if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):
         ids = tuple(_id(part.strip()) for part in parts)
-    if len(ids) not in {1, len(ACCOUNT_KEY)} or not all(ids[:3]):
-        raise ValueError(f"{key!r} is neither an id nor the {len(ACCOUNT_KEY)} ids of an account")
+    if len(ids) not in {1, len(schema.ACCOUNT_KEY)} or not all(ids[:3]):
+        raise ValueError(
+            f"{key!r} is neither an id nor the {len(schema.ACCOUNT_KEY)} ids of an account"
+        )
     if not isinstance(label, str) or not label.strip():
         raise ValueError(f"the label of {key!r} must be text, not {label!r}")
     return ids[0] if len(ids) == 1 else ids, label.strip()
@@ -273,13 +269,13 @@ def _label(key: object, about: Any) -> tuple[Named, str]:  # noqa: ANN401 - what
 
 def _labelled_ids(row: Mapping[Any, Any]) -> object:
     """Return the id, or the account's ids, in a row of labels."""
-    ids = {name: row[name] for name in ("id", *ACCOUNT_KEY) if row.get(name)}
-    if ids.keys() >= {*ACCOUNT_KEY[:3]}:
-        return tuple(ids.get(name, NO_MARKET) for name in ACCOUNT_KEY)
-    if len(ids) != 1 or ids.keys() & {*ACCOUNT_KEY[:2]}:
+    ids = {name: row[name] for name in ("id", *schema.ACCOUNT_KEY) if row.get(name)}
+    if ids.keys() >= {*schema.ACCOUNT_KEY[:3]}:
+        return tuple(ids.get(name, schema.NO_MARKET) for name in schema.ACCOUNT_KEY)
+    if len(ids) != 1 or ids.keys() & {*schema.ACCOUNT_KEY[:2]}:
         raise ValueError(
             f"a label needs an id (column id, party_id or market_id) or an account (columns "
-            f"{', '.join(ACCOUNT_KEY)})"
+            f"{', '.join(schema.ACCOUNT_KEY)})"
         )
     return next(iter(ids.values()))
 
@@ -373,7 +369,7 @@ class Names:
         known = {key: name for key, name in called.items() if key not in elsewhere}
         ids = _matching(word, what, known)
         if what == "asset":
-            ids = ids or _matching(word, what, dict.fromkeys(NAMED_ASSETS, ""))
+            ids = ids or _matching(word, what, dict.fromkeys(schema.NAMED_ASSETS, ""))
             ids = [_only(ids, word, what, known)] if ids else []
         if ids:
             return ids
@@ -505,7 +501,7 @@ def names_of(
     frame: pd.DataFrame, assets: AssetsLike | None = None, labels: LabelsLike | None = None
 ) -> Names:
     """Return the given names, else those in a frame's attrs; may be empty."""
-    names = names_in(frame.attrs.get(ATTRS_KEY))
+    names = names_in(frame.attrs.get(schema.ATTRS_KEY))
     return names if assets is None is labels else names.overridden_by(assets, labels)
 
 

@@ -19,13 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    BALANCE_DIGITS,
-    COLUMNS,
-    ID_TYPE,
-)
+from balance_analysis.table import schema
 
 PART: Final = 1 << 17
 """Minimum number of rows that are sorted together; the last part may have fewer."""
@@ -59,18 +53,18 @@ def are_balances(texts: pa.StringArray) -> pa.BooleanArray:
     """Return a mask of the texts that are integers of at most 38 digits."""
     # Arrow's cast wraps silently past 38 digits (apache/arrow#49817) and accepts "1e5".
     digits = pc.ascii_is_decimal(texts)
-    is_short = to_numbers(pc.binary_length(texts)) <= BALANCE_DIGITS
+    is_short = to_numbers(pc.binary_length(texts)) <= schema.BALANCE_DIGITS
     if is_short.all() and pc.all(digits, min_count=0).as_py():
         return digits
-    return pc.match_substring_regex(texts, rf"\A-?[0-9]{{1,{BALANCE_DIGITS}}}\z")
+    return pc.match_substring_regex(texts, rf"\A-?[0-9]{{1,{schema.BALANCE_DIGITS}}}\z")
 
 
 def balance_fault(text: str) -> str:
     """Return why a text isn't a balance; empty if it is one."""
     if not re.fullmatch(r"-?[0-9]+", text, re.ASCII):
         return f"balance {text!r} is not an integer"
-    if len(text.removeprefix("-")) > BALANCE_DIGITS:
-        return f"balance {text!r} has more than {BALANCE_DIGITS} digits"
+    if len(text.removeprefix("-")) > schema.BALANCE_DIGITS:
+        return f"balance {text!r} has more than {schema.BALANCE_DIGITS} digits"
     return ""
 
 
@@ -105,7 +99,7 @@ def last_block(rows: pa.Table) -> tuple[int, pa.Table]:
 
 def accounts_in(rows: pa.Table | pa.RecordBatch) -> list[Account]:
     """Return each row's account."""
-    return list(zip(*(rows[name].to_pylist() for name in ACCOUNT_KEY), strict=True))
+    return list(zip(*(rows[name].to_pylist() for name in schema.ACCOUNT_KEY), strict=True))
 
 
 def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
@@ -123,7 +117,7 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
     pyarrow.Table
         `ARROW_SCHEMA`, one chunk per column; dictionaries sorted, without unused values.
     """
-    codes, values = zip(*(sorted_codes(rows[name]) for name in ACCOUNT_KEY), strict=True)
+    codes, values = zip(*(sorted_codes(rows[name]) for name in schema.ACCOUNT_KEY), strict=True)
     order = None
     if sort:
         accounts = account_numbers(codes, [len(distinct) for distinct in values])
@@ -132,10 +126,10 @@ def canonical(rows: pa.Table, *, sort: bool = True) -> pa.Table:
     for code, distinct in zip(codes, values, strict=True):
         indices = from_numbers(code if order is None else code[order], pa.int32())
         columns.append(pa.DictionaryArray.from_arrays(indices, distinct))
-    for name in COLUMNS[len(ACCOUNT_KEY) :]:
+    for name in schema.COLUMNS[len(schema.ACCOUNT_KEY) :]:
         column = _one_chunk(rows[name])
         columns.append(column if order is None else column.take(from_numbers(order, pa.int64())))
-    return pa.table(columns, schema=ARROW_SCHEMA)
+    return pa.table(columns, schema=schema.ARROW_SCHEMA)
 
 
 def account_numbers(
@@ -164,7 +158,7 @@ def account_heads(rows: pa.Table) -> NDArray[np.int64]:
 
     All chunks must share one dictionary per column of ids.
     """
-    columns = [rows[name].chunks for name in ACCOUNT_KEY if rows.num_rows]
+    columns = [rows[name].chunks for name in schema.ACCOUNT_KEY if rows.num_rows]
     codes = [np.concatenate([chunk.indices.to_numpy() for chunk in chunks]) for chunks in columns]
     return np.flatnonzero(are_heads(codes)) if codes else np.empty(0, np.int64)
 
@@ -183,10 +177,10 @@ def to_records(rows: pa.Table) -> Callable[[NDArray[np.int64]], NDArray[np.void]
     the balance (16 bytes, little-endian, two's complement). The account is hashed as its ids in the
     order of `ACCOUNT_KEY`, each in UTF-8 after its length (4 bytes, little-endian).
     """
-    ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
+    ids = rows.select(schema.ACCOUNT_KEY).unify_dictionaries()
     heads = account_heads(ids)
     accounts = ids.take(from_numbers(heads, pa.int64()))
-    names = [accounts[name].cast(pa.string()).to_pylist() for name in ACCOUNT_KEY]
+    names = [accounts[name].cast(pa.string()).to_pylist() for name in schema.ACCOUNT_KEY]
     digests = np.frombuffer(b"".join(map(_account_digest, *names)), "V32")
     numbers = np.repeat(np.arange(len(heads)), np.diff(heads, append=rows.num_rows))
     times, balances = _times(rows["timestamp"]), _one_chunk(rows["balance"])
@@ -213,8 +207,8 @@ def _account_digest(*ids: str) -> bytes:
 
 def has_repeats(rows: pa.RecordBatch) -> bool:
     """Whether two rows of a batch have the same account and timestamp."""
-    codes = [to_numbers(rows[name].indices) for name in ACCOUNT_KEY]
-    numbers = account_numbers(codes, [len(rows[name].dictionary) for name in ACCOUNT_KEY])
+    codes = [to_numbers(rows[name].indices) for name in schema.ACCOUNT_KEY]
+    numbers = account_numbers(codes, [len(rows[name].dictionary) for name in schema.ACCOUNT_KEY])
     times = _times(rows["timestamp"])
     order = by_account_and_time(numbers, times)
     return not are_heads([numbers[order], times[order]]).all()
@@ -246,7 +240,7 @@ def sorted_codes(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.StringA
     """Return a column of ids as codes into its sorted distinct values."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    encoded = _one_chunk(column.cast(ID_TYPE))
+    encoded = _one_chunk(column.cast(schema.ID_TYPE))
     indices = to_numbers(encoded.indices)
     used = np.flatnonzero(np.bincount(indices, minlength=len(encoded.dictionary)))
     distinct = encoded.dictionary.take(from_numbers(used, pa.int64()))
