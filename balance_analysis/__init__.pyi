@@ -35,12 +35,7 @@ from .figures.flows import plot_activity, plot_flows
 from .figures.styles import DARK_STYLE
 from .figures.timelines import plot_coverage, plot_limits
 from .figures.totals import plot_totals
-from .files.parquet import (
-    read_network_limits,
-    read_parquet,
-    write_network_limits,
-    write_parquet,
-)
+from .files.parquet import read_network_limits, read_parquet, write_network_limits, write_parquet
 from .files.tables import write_table
 from .fill.export import export
 from .fill.imports import import_segments

@@ -169,9 +169,8 @@ class Slices:
         """The owners, ascending, and the number of accounts of each."""
         files = tuple(self.snapshot.files_since(EVER[1], EVER[1]))
         parts = replace(self.scan, files=files).split(_FILES)
-        accounts = merge_last_rows(
-            mapped(partial(Scan.last_rows, columns=FILE_KEY), parts), FILE_KEY
-        )
+        last_rows = partial(Scan.last_rows, columns=FILE_KEY)
+        accounts = merge_last_rows(mapped(last_rows, parts), FILE_KEY)
         counts = Counter(zip(*(accounts[x].to_pylist() for x in FILE_KEY[:2]), strict=True))
         return [*counts], np.array([*counts.values()], np.int64)
 

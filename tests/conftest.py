@@ -26,11 +26,7 @@ RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--in-process-gpu"]
 """Of the browser, which draws by itself: the other processes would take longer."""
 
-PROFILE = settings(
-    deadline=None,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+PROFILE = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", PROFILE, derandomize=True, database=None)
 settings.register_profile("new", PROFILE, max_examples=200)
 settings.register_profile("deep", PROFILE, max_examples=1000)

@@ -149,7 +149,6 @@ def measure(code, tests):
         "longest module": max(module.lines for module in code),
         "classes of one name in two places": sum(count > 1 for count in classes.values()),
         "modules that use pyarrow.parquet": _users(code, r"\bpq\."),
-        "modules that read the coverage": _users(code, r"(?<!def )\bto_coverage\("),
         "inner names that tests import": sum(
             module.inner for module in tests if module.room != "benchmarks/"
         ),

@@ -54,10 +54,7 @@ _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 
 @any_source
 def balance_at(
-    source: AccountSlices,
-    at: Instant | Iterable[Instant],
-    *,
-    units: Units | None = None,
+    source: AccountSlices, at: Instant | Iterable[Instant], *, units: Units | None = None
 ) -> Iterator[pd.DataFrame]:
     """Return the balance of every account at one or several instants.
 

@@ -75,9 +75,8 @@ def any_source(
         return over_slices(source, lambda slices: stacked([*frames(slices, *args, **options)]))
 
     first, *others = signature.parameters.values()
-    shown = signature.replace(
-        parameters=[first.replace(annotation="Source"), *others], return_annotation="pd.DataFrame"
-    )
+    parameters = [first.replace(annotation="Source"), *others]
+    shown = signature.replace(parameters=parameters, return_annotation="pd.DataFrame")
     vars(wrapper).update(frames=frames, __signature__=shown)
     return cast("Callable[Concatenate[Source, P], pd.DataFrame]", wrapper)
 

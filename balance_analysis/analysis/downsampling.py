@@ -77,10 +77,7 @@ def starts_of_known(is_known: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def thinned(
-    times: NDArray[np.int64],
-    is_known: NDArray[np.bool_],
-    *words: NDArray[np.int64],
-    columns: int,
+    times: NDArray[np.int64], is_known: NDArray[np.bool_], *words: NDArray[np.int64], columns: int
 ) -> NDArray[np.int64]:
     """Return the places of the steps to draw, given amounts as words: see `downsample`."""
     starts_known = starts_of_known(is_known)

@@ -215,9 +215,8 @@ def flows(
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
     names = door.group_names(by, source.outline.columns)
     result = partial(flow_frame, source.outline, grid, full=layout == "wide")
-    for frame in door.each_group(
-        source, names, grid, partial(flows_of, grid, names, internal), result
-    ):
+    part = partial(flows_of, grid, names, internal)
+    for frame in door.each_group(source, names, grid, part, result):
         if layout == "wide":
             index = to_times(grid.edges[:-1], grid.zone).rename("start")
             ids = frame[names].iloc[:: max(len(grid), 1)]
@@ -470,10 +469,7 @@ _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amou
 
 @door.any_source
 def reconcile(
-    source: AccountSlices,
-    flows: pd.DataFrame,
-    *,
-    units: door.Units | None = None,
+    source: AccountSlices, flows: pd.DataFrame, *, units: door.Units | None = None
 ) -> Iterator[pd.DataFrame]:
     """Compare balance changes with an independent list of flows, and return what differs.
 

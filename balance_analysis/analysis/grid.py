@@ -358,9 +358,8 @@ def _to_local(microseconds: int, zone: dt.tzinfo) -> pd.Timestamp:
 
 def _from_local(local: pd.DatetimeIndex, zone: dt.tzinfo, *, is_first: bool) -> NDArray[np.int64]:
     """Convert local times to microseconds; a skipped time becomes the moment of the skip."""
-    moments = local.as_unit("us").tz_localize(
-        zone, ambiguous=np.full(len(local), is_first), nonexistent="shift_forward"
-    )
+    first = np.full(len(local), is_first)
+    moments = local.as_unit("us").tz_localize(zone, ambiguous=first, nonexistent="shift_forward")
     return moments.tz_convert(dt.UTC).tz_localize(None).to_numpy("M8[us]").view(np.int64)
 
 

@@ -79,10 +79,7 @@ def is_less(words: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.b
 
 
 def subtract(
-    words: NDArray[np.int64],
-    others: NDArray[np.int64],
-    *,
-    out: NDArray[np.int64] | None = None,
+    words: NDArray[np.int64], others: NDArray[np.int64], *, out: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return differences, in `out` if given, and a mask of those with more than 38 digits."""
     result = np.subtract(words, others, out=out)

@@ -122,10 +122,7 @@ def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:
 
 @any_source
 def drawdown(
-    source: AccountSlices,
-    *,
-    by: str | Sequence[str] = ACCOUNT_KEY,
-    units: Units | None = None,
+    source: AccountSlices, *, by: str | Sequence[str] = ACCOUNT_KEY, units: Units | None = None
 ) -> Iterator[pd.DataFrame]:
     """Return how far each balance lies below its account's highest so far.
 

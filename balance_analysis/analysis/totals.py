@@ -208,9 +208,8 @@ def map_sums(
             for name, column in changes.columns.items()
         }
         columns["groups"] = columns["groups"].astype(np.int64) - low
-        batch = door.Cells(
-            ids.iloc[low:high], {"sizes": changes.by_group["sizes"][low:high]}, columns
-        )
+        sizes = {"sizes": changes.by_group["sizes"][low:high]}
+        batch = door.Cells(ids.iloc[low:high], sizes, columns)
         return function(low, _sum_up(batch, gained=gained))
 
     results = map_parallel(part, batches)
@@ -358,9 +357,8 @@ def totals(
     for result in sums_by(by):
         if wholes is not None:
             whole = result[keys].merge(wholes, "left", keys)["total"]
-            result["share"] = int128.quotients(
-                _integers(result["total"]), (amount or 0 for amount in _integers(whole))
-            )
+            amounts = (amount or 0 for amount in _integers(whole))
+            result["share"] = int128.quotients(_integers(result["total"]), amounts)
         yield result
 
 

@@ -189,9 +189,8 @@ class Scan:
         """
         for file in (*self.openings, *self.files, *self.later):
             with opened(self.store, file) as data:
-                for number in data.row_groups(
-                    datafile.Predicate(self.filters.allowed(), file.bounds)
-                ):
+                predicate = datafile.Predicate(self.filters.allowed(), file.bounds)
+                for number in data.row_groups(predicate):
                     rows = data.footer.metadata.row_group(number).num_rows
                     yield *data.footer.owners(number), rows
 
@@ -430,10 +429,6 @@ class Snapshot:
         """The complete intervals."""
         return tuple(self.evidence.complete)
 
-    def with_evidence(self, evidence: Evidence) -> Snapshot:
-        """Return this state with other evidence for its rows."""
-        return replace(self, manifest=replace(self.manifest, evidence=evidence))
-
     def files(self, start: int = EVER[0], end: int = EVER[1]) -> list[FileSlice]:
         """Return the files that may have rows in covered parts of [start, end), in time order."""
         manifest, answered, known = self.manifest, self.evidence.answered, self.known
@@ -545,10 +540,7 @@ class Snapshot:
         raise IncompleteError(f"{self.store.uri}: {spans_text(gaps)} {why}; {_PARTIAL_HINT}")
 
     def last_rows(
-        self,
-        filters: Filters = Filters(),
-        moment: int = EVER[1],
-        columns: Sequence[str] = COLUMNS,
+        self, filters: Filters = Filters(), moment: int = EVER[1], columns: Sequence[str] = COLUMNS
     ) -> pa.Table:
         """Return each account's last row up to a moment, in the order of files."""
         files = tuple(self.files_since(moment, moment + 1))

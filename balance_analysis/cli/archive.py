@@ -68,7 +68,9 @@ def export(
         check_output(metrics_file, inputs=[archive.removeprefix("file://")])
     if repair:
         # A scheduled interval, set by the environment, shouldn't be requested for every repair.
-        since, until = (_typed(context, name) for name in ("since", "until"))
+        origins = (str(context.get_parameter_source(name)) for name in ("since", "until"))
+        typed = ["COMMANDLINE" in origin for origin in origins]
+        since, until = since if typed[0] else None, until if typed[1] else None
     common = {**options.interval(since, until), **requests.sizes()}
     fills = {"lag": lag, "overlap": overlap, "fill_gaps": fill_gaps, **asdict(filling)}
     fills |= {**accounts.given(), "progress": out.shows_progress()}
@@ -84,13 +86,6 @@ def export(
                 return report.end_repair(ba.repair(client, opened, **common))
             run = ba.export(client, opened, **common, **fills)
             return report.end_load(run, fill_gaps=fill_gaps)
-
-
-def _typed(context: typer.Context, name: str) -> str | None:
-    """Return an option's value if the user typed it, or `None` otherwise."""
-    is_typed = "COMMANDLINE" in str(context.get_parameter_source(name))
-    value: str | None = context.params[name] if is_typed else None
-    return value
 
 
 @dataclass
@@ -438,9 +433,8 @@ def serve(
             webbrowser.open(url)
 
     with contextlib.nullcontext(ba.Archive(archive)) if archive else sample_archive() as served:
-        application = create_app(
-            served, host=host, allow_origins=allow_origin, assets=assets, labels=labels
-        )
+        names: dict[str, Any] = {"assets": assets, "labels": labels}
+        application = create_app(served, host=host, allow_origins=allow_origin, **names)
         try:
             serve_until_signal(application, host=host, port=port, on_up=announce)
         except OSError as error:  # the address can't be used: a usage error

@@ -101,14 +101,10 @@ def duration_option(help: str) -> Any:  # noqa: A002, ANN401 - as typer's own
 class AccountOptions:
     """The options that select accounts."""
 
-    asset_id: Annotated[Text, Option(metavar="ID", help="Only this asset; an id or a symbol.")] = (
-        None
-    )
+    asset_id: Annotated[Text, Option(metavar="ID", help="Only this asset, by id or symbol.")] = None
     party_id: Annotated[Texts, Option(metavar="ID", help="Only this party; repeatable.")] = None
     market_id: Annotated[Texts, Option(metavar="ID", help="Only this market; repeatable.")] = None
-    account_type: Annotated[Texts, Option(help="Only this type, such as GENERAL; repeatable.")] = (
-        None
-    )
+    account_type: Annotated[Texts, Option(help="Only this type, like GENERAL; repeatable.")] = None
     assets: AssetsFile = None
     labels: LabelsFile = None
 

@@ -73,9 +73,7 @@ class TableOptions:
         Literal["table", "csv", "json", "parquet", "xlsx"] | None, options.form_option("a table")
     ] = None
     limit: Annotated[int, Option(min=0, help="Maximum rows printed; 0 prints all.")] = 20
-    wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids and every digit.")] = (
-        False
-    )
+    wide: Annotated[bool, Option("--wide", help="Show all columns, whole ids, all digits.")] = False
 
     def chosen(self, source: str) -> str:
         """Return the format of the output; see `choose_format`."""

@@ -16,7 +16,7 @@ from balance_analysis.analysis.balances import held_at
 from balance_analysis.analysis.checks import check_table
 from balance_analysis.analysis.history import History, cut_table, open_history
 from balance_analysis.analysis.holders import by_size
-from balance_analysis.archive.snapshot import LruCache, with_snapshot
+from balance_analysis.archive.snapshot import LruCache, Snapshot, with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError, logger
 from balance_analysis.explorer import wire
@@ -132,19 +132,17 @@ def write_report(
     if largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
     names, bounds = read_names(assets, labels), schema.to_bounds(start, end)
-    first = [
-        *dict.fromkeys(wire.keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts)
-    ]
+    keys = wire.keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts
+    first = [*dict.fromkeys(keys)]
     if isinstance(source, pd.DataFrame):
         page = _write_page(_table_subject(source, bounds, names), first, largest)
     else:
         archive = to_archive(source)
-        page = with_snapshot(
-            archive.store,
-            lambda now: _write_page(
-                _archive_subject(archive.at(now), bounds, names), first, largest
-            ),
-        )
+
+        def write(now: Snapshot) -> str:
+            return _write_page(_archive_subject(archive.at(now), bounds, names), first, largest)
+
+        page = with_snapshot(archive.store, write)
     with replacing(path) as temporary:
         temporary.write_bytes(page.encode())
 
@@ -202,9 +200,8 @@ def _freeze(state: State, first: list[wire.Key], largest: int) -> bytes:
                 add(part, view, name, ("start", begin), ("end", end))
         ranked = enumerate(_ranked(part, asset))
         wanted = tuple(key for place, key in ranked if place < largest or key in first)
-        views |= _histories(
-            ViewRequest(part, wire.Query(asset, wanted, start, end, width=wire.WIDEST))
-        )
+        query = wire.Query(asset, wanted, start, end, width=wire.WIDEST)
+        views |= _histories(ViewRequest(part, query))
     return msgspec.json.encode({"views": views, "first": [*map(wire.write_key, first)]})
 
 
@@ -215,9 +212,8 @@ def _histories(request: ViewRequest) -> dict[str, Any]:
         for key, pages in zip(query.accounts, _compute_each(compute, request), strict=True):
             for page, rows in enumerate(pages[:_MOST_PAGES]):
                 more = {"series": [wire.WIDEST], "rows": [page]}.get(view, [])
-                views[wire.write_view(view, wire.write_key(key), query.start, query.end, *more)] = (
-                    rows
-                )
+                values = wire.write_key(key), query.start, query.end, *more
+                views[wire.write_view(view, *values)] = rows
     return views
 
 

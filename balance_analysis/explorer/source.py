@@ -99,9 +99,8 @@ class TableState:
 
     def in_memory(self, asset: str) -> TableState:
         """Return the state of one asset."""
-        return replace(
-            self, history=self.rows(Filters(asset), EVER, edges=None, check=never_cancel)
-        )
+        history = self.rows(Filters(asset), EVER, edges=None, check=never_cancel)
+        return replace(self, history=history)
 
     def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges as one part: the rows are in memory anyway."""
@@ -237,9 +236,8 @@ class ArchiveState:
             counts: Counter[str] = self._kept.get(("assets", file), read)
             return counts
 
-        older, changes = (
-            sum(map_parallel(count, files), Counter[str]()) for files in (scan.openings, scan.files)
-        )
+        both = scan.openings, scan.files
+        older, changes = (sum(map_parallel(count, files), Counter[str]()) for files in both)
         return Counter({**dict.fromkeys(older, 0), **changes})
 
     @property

@@ -235,6 +235,8 @@ def _about(request: ViewRequest) -> dict[str, Any]:
     ids = source.asset_ids(state)
     labels, names = state.names.shown("asset_id", ids), state.names
     named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
+    own = {key: x for key, x in names.labels.items() if not isinstance(key, str)}
+    of_accounts = {wire.write_key(key): label for key, label in own.items()}
     before = max(state.start - 1, 0)
     held = held_at(replace(request, query=wire.Query()).at(before), np.array([before]))
     return {
@@ -247,14 +249,7 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         # The rest of each sentence is advice on loading.
         "left_out": [sentence.partition(";")[0] for sentence in state.outline.left_out],
         "opened": bool(held["balance"].notna().any()),
-        "labels": {
-            **names.shown("party_id", names.called("party_id")),
-            **{
-                wire.write_key(key): x
-                for key, x in names.labels.items()
-                if not isinstance(key, str)
-            },
-        },
+        "labels": {**names.shown("party_id", names.called("party_id")), **of_accounts},
         "assets": [
             {
                 "id": asset,
@@ -280,9 +275,8 @@ def _level(history: History, at: int, held: pd.DataFrame, *, of_parties: bool) -
     """Return the asset's total at a moment, and its number of holders."""
     sums = totals(history, by="asset_id", freq=grid_at(np.array([at])))[["total", "unknown"]]
     known = held["balance"].dropna()
-    counts = {
-        "parties" if of_parties else "holders": int((known > 0).sum()) if len(known) else None
-    }
+    name = "parties" if of_parties else "holders"
+    counts = {name: int((known > 0).sum()) if len(known) else None}
     if of_parties:
         counts["unknown_parties"] = int((held["unknown"] > 0).sum())
     columns = {name: pd.Series(count, sums.index, "Int64") for name, count in counts.items()}

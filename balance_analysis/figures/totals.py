@@ -122,9 +122,8 @@ def plot_totals(
     points = _change_points(stack) if freq is None else _grid_points(stack, freq)
     amounts, is_known = stack.sum_up(points)
     if np.isnan(amounts).all():
-        return chart.explain(
-            "nothing is held, so there are no shares" if share else "no balance is known"
-        )
+        why = "nothing is held, so there are no shares" if share else "no balance is known"
+        return chart.explain(why)
     levels = amounts if share else np.where(is_known, np.nan_to_num(amounts), np.nan)
     drawn = _draw_areas(stack, points, levels, style)
     if share:
@@ -251,10 +250,7 @@ def _piled(levels: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
 
 
 def _draw_areas(
-    stack: _Stack,
-    points: NDArray[np.int64],
-    levels: NDArray[np.float64],
-    style: dict[str, Any],
+    stack: _Stack, points: NDArray[np.int64], levels: NDArray[np.float64], style: dict[str, Any]
 ) -> list[Artist]:
     """Draw areas from zero to their edges, the nearest on top, so that no seam shows."""
     ax, drawn = stack.chart.ax, list[Artist]()

@@ -48,10 +48,7 @@ def check_outside(path: PathLike) -> Path:
 
 
 def check_output(
-    path: PathLike,
-    *,
-    inputs: Iterable[PathLike | None] = (),
-    suffixes: Collection[str] = (),
+    path: PathLike, *, inputs: Iterable[PathLike | None] = (), suffixes: Collection[str] = ()
 ) -> Path:
     """Return the path to write a result to: a link's target is replaced, not the link.
 

@@ -177,9 +177,8 @@ def _with_units(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with plain headers and its amounts' units, in headers or a column `unit`."""
     header = [*map(_in_ascii, header_of(frame))]
     is_whole = UNITS_KEY in (frame.attrs.get(schema.ATTRS_KEY) or {})
-    has_amounts = [
-        is_amounts(column) or (is_whole and is_float_dtype(column)) for _, column in frame.items()
-    ]
+    columns = [column for _, column in frame.items()]
+    has_amounts = [is_amounts(x) or (is_whole and is_float_dtype(x)) for x in columns]
     if "asset_id" in frame.columns.names:
         assets = [*frame.columns.get_level_values("asset_id").astype("str")]
         units = units_of(frame, assets)

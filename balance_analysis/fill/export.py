@@ -354,11 +354,7 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
     OSError
         If it can't be written.
     """
-    from prometheus_client import (  # noqa: PLC0415 - few ask for these figures
-        CollectorRegistry,
-        Gauge,
-        write_to_textfile,
-    )
+    import prometheus_client  # noqa: PLC0415 - few ask for these figures
 
     run = report or Run()
     values = {
@@ -378,9 +374,9 @@ def write_metrics(path: PathLike, store: Store, *, report: Run | None, exit_code
         success = last_success(store)
         if success is not None and success.ended is not None:
             values["last_success_timestamp_seconds"] = success.ended.timestamp()
-    registry = CollectorRegistry()
+    registry = prometheus_client.CollectorRegistry()
     for name in filter(values.__contains__, _GAUGES):
         title = f"balance_analysis_export_{name}"
-        gauge = Gauge(title, _GAUGES[name], ["archive"], registry=registry)
+        gauge = prometheus_client.Gauge(title, _GAUGES[name], ["archive"], registry=registry)
         gauge.labels(without_credentials(store.uri)).set(round(values[name], 3))
-    write_to_textfile(os.fspath(path), registry)
+    prometheus_client.write_to_textfile(os.fspath(path), registry)

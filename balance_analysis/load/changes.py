@@ -427,9 +427,8 @@ class Page:
         ]
         cut = f"; the first {_SHOWN}" if len(self.table) > _SHOWN else ""
         title = f"{len(self.table):,} balance changes, as the node sent them{cut}"
-        return facts_html("Page of a node", facts.items()) + rows_html(
-            title, [*self.table.columns], rows, cut=True
-        )
+        shown = rows_html(title, [*self.table.columns], rows, cut=True)
+        return facts_html("Page of a node", facts.items()) + shown
 
 
 def iter_pages(

@@ -46,15 +46,7 @@ from balance_analysis.table.labels import with_names
 from balance_analysis.table.names import Names, names_of
 from balance_analysis.table.presentation import Record
 from balance_analysis.table.rows import canonical
-from balance_analysis.table.spans import (
-    EVER,
-    Moments,
-    Span,
-    between,
-    clipped,
-    joined,
-    overlap,
-)
+from balance_analysis.table.spans import EVER, Moments, Span, between, clipped, joined, overlap
 from balance_analysis.table.text import (
     count_text,
     list_text,
@@ -113,18 +105,16 @@ class Side:
 
     def chosen(self, spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
         """Yield only the rows of some stretches and accounts, in the order of `rows`."""
-        return map(
-            datafile.Predicate(filters.allowed(), tuple(spans)).select, self.rows(spans, filters)
-        )
+        predicate = datafile.Predicate(filters.allowed(), tuple(spans))
+        return map(predicate.select, self.rows(spans, filters))
 
     def last_rows(self, span: Span, filters: Filters) -> pa.Table | None:
         """Return each account's last row in a span; `None` if rows may be missing there."""
         if between(self.known if self.start == span[1] else self.evidence.complete, *span):
             return None
         # `last_rows` wants each account's rows together; a side's are in time order.
-        rows = datafile.merge_last_rows(
-            datafile.last_rows(canonical(part)) for part in self.chosen([span], filters)
-        )
+        parts = map(canonical, self.chosen([span], filters))
+        rows = datafile.merge_last_rows(map(datafile.last_rows, parts))
         return rows.select(schema.ARROW_SCHEMA.names).cast(schema.ARROW_SCHEMA)
 
     def opening_state(self, span: Span) -> str:

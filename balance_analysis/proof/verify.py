@@ -204,7 +204,8 @@ def verify(
     manifest, evidence = snapshot.manifest, snapshot.evidence
     # Wrong files prove nothing.
     wrong = [period_bounds(name, manifest.partition) for x in problems for name in x.periods]
-    snapshot = snapshot.with_evidence(evidence.clipped(between(wrong, *EVER)))
+    sound = replace(manifest, evidence=evidence.clipped(between(wrong, *EVER)))
+    snapshot = replace(snapshot, manifest=sound)
     archive: Any = compare.archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
     stretches = [] if segments is None else find_stretches(segments)
@@ -238,9 +239,8 @@ def _differences(store: Store, difference: compare.Difference) -> Iterator[Probl
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
-        yield Problem(
-            "difference", compare.rows_text(differing, template), f"{begin} to {stop}", mend
-        )
+        what = compare.rows_text(differing, template)
+        yield Problem("difference", what, f"{begin} to {stop}", mend)
 
 
 @dataclass(slots=True)

@@ -135,11 +135,7 @@ def test_a_duplicate_of_another_balance_is_never_dropped(rows, random):
 
 
 ODD = {
-    "a missing balance": (
-        {"balance": [5, None]},
-        ValueError,
-        "lacks a value in 1 row, .*row 1",
-    ),
+    "a missing balance": ({"balance": [5, None]}, ValueError, "lacks a value in 1 row, .*row 1"),
     "no market as missing": ({"market_id": None}, ValueError, "market_id lacks.*'' for no market"),
     "ids as numbers": ({"party_id": [1, 2]}, TypeError, "party_id must be text, not int64"),
     "times as text": ({"timestamp": ["2023-04-01"] * 2}, TypeError, r"pd\.to_datetime"),

@@ -251,10 +251,7 @@ def test_equal_tables_note_the_same_whatever_the_order_of_categories():
 # Its own selections
 
 
-NAMED = {
-    "assets": {"VOTE": {"symbol": "Vote", "decimals": 0}},
-    "labels": {"b2": "Berta"},
-}
+NAMED = {"assets": {"VOTE": {"symbol": "Vote", "decimals": 0}}, "labels": {"b2": "Berta"}}
 WORDS = [
     ({"asset_id": "vote"}, {GENERAL, MARGIN}),
     ({"party_ids": "berta"}, {OTHER}),

@@ -21,16 +21,7 @@ from balance_analysis import (
     repair,
     summarize_accounts,
 )
-from tests.archive.exporting import (
-    DAY,
-    END,
-    HOUR,
-    ROWS,
-    START,
-    content_of,
-    lasting,
-    run_export,
-)
+from tests.archive.exporting import DAY, END, HOUR, ROWS, START, content_of, lasting, run_export
 from tests.damage import damaged
 from tests.moments import from_microseconds
 

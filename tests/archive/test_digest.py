@@ -11,16 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.exporting import (
-    DAY,
-    END,
-    HOUR,
-    ROWS,
-    START,
-    edit_manifest,
-    node_of,
-    run_export,
-)
+from tests.archive.exporting import DAY, END, HOUR, ROWS, START, edit_manifest, node_of, run_export
 from tests.cli.running import fails, run
 from tests.loopback import LoopbackNode
 from tests.moments import moment_text

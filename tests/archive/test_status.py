@@ -12,15 +12,7 @@ from dataclasses import replace
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import (
-    END,
-    ROWS,
-    START,
-    content_of,
-    node_of,
-    run_export,
-    state_of,
-)
+from tests.archive.exporting import END, ROWS, START, content_of, node_of, run_export, state_of
 from tests.archive.writing import begin, locked, writer_of
 from tests.moments import from_microseconds
 from tests.waits import without_waits

@@ -215,11 +215,7 @@ def test_in_a_gap_nothing_is_held_drawn_or_made_up(visit, gapped):
     assert "Not known to be complete: 2023-04-" in page.locator("#notice").inner_text()
     assert {row["balance"] for row in sheet(page, "Holders")} == {"unknown"}
     facts = facts_of(page)
-    assert facts == {
-        "total": "unknown",
-        "unknown accounts": str(len(book)),
-        "holders": "unknown",
-    }
+    assert facts == {"total": "unknown", "unknown accounts": str(len(book)), "holders": "unknown"}
     gap = "2023-04-09 05:00:00 to 2023-04-10 11:00:00"
     assert (
         f"balances that may have changed in {gap}"

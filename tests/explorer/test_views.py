@@ -93,7 +93,7 @@ def test_rows_come_page_by_page_each_once_and_the_last_page_for_one_that_is_not_
     account = ("VOTE", GENERAL, ALICE, "")
     pages = [page("rows", accounts=[account], page=n) for n in range(4)]
     assert [(one["page"], one["pages"], one["count"]) for one in pages] == [
-        *((n, 3, 500) for n in (0, 1, 2, 2)),
+        *((n, 3, 500) for n in (0, 1, 2, 2))
     ]
     times = [row[0] for one in pages[:3] for row in one["rows"]["rows"]]
     assert times == [BEGIN + n * 60_000_000 for n in range(499, -1, -1)]

@@ -9,15 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.analysis.tables import (
-    DAY,
-    GENERAL,
-    HOUR,
-    LARGEST,
-    MARGIN,
-    START,
-    table_of,
-)
+from tests.analysis.tables import DAY, GENERAL, HOUR, LARGEST, MARGIN, START, table_of
 from tests.figures.drawn import history, lines, said, visible_labels
 
 VEGA = {"VOTE": {"symbol": "VEGA", "decimals": 18}}

@@ -17,12 +17,7 @@ from tests.figures.drawn import areas, entries, is_area, lines, micros, said, sh
 START = us("2023-04-01")
 HATCH = "\\\\\\\\"
 INCOMPLETE = "rows may be missing"
-OF_TIME = [
-    ba.plot_balances,
-    ba.plot_totals,
-    ba.plot_flows,
-    ba.plot_drawdown,
-]
+OF_TIME = [ba.plot_balances, ba.plot_totals, ba.plot_flows, ba.plot_drawdown]
 NAMES = ["balances", "totals", "flows", "drawdown"]
 ROWS = [(*GENERAL, START + day * DAY, level) for day, level in ((0, 5), (1, 6), (6, 4))]
 

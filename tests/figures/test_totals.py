@@ -49,11 +49,7 @@ def test_a_frequency_draws_the_points_of_its_grid_only():
     rows = [(*GENERAL, us("2023-04-01T05:00"), 5), (*GENERAL, us("2023-04-02T05:00"), 7)]
     ax = ba.plot_totals(table_of(rows), freq="1D", start="2023-04-01", end="2023-04-04")
     ((_, steps),) = areas(ax).items()
-    assert steps[1:] == [
-        (us("2023-04-02"), 5.0),
-        (us("2023-04-03"), 7.0),
-        (us("2023-04-04"), 7.0),
-    ]
+    assert steps[1:] == [(us("2023-04-02"), 5.0), (us("2023-04-03"), 7.0), (us("2023-04-04"), 7.0)]
 
 
 def test_what_is_not_known_is_hatched_and_counted():

@@ -207,14 +207,8 @@ HELPLESS = {
         "2023-04-29 stays as it is: .* may have forgotten",
     ),
     "holds less yet": (lambda: held_until(START + DAY), "as it is.*doesn't have all of them"),
-    "is another": (
-        lambda: node_of(spread_history(6, rows=400, accounts=20)),
-        "of another network",
-    ),
-    "has lost it": (
-        lambda: changed_node(lambda _: None),
-        "sends no row that the archive holds",
-    ),
+    "is another": (lambda: node_of(spread_history(6, rows=400, accounts=20)), "of another network"),
+    "has lost it": (lambda: changed_node(lambda _: None), "sends no row that the archive holds"),
     "says that it lacks it": (
         lambda: lacking(ROWS, START + 10 * HOUR, START + 16 * HOUR),
         "says that it may",

@@ -191,10 +191,7 @@ def places_of(rows):
 
 @settings(max_examples=20, deadline=None)
 @given(
-    held(),
-    held() | st.none(),
-    st.tuples(*[st.sampled_from(FORMS)] * 2),
-    st.sampled_from(INTERVALS),
+    held(), held() | st.none(), st.tuples(*[st.sampled_from(FORMS)] * 2), st.sampled_from(INTERVALS)
 )
 @example(WHOLE, None, ("day", "table"), (0, TICKS))
 @example(GAPPED, None, ("day", "file"), (None, None))
