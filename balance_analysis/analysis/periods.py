@@ -144,6 +144,7 @@ def drawdown(
         datetime64[us, UTC]) and `depth` (peak - balance).
         Amounts are decimal128(38, 0), in the asset's smallest unit. After an unknown stretch,
         `peak`, `peak_at` and `depth` are missing, because a balance within it may have been higher.
+        With `by`, moments at which a group's balance is unknown have no row.
         The index is that of `deltas`.
 
     Raises

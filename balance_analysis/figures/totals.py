@@ -208,13 +208,14 @@ def _largest_groups(chart: axes.Chart, by: Sequence[str], *, share: bool) -> _St
 def _changes(steps: Steps, interval: Extent) -> pd.DataFrame:
     """Return the times and approximate amounts of changes in an interval, to rank and thin them."""
     moves = events(steps)
-    numbers, times, levels = moves["numbers"], moves["times"], sort_keys(moves["words"])
-    deltas = np.diff(levels, prepend=0.0)
+    numbers, times = moves["numbers"], np.maximum(moves["times"], interval.start)
+    # Only the last move up to the start counts: larger amounts before it would leave an error.
+    is_last = np.append((np.diff(numbers) != 0) | (np.diff(times) > 0), True)[: len(numbers)]
+    numbers, times, levels = numbers[is_last], times[is_last], sort_keys(moves["words"][is_last])
     is_head = np.diff(numbers, prepend=-1) != 0
-    deltas[is_head] = levels[is_head]
-    times = np.maximum(times, interval.start)
-    frame = pd.DataFrame({"number": numbers, "time": times, "delta": deltas}, copy=False)
-    return frame[times < interval.before]
+    deltas = np.where(is_head, levels, np.diff(levels, prepend=0.0))
+    columns = {"number": numbers, "time": times, "delta": deltas}
+    return pd.DataFrame(columns, copy=False).query("time < @interval.before")
 
 
 def _grid_points(stack: _Stack, freq: Frequency) -> NDArray[np.int64]:

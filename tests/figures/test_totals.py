@@ -26,6 +26,12 @@ def test_the_largest_group_lies_at_the_bottom_and_on_top_also_in_the_legend():
     assert orders == sorted({*orders}, reverse=True)
 
 
+def test_an_amount_is_drawn_that_was_far_larger_before_the_start():
+    rows = [(*GENERAL, START, 10**36), (*GENERAL, START + HOUR, 1000), (*MARGIN, START, 9)]
+    ax = ba.plot_totals(table_of(rows), start=pd.Timestamp(START + HOUR, unit="us"))
+    assert entries(ax) == ["margin 9", "general 1.00\xa0k"]
+
+
 def test_shares_add_up_to_the_whole():
     rows = [(*GENERAL, START, 1), (*MARGIN, START, 3), (*MARGIN, START + DAY, 1)]
     end = START + 2 * DAY
