@@ -45,9 +45,7 @@ logger: logging.Logger = logging.getLogger("balance_analysis")
 
 Layout = Literal["wide", "long"]
 
-STATES: Final = pd.CategoricalDtype(
-    pd.Index(["observed", "carried", "opening", "unknown"], dtype="str")
-)
+STATES: Final = pd.CategoricalDtype(["observed", "carried", "opening", "unknown"])
 
 _OBSERVED, _CARRIED, _OPENING, _UNKNOWN = range(4)
 

@@ -28,6 +28,7 @@ from balance_analysis.table.frame import to_arrow, to_frame
 from balance_analysis.table.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
+    UNOPENED_KEY,
     Known,
     Notes,
     is_opening,
@@ -36,10 +37,10 @@ from balance_analysis.table.known import (
 )
 from balance_analysis.table.names import Names, names_in
 from balance_analysis.table.rows import account_numbers, are_heads
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
 from balance_analysis.table.spans import EVER, clipped
 from balance_analysis.table.spans import between as gaps_between
-from balance_analysis.table.text import count_text, moment_text, spans_text
+from balance_analysis.table.text import count_text, iso_text, moment_text, spans_text
 
 T = TypeVar("T")
 
@@ -198,17 +199,25 @@ class History:
         return self.start != ALWAYS and not self.steps.is_row[self.steps.times > ALWAYS].all()
 
     @property
+    def unopened_since(self) -> int | None:
+        """Since when an account must have changed to have a row; `None` if all have openings."""
+        known, start = self.known or (), self.start
+        if noted := self.attrs.get(ATTRS_KEY, {}).get(UNOPENED_KEY):
+            return to_microseconds(noted)
+        # A known interval before the start shows that the load looked for openings.
+        is_opened = self.has_openings or any(a < start <= b for a, b in known)
+        if not known or start == ALWAYS or is_opened or self.notes.nothing_before:
+            return None
+        return next((begin for begin, _ in clipped(known, start, NEVER)), max(start, 0))
+
+    @property
     def left_out(self) -> list[str]:
         """Warnings about accounts missing from sums because the table has no row of them."""
-        known, since = self.known or (), moment_text(max(self.start, 0))
-        # A known interval before the start shows that the load looked for openings.
-        is_opened = self.has_openings or any(a < self.start <= b for a, b in known)
-        is_opened |= self.notes.nothing_before
-        warnings = []
-        if known and self.start != ALWAYS and not is_opened:
+        known, since, warnings = self.known or (), self.unopened_since, list[str]()
+        if since is not None:
             warnings.append(
-                f"accounts without a change since {since} are left out; load or read with "
-                "opening=True, which adds them if their older rows are still there"
+                f"accounts without a change since {moment_text(since)} are left out; load or read "
+                "with opening=True, which adds them if their older rows are still there"
             )
         if gaps := gaps_between(known, known[0][0], known[-1][1]) if known else []:
             warnings.append(
@@ -476,4 +485,6 @@ def cut_table(
     first = min(begin, int(times.min(initial=begin)))
     known = [(first, stop)] if history.known is None else [*clipped(history.known, EVER[0], stop)]
     note_interval(part, whole, [] if history.is_changed.any() else known, begin, stop)
+    if history.unopened_since is not None:
+        part.attrs[ATTRS_KEY][UNOPENED_KEY] = iso_text(history.unopened_since)
     return part

@@ -147,9 +147,7 @@ def by_size(assets: pd.Series[Any], amounts: pd.Series[Any]) -> NDArray[np.uint6
     return places
 
 
-STATES: Final = pd.CategoricalDtype(
-    pd.Index(["new", "gone", "changed", "same", "unknown"], dtype="str")
-)
+STATES: Final = pd.CategoricalDtype(["new", "gone", "changed", "same", "unknown"])
 """How a holder changed between two moments."""
 
 _NEW, _GONE, _CHANGED, _SAME, _UNKNOWN = range(5)

@@ -100,9 +100,8 @@ def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) 
         for row in seen
         if row["first_seen"] < begin
     ]
-    after = [
-        row | {"first_seen": max(row["first_seen"], end)} for row in seen if row["last_seen"] > end
-    ]
+    later = [row for row in seen if row["last_seen"] > end]
+    after = [row | {"first_seen": max(row["first_seen"], end)} for row in later]
     return to_timeline([*before, *during, *after])
 
 

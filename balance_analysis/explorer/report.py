@@ -19,7 +19,7 @@ from balance_analysis.analysis.holders import by_size
 from balance_analysis.archive.snapshot import LruCache, Snapshot, with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError, logger
-from balance_analysis.explorer import wire
+from balance_analysis.explorer import views, wire
 from balance_analysis.explorer.page import freeze_page
 from balance_analysis.explorer.source import (
     KEPT_BYTES,
@@ -32,14 +32,7 @@ from balance_analysis.explorer.source import (
     gaps_of,
     in_silence,
 )
-from balance_analysis.explorer.views import (
-    ViewRequest,
-    answer,
-    lines,
-    refusal,
-    row_pages,
-    summaries,
-)
+from balance_analysis.explorer.views import ViewRequest
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.table import schema
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
@@ -176,15 +169,15 @@ def _check_accounts(state: State, accounts: list[wire.Key]) -> None:
 
 def _freeze(state: State, first: list[wire.Key], largest: int) -> bytes:
     """Return a page's views by key, as JSON. One asset's rows are in memory at once."""
-    views: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
 
     def add(state: State, view: str, *items: tuple[str, object]) -> None:
         parameters = [(name, str(value)) for name, value in items]
         try:
-            content = answer(view, ViewRequest(state, wire.read_query(view, parameters)))
+            content = views.answer(view, ViewRequest(state, wire.read_query(view, parameters)))
         except ViewTooLargeError as error:
             content = {"refused": str(error)}
-        views[wire.write_view(view, *(value for _, value in items))] = content
+        contents[wire.write_view(view, *(value for _, value in items))] = content
 
     start, end = state.start, max(state.end, state.start + 1)
     starts = sorted({max(start, end - length) for length in _RANGES} | {start})
@@ -201,26 +194,26 @@ def _freeze(state: State, first: list[wire.Key], largest: int) -> bytes:
         ranked = enumerate(_ranked(part, asset))
         wanted = tuple(key for place, key in ranked if place < largest or key in first)
         query = wire.Query(asset, wanted, start, end, width=wire.WIDEST)
-        views |= _histories(ViewRequest(part, query))
-    return msgspec.json.encode({"views": views, "first": [*map(wire.write_key, first)]})
+        contents |= _histories(ViewRequest(part, query))
+    return msgspec.json.encode({"views": contents, "first": [*map(wire.write_key, first)]})
 
 
 def _histories(request: ViewRequest) -> dict[str, Any]:
     """Return the views of a query's accounts, by key."""
-    query, views = request.query, {}
+    query, contents = request.query, {}
     for view, compute in _OF_ACCOUNTS.items():
         for key, pages in zip(query.accounts, _compute_each(compute, request), strict=True):
             for page, rows in enumerate(pages[:_MOST_PAGES]):
                 more = {"series": [wire.WIDEST], "rows": [page]}.get(view, [])
                 values = wire.write_key(key), query.start, query.end, *more
-                views[wire.write_view(view, *values)] = rows
-    return views
+                contents[wire.write_view(view, *values)] = rows
+    return contents
 
 
 _OF_ACCOUNTS: Final[dict[str, Callable[[ViewRequest], list[list[dict[str, Any]]]]]] = {
-    "series": lambda request: [[{"series": [one]}] for one in lines(request)],
-    "account": lambda request: [[one] for one in summaries(request)],
-    "rows": row_pages,
+    "series": lambda request: [[{"series": [one]}] for one in views.lines(request)],
+    "account": lambda request: [[one] for one in views.summaries(request)],
+    "rows": views.row_pages,
 }
 """Views of accounts, each with a function that returns every account's pages."""
 
@@ -232,7 +225,7 @@ def _compute_each(compute: Callable[[ViewRequest], list[Any]], request: ViewRequ
         return compute(request) if accounts else []
     except OverflowError as error:
         if len(accounts) == 1:
-            return [[{"refused": refusal(error)}]]
+            return [[{"refused": views.refusal(error)}]]
     queries = (replace(request.query, accounts=(account,)) for account in accounts)
     return [_compute_each(compute, replace(request, query=query))[0] for query in queries]
 

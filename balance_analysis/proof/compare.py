@@ -37,7 +37,7 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client
 from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
 from balance_analysis.segments.segment import Stretch, are_segments, find_stretches
-from balance_analysis.table import schema
+from balance_analysis.table import schema, text
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow, to_columns, to_frame
@@ -47,14 +47,6 @@ from balance_analysis.table.names import Names, names_of
 from balance_analysis.table.presentation import Record
 from balance_analysis.table.rows import canonical
 from balance_analysis.table.spans import EVER, Moments, Span, between, clipped, joined, overlap
-from balance_analysis.table.text import (
-    count_text,
-    list_text,
-    moment_text,
-    range_text,
-    spans_text,
-    without_credentials,
-)
 
 _PART: Final = 1 << 18
 """Minimum rows of a side to compare at once, except at the end."""
@@ -190,7 +182,7 @@ class Difference(Record):
     def _title(self) -> str:
         result = "nothing was compared"
         if len(self.rows):
-            result = count_text(len(self.rows), "difference")
+            result = text.count_text(len(self.rows), "difference")
         elif self.shared:
             result = "the same" if self.is_same else "no difference in what both have"
         counts = " and ".join(f"{count:,}" for count in self.compared)
@@ -198,7 +190,7 @@ class Difference(Record):
 
     def _findings(self) -> Iterator[tuple[str, str]]:
         if self.shared:
-            yield "compared", spans_text(self.shared)
+            yield "compared", text.spans_text(self.shared)
         yield from (("not compared", what) for what in self.left_out())
         for day, rows in self.rows.groupby(self.rows["timestamp"].dt.date):
             counts = rows["change"].value_counts(sort=False).items()
@@ -212,7 +204,7 @@ class Difference(Record):
             yield f"other accounts than {both}: the first has {one}, the other {other}"
         yield from self.notes
         for span, *states in self.not_shared:
-            yield f"{range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
+            yield f"{text.range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
 
     def _content(self) -> dict[str, Any]:
         counts = self.rows["change"].value_counts(sort=False).to_dict()
@@ -382,9 +374,9 @@ def rows_text(rows: pd.DataFrame, template: str) -> str:
     for row in rows.sort_values("timestamp").astype(object).to_dict("records"):
         account = ", ".join(f"{name} {row[name]!r}" for name in schema.ACCOUNT_KEY)
         cells = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
-        cells |= {"timestamp": moment_text(row["timestamp"]), "account": account}
+        cells |= {"timestamp": text.moment_text(row["timestamp"]), "account": account}
         texts.append(template.format_map(cells))
-    return list_text(texts, sep="; ", rest="{} more rows differ")
+    return text.list_text(texts, sep="; ", rest="{} more rows differ")
 
 
 @contextlib.contextmanager
@@ -434,7 +426,8 @@ def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
                     part = replace(file, spans=tuple(wanted), is_final=True)
                     yield pa.concat_tables([datafile.NO_ROWS, *scan.rows(part, use_threads=True)])
 
-    return Side(without_credentials(snapshot.store.uri), snapshot.evidence.narrow(chosen), rows)
+    name = text.without_credentials(snapshot.store.uri)
+    return Side(name, snapshot.evidence.narrow(chosen), rows)
 
 
 def _table_side(name: str, source: pd.DataFrame) -> Side:

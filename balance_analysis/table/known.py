@@ -47,6 +47,10 @@ START_KEY: Final = "start"
 NOTHING_BEFORE_KEY: Final = "nothing_before"
 """The key of a flag: accounts without an opening held nothing at the start."""
 
+UNOPENED_KEY: Final = "unopened_since"
+"""The key of a moment, as ISO 8601 in UTC: accounts without a change since then have no row. A part
+of a table without openings has it."""
+
 ROWS_KEY: Final = "account_rows"
 """The key of a text: the number of rows, and a digest of each account's rows in base64."""
 
@@ -338,12 +342,16 @@ def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
     openings. If a part has no metadata or lost rows, the first part's metadata stays as it is, and
     functions find that accounts have changed.
     """
-    metadata = [part.attrs.get(ATTRS_KEY) for part in parts]
+    metadata: list[Any] = [part.attrs.get(ATTRS_KEY) for part in parts]
     table.attrs[ATTRS_KEY] = {**next((each for each in metadata if isinstance(each, dict)), {})}
     if not all(map(_has_its_rows, parts)):
         return
     notes = [*map(notes_of, parts)]
     start = min((part.start for part in notes if part.start is not None), default=None)
+    table.attrs[ATTRS_KEY].pop(UNOPENED_KEY, None)
+    for each, part in zip(metadata, notes, strict=True):
+        if part.start == start and UNOPENED_KEY in each:
+            table.attrs[ATTRS_KEY][UNOPENED_KEY] = each[UNOPENED_KEY]
     proofs = [part.evidence if part.start == start else part.since_start for part in notes]
     evidence = [proof for proof in proofs if proof is not None]
     if len(evidence) == len(parts) and len({proof.filters for proof in evidence}) == 1:

@@ -411,6 +411,46 @@ def test_sums_of_a_table_that_begins_in_the_middle_say_once_that_quiet_accounts_
     assert not [text for text in caplog.messages if "opening=True" in text]
 
 
+def _of_file(part, folder):
+    ba.write_parquet(part, folder / "part.parquet")
+    return ba.read_parquet(folder / "part.parquet")
+
+
+CUTS = {
+    "itself": lambda _, part, __: part,
+    "of a file": lambda _, part, folder: _of_file(part, folder),
+    "again": lambda _, part, __: part.balances.between(instant(START + 3 * DAY + HOUR)),
+    "selected": lambda _, part, __: part.balances.select(asset_id=OTHER[0]),
+    "joined": lambda first, part, _: pd.concat([part, first]),
+}
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_a_part_of_a_table_that_begins_in_the_middle_says_it_too(how, tmp_path, caplog):
+    begin = START + 2 * DAY + [*CUTS].index(how)  # another table each time
+    rows = pd.DataFrame(table_of([(*GENERAL, begin, 1), (*OTHER, begin + DAY, 2)]))
+    known = [(instant(begin), instant(begin + 4 * DAY))]
+    table = ba.to_table(rows, known=known, start=instant(begin))
+    first, part = (
+        table.balances.between(instant(x), instant(x + DAY)) for x in (begin, begin + DAY)
+    )
+    ba.holders(CUTS[how](first, part, tmp_path), instant(begin + DAY + 2 * HOUR))
+    assert "accounts without a change since 2023-03-30T10:40" in caplog.text
+
+
+def test_a_table_with_the_openings_that_a_part_of_another_lacked_says_nothing(caplog):
+    rows = pd.DataFrame(table_of([(*GENERAL, START, 1), (*GENERAL, START + 3 * DAY, 2)]))
+    known = [(instant(START), instant(START + 5 * DAY))]
+    lacking = ba.to_table(rows, known=known, start=instant(START))
+    part = lacking.balances.between(instant(START + 3 * DAY))
+    whole = ba.to_table(rows, known=known, start=instant(START), nothing_before=True)
+    joined = pd.concat(
+        [part, whole.balances.between(instant(START + DAY), instant(START + 4 * DAY))]
+    )
+    ba.holders(joined, instant(START + 4 * DAY))
+    assert "opening=True" not in caplog.text
+
+
 @pytest.mark.parametrize(("gaps", "more"), [(1, ""), (3, ""), (5, ", and 2 more")])
 def test_sums_over_gaps_say_that_accounts_of_these_are_left_out(gaps, more, caplog):
     known = [(START + n * HOUR, START + n * HOUR + HOUR - 1) for n in range(gaps + 1)]
