@@ -202,7 +202,8 @@ class History:
     def unopened_since(self) -> int | None:
         """Since when an account must have changed to have a row; `None` if all have openings."""
         known, start = self.known or (), self.start
-        if noted := self.attrs.get(ATTRS_KEY, {}).get(UNOPENED_KEY):
+        noted = self.attrs.get(ATTRS_KEY, {}).get(UNOPENED_KEY)
+        if isinstance(noted, str) and not self.notes.nothing_before:
             return to_microseconds(noted)
         # A known interval before the start shows that the load looked for openings.
         is_opened = self.has_openings or any(a < start <= b for a, b in known)
