@@ -7,7 +7,6 @@ that isn't named keeps the figures that it measured last, in `.benchmarks`.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import platform
 import re
@@ -15,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tests.benchmarks.figures import CHECKOUT, Figure, environment
+import msgspec
+
+from tests.benchmarks.figures import CHECKOUT, Figure, environment, module
 
 PARTS: Final = {
     "startup": 3,
@@ -41,21 +41,34 @@ README: Final = CHECKOUT / "README.md"
 PACKAGES: Final = ("numpy", "pandas", "pyarrow", "msgspec", "polars", "duckdb")
 
 
+class Record(msgspec.Struct, rename={"load": "load before"}):
+    """What a part measured: when, of which commit, how busy the machine was before."""
+
+    figures: list[Figure]
+    commit: str
+    date: str
+    seconds: float
+    load: float
+
+
 def main(names: list[str]) -> int:
     if unknown := {*names} - {*PARTS}:
         sys.exit(f"there is no benchmark {min(unknown)}; there are {', '.join(PARTS)}")
     RECORDS.mkdir(exist_ok=True)
-    failed = [name for name in names or PARTS if not run_part(name)]
-    failed += [name for name in PARTS if name not in failed and not record_of(name).exists()]
+    for name in names or PARTS:
+        run_part(name)
     records = {
-        name: json.loads(record_of(name).read_text()) for name in PARTS if name not in failed
+        name: msgspec.json.decode(record_of(name).read_bytes(), type=Record)
+        for name in PARTS
+        if record_of(name).exists()
     }
+    failed = ", ".join(name for name in PARTS if name not in records)
     PAGE.write_text("\n".join(page(records, failed)) + "\n", encoding="utf-8")
     if "loads" in records:
         pattern = r"500,000 rows load in .* as a plain loop"
         readme = re.sub(pattern, headline(records), README.read_text(encoding="utf-8"))
         README.write_text(readme, encoding="utf-8")
-    sys.stdout.write(f"{PAGE.name} is written; failed: {', '.join(failed) or 'none'}\n")
+    sys.stdout.write(f"{PAGE.name} is written; failed: {failed or 'none'}\n")
     return bool(failed)
 
 
@@ -63,15 +76,14 @@ def record_of(name: str) -> Path:
     return RECORDS / f"{name}.json"
 
 
-def run_part(name: str) -> bool:
-    """Run one part as a process and return whether it measured all."""
+def run_part(name: str) -> None:
+    """Run one part as a process, which writes its record if it measured all."""
     record_of(name).unlink(missing_ok=True)
-    command = [sys.executable, "-P", "-m", "tests.benchmarks", "--part", name]
     try:
+        command = module("__main__", "--part", name)
         subprocess.run(command, cwd=CHECKOUT, env=environment(), check=False, timeout=LONGEST)
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"{name}: given up after {LONGEST} s\n")
-    return record_of(name).exists()
 
 
 def measure(name: str) -> None:
@@ -81,37 +93,28 @@ def measure(name: str) -> None:
     data = Path(tempfile.gettempdir()) / "balance-analysis-benchmarks"
     data.mkdir(exist_ok=True)
     for figure in importlib.import_module(f"tests.benchmarks.{name}").measure(data, PARTS[name]):
-        sys.stdout.write(f"{name}: {figure.name}: {figure.value:,.3g} {figure.unit}\n")
-        sys.stdout.flush()
-        figures.append(asdict(figure))
+        print(f"{name}: {figure.name}: {figure.value:,.3g} {figure.unit}", flush=True)  # noqa: T201
+        figures.append(figure)
     described = f"git -C '{CHECKOUT}' describe --always --dirty"
     failed, commit = subprocess.getstatusoutput(described)
-    record = {
-        "figures": figures,
-        "commit": "no commit" if failed else commit,
-        "date": time.strftime("%Y-%m-%d", time.gmtime(began)),
-        "seconds": time.time() - began,
-        "load before": load,
-    }
-    record_of(name).write_text(json.dumps(record), encoding="utf-8")
+    commit = "no commit" if failed else commit
+    date = time.strftime("%Y-%m-%d", time.gmtime(began))
+    record = Record(figures, commit, date, time.time() - began, load)
+    record_of(name).write_bytes(msgspec.json.encode(record))
 
 
-def figures_of(record: dict[str, Any]) -> list[Figure]:
-    return [Figure(**each | {"values": tuple(each["values"])}) for each in record["figures"]]
-
-
-def headline(records: dict[str, Any]) -> str:
+def headline(records: dict[str, Record]) -> str:
     """Return the one sentence that README has of speed."""
-    figures = {figure.name + figure.unit: figure.value for figure in figures_of(records["loads"])}
-    took = figures["500,000 rows, fetch, 4 workerss"]
-    times = figures["requests + json_normalize / fetch, 4 workers, secondstimes"]
+    values = {(figure.name, figure.unit): figure.value for figure in records["loads"].figures}
+    took = values["500,000 rows, fetch, 4 workers", "s"]
+    times = values["requests + json_normalize / fetch, 4 workers, seconds", "times"]
     return f"500,000 rows load in {took:.1f} s, {times:.1f} times as fast as a plain loop"
 
 
-def page(records: dict[str, Any], failed: list[str]) -> list[str]:
+def page(records: dict[str, Record], failed: str) -> list[str]:
     """Return the lines of the page of results."""
-    every = [figure for record in records.values() for figure in figures_of(record)]
-    goals = [figure for figure in every if (figure.at_most, figure.at_least) != (None, None)]
+    every = [figure for record in records.values() for figure in record.figures]
+    goals = [figure for figure in every if figure.goal]
     missed = [figure for figure in goals if figure.is_missed]
     lines = ["# What was measured", ""]
     lines += ["`make bench` wrote this page. [README.md](README.md) says what is measured.", ""]
@@ -120,12 +123,12 @@ def page(records: dict[str, Any], failed: list[str]) -> list[str]:
     lines += [f"{len(goals) - len(missed)} of {len(goals)} goals are met. Medians, least and most"]
     lines += ["are over rounds; a goal is compared with the median.", ""]
     if failed:
-        lines += [f"Failed: {', '.join(failed)}.", ""]
+        lines += [f"Failed: {failed}.", ""]
     lines += ["## Goals missed", "", *_table(missed), ""]
     for name, record in records.items():
-        about = f"{record['date']}, commit {record['commit']}, {record['seconds']:.0f} s,"
-        lines += [f"## {name}", "", f"{about} load before {record['load before']:.1f}", ""]
-        lines += [*_table(figures_of(record)), ""]
+        about = f"{record.date}, commit {record.commit}, {record.seconds:.0f} s"
+        lines += [f"## {name}", "", f"{about}, load before {record.load:.1f}", ""]
+        lines += [*_table(record.figures), ""]
     processor = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text()) or ["?"]
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     lines += ["## Machine", "", f"{os.cpu_count()} processors ({processor[0]}),"]
@@ -134,18 +137,12 @@ def page(records: dict[str, Any], failed: list[str]) -> list[str]:
 
 
 def _table(figures: list[Figure]) -> list[str]:
-    lines = [
-        "| figure | median | least | most | unit | goal |",
-        "| --- | --: | --: | --: | --- | --- |",
-    ]
-    for figure in figures:
-        goal = "" if figure.at_most is None else f"<= {figure.at_most:g}"
-        goal = goal if figure.at_least is None else f">= {figure.at_least:g}"
-        numbers = (figure.value, min(figure.values), max(figure.values))
-        shown = " | ".join(
-            f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers
-        )
-        lines.append(f"| {figure.name} | {shown} | {figure.unit} | {goal} |")
+    lines = ["| figure | median | least | most | unit | goal |"]
+    lines += ["| --- | --: | --: | --: | --- | --- |"]
+    for each in figures:
+        numbers = (each.value, min(each.values), max(each.values))
+        texts = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}" for number in numbers)
+        lines.append(f"| {each.name} | {' | '.join(texts)} | {each.unit} | {each.goal} |")
     return lines
 
 

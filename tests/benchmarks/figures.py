@@ -61,6 +61,12 @@ class Figure:
         return median(self.values)
 
     @property
+    def goal(self) -> str:
+        if self.at_least is not None:
+            return f">= {self.at_least:g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
+
+    @property
     def is_missed(self) -> bool:
         is_above = self.at_most is not None and self.value > self.at_most
         return is_above or (self.at_least is not None and self.value < self.at_least)

@@ -34,8 +34,8 @@ DRAINED, TOUCHED = 0.04, 0.08
 """The parts of the rows at balance 0, and of those that repeat the account's level."""
 
 
-def make_table(rows: int, accounts: int) -> pd.DataFrame:
-    """Return a table with a number of rows and accounts over 90 days.
+def make_table(rows: int, accounts: int, *, duration: int = DAYS * DAY) -> pd.DataFrame:
+    """Return a table with a number of rows and accounts over some microseconds.
 
     Four of five accounts stand in the first block, the others begin within the first half. They
     have very different numbers of rows, and several share a block. A balance has up to 27 digits,
@@ -48,14 +48,16 @@ def make_table(rows: int, accounts: int) -> pd.DataFrame:
         name: pa.DictionaryArray.from_arrays(ids.indices.take(pa.array(owner)), ids.dictionary)
         for name, ids in zip(ACCOUNT_KEY, _keys(rng, accounts), strict=True)
     }
-    columns["timestamp"] = pa.array(_moments(rng, blocks)[block], pa.timestamp("us", "UTC"))
+    columns["timestamp"] = pa.array(
+        _moments(rng, blocks, duration)[block], pa.timestamp("us", "UTC")
+    )
     columns["balance"] = _balances(rng, owner, accounts)
     return to_frame(pa.table(columns))
 
 
-def _moments(rng: np.random.Generator, blocks: int) -> NDArray[np.int64]:
+def _moments(rng: np.random.Generator, blocks: int, duration: int) -> NDArray[np.int64]:
     """Return the blocks' times, the first of them the beginning of the first day."""
-    span = DAYS * DAY // blocks
+    span = duration // blocks
     moments = SINCE + np.arange(blocks) * span + rng.integers(0, span, blocks)
     moments[0] = SINCE
     return moments
