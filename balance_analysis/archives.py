@@ -33,9 +33,10 @@ from balance_analysis.load.request import Report
 from balance_analysis.slices import ROWS, Slices
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.known import note_rows
+from balance_analysis.table.moments import Instant
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names
-from balance_analysis.table.presentation import facts_html
-from balance_analysis.table.schema import ATTRS_KEY, COLUMNS, Instant
+from balance_analysis.table.schema import ATTRS_KEY, COLUMNS
+from balance_analysis.table.text import facts_html
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

@@ -19,8 +19,8 @@ from balance_analysis.service.server import serve
 from balance_analysis.table.evidence import Answer, Evidence, Node
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow
+from balance_analysis.table.moments import to_microseconds
 from balance_analysis.table.names import Names
-from balance_analysis.table.schema import to_microseconds
 
 PAGE_SIZE: Final = 2000
 """Rows per page; small enough that some of the sample's pages end within a block."""

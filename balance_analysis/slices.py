@@ -36,10 +36,9 @@ from balance_analysis.load.request import Report, check_positive, reporting
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of, to_plain_arrow
 from balance_analysis.table.known import note_evidence
+from balance_analysis.table.moments import EVER
 from balance_analysis.table.names import Names, note_names
-from balance_analysis.table.rows import canonical
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
-from balance_analysis.table.spans import EVER
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, canonical
 
 ROWS: Final = 2_000_000
 """Rows per slice: with their results, a thread needs some 400 MB."""

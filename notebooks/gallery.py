@@ -19,7 +19,7 @@ import balance_analysis as ba
 from balance_analysis.demo import sample_archive, sample_assets, sample_data
 from balance_analysis.service.app import create_app
 from balance_analysis.service.server import serve
-from balance_analysis.table.schema import to_microseconds
+from balance_analysis.table.moments import to_microseconds
 
 END = "2023-05-01"
 DAYS = {"start": "2023-04-09", "end": "2023-04-16"}

@@ -28,13 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from balance_analysis.table.frame import to_arrow, to_frame
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    NETWORK_PARTY,
-    NO_MARKET,
-    to_microseconds,
-)
+from balance_analysis.table.moments import to_microseconds
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, NETWORK_PARTY, NO_MARKET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

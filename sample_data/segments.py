@@ -12,8 +12,8 @@ from typing import Any, Final
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from balance_analysis.table.moments import to_microseconds
 from balance_analysis.table.names import read_assets
-from balance_analysis.table.schema import to_microseconds
 
 FOLDER: Final = Path(__file__).parent
 CHAIN: Final = "sample-network"

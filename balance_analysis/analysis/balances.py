@@ -37,9 +37,9 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.totals import each_holder
-from balance_analysis.table.schema import ACCOUNT_KEY, Instant
-from balance_analysis.table.spans import clipped
-from balance_analysis.table.text import moment_text, spans_text
+from balance_analysis.table.moments import Instant, clipped, moment_text
+from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.text import spans_text
 
 logger: logging.Logger = logging.getLogger("balance_analysis")
 

@@ -21,7 +21,8 @@ from balance_analysis.table.known import (
     read_notes,
     to_known,
 )
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
+from balance_analysis.table.moments import Instant, to_microseconds
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS
 
 _REBUILD: Final = "convert it with to_table"
 _DTYPES: Final = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}

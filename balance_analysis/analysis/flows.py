@@ -36,7 +36,8 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.table.frame import to_arrow, to_frame
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL, Instant
+from balance_analysis.table.moments import Instant
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"

@@ -19,8 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from balance_analysis.table.schema import Instant, to_bounds, to_microseconds
-from balance_analysis.table.spans import Span
+from balance_analysis.table.moments import Instant, Span, to_bounds, to_microseconds
 
 Frequency = str | dt.timedelta | pd.offsets.BaseOffset
 """A pandas frequency: "1h", "1D", "MS", a timedelta, an offset."""

@@ -35,12 +35,24 @@ from balance_analysis.table.known import (
     note_interval,
     read_notes,
 )
+from balance_analysis.table.moments import (
+    EVER,
+    Instant,
+    clipped,
+    iso_text,
+    moment_text,
+    to_microseconds,
+)
+from balance_analysis.table.moments import between as gaps_between
 from balance_analysis.table.names import Names, names_in
-from balance_analysis.table.rows import account_numbers, are_heads
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
-from balance_analysis.table.spans import EVER, clipped
-from balance_analysis.table.spans import between as gaps_between
-from balance_analysis.table.text import count_text, iso_text, moment_text, spans_text
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    COLUMNS,
+    account_numbers,
+    are_heads,
+)
+from balance_analysis.table.text import count_text, spans_text
 
 T = TypeVar("T")
 

@@ -19,7 +19,8 @@ from balance_analysis.analysis.grid import Zone, to_instants, to_zone
 from balance_analysis.analysis.history import AccountSlices
 from balance_analysis.analysis.steps import as_of, check_fits, name_of
 from balance_analysis.analysis.totals import sum_at
-from balance_analysis.table.schema import ACCOUNT_KEY, Instant
+from balance_analysis.table.moments import Instant
+from balance_analysis.table.schema import ACCOUNT_KEY
 
 
 @any_source

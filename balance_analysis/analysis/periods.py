@@ -31,7 +31,8 @@ from balance_analysis.analysis.steps import (
 )
 from balance_analysis.analysis.totals import Sums, changes_of, each_holder, holding, map_sums
 from balance_analysis.errors import logger
-from balance_analysis.table.schema import ACCOUNT_KEY, Instant
+from balance_analysis.table.moments import Instant
+from balance_analysis.table.schema import ACCOUNT_KEY
 from balance_analysis.table.text import count_text
 
 

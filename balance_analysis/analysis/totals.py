@@ -40,9 +40,8 @@ from balance_analysis.analysis.steps import (
     name_of,
     take_ids,
 )
-from balance_analysis.table.rows import are_heads, by_account_and_time
-from balance_analysis.table.schema import Instant
-from balance_analysis.table.text import moment_text
+from balance_analysis.table.moments import Instant, moment_text
+from balance_analysis.table.schema import are_heads, by_account_and_time
 
 _DIGITS: Final = 4
 """Digits per sum of a cell: see `int128.add_to_cells`."""

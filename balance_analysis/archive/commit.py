@@ -33,9 +33,8 @@ from balance_analysis.files.parquet import write_rows
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.rows import canonical, within
-from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits
-from balance_analysis.table.spans import Span
+from balance_analysis.table.moments import Span
+from balance_analysis.table.schema import ACCOUNT_KEY, NetworkLimits, canonical, within
 
 _KEY: Final = [*ACCOUNT_KEY, "timestamp"]
 _KNOWN, _NEW = 1, 2

@@ -25,9 +25,16 @@ from numpy.typing import NDArray
 
 from balance_analysis.archive.manifest import FileEntry
 from balance_analysis.files.parquet import make_note
-from balance_analysis.table.rows import account_heads, account_numbers, canonical, sorted_codes
-from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, to_microseconds
-from balance_analysis.table.spans import Span
+from balance_analysis.table.moments import Span, to_microseconds
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    COLUMNS,
+    account_heads,
+    account_numbers,
+    canonical,
+    sorted_codes,
+)
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
 FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]

@@ -18,11 +18,9 @@ from balance_analysis.archive.datafile import NO_ROWS, in_file_order, times_of
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.presentation import Record
-from balance_analysis.table.rows import to_records
-from balance_analysis.table.schema import Instant, to_moments
-from balance_analysis.table.spans import Moments
-from balance_analysis.table.text import spans_text, without_credentials
+from balance_analysis.table.moments import Instant, Moments, to_moments
+from balance_analysis.table.schema import to_records
+from balance_analysis.table.text import Record, spans_text, without_credentials
 
 _DAY: Final = 86_400_000_000
 """Microseconds per day."""

@@ -14,10 +14,21 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.presentation import Record, plain
-from balance_analysis.table.schema import ACCOUNT_KEY, Instant, from_microseconds, to_microseconds
-from balance_analysis.table.spans import EVER
-from balance_analysis.table.text import duration_text, moment_text, spans_text, without_credentials
+from balance_analysis.table.moments import (
+    EVER,
+    Instant,
+    from_microseconds,
+    moment_text,
+    to_microseconds,
+)
+from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.text import (
+    Record,
+    duration_text,
+    plain,
+    spans_text,
+    without_credentials,
+)
 
 
 @dataclass(frozen=True, slots=True)

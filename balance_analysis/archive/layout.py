@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from balance_analysis.files import atomic
-from balance_analysis.table.schema import from_microseconds, to_microseconds
+from balance_analysis.table.moments import from_microseconds, to_microseconds
 
 Partition = Literal["day", "month", "hour"]
 

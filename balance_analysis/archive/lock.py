@@ -33,7 +33,8 @@ from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveLockedError, logger
 from balance_analysis.files.atomic import name_file
-from balance_analysis.table.text import moment_text, without_credentials
+from balance_analysis.table.moments import moment_text
+from balance_analysis.table.text import without_credentials
 
 SECONDS: Final = 60.0
 """How long a lease lasts without renewal."""

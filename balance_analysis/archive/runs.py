@@ -22,11 +22,16 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, Manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
-from balance_analysis.table.presentation import Record
-from balance_analysis.table.rows import BadRow
-from balance_analysis.table.schema import NetworkLimits, from_microseconds, to_moments
-from balance_analysis.table.spans import Moments, Span, joined
-from balance_analysis.table.text import exact_text, list_text, spans_text, without_credentials
+from balance_analysis.table.moments import (
+    Moments,
+    Span,
+    exact_text,
+    from_microseconds,
+    joined,
+    to_moments,
+)
+from balance_analysis.table.schema import BadRow, NetworkLimits
+from balance_analysis.table.text import Record, list_text, spans_text, without_credentials
 
 if TYPE_CHECKING:
     from balance_analysis.node.client import RequestStats

@@ -44,17 +44,21 @@ from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_columns
 from balance_analysis.table.known import Known, note_evidence
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    COLUMNS,
-    NO_MARKET,
+from balance_analysis.table.moments import (
+    EVER,
     Instant,
+    Span,
+    between,
+    bounds_of,
+    clipped,
     from_microseconds,
+    joined,
+    moment_text,
+    range_text,
     to_bounds,
 )
-from balance_analysis.table.spans import EVER, Span, between, bounds_of, clipped, joined
-from balance_analysis.table.text import list_text, moment_text, range_text, spans_text
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, COLUMNS, NO_MARKET
+from balance_analysis.table.text import list_text, spans_text
 
 if TYPE_CHECKING:
     import dask.dataframe as dd

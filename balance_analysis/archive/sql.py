@@ -17,10 +17,10 @@ from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.archive.status import coverage_frame
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveDamagedError
+from balance_analysis.table.moments import EVER, Span, exact_text
 from balance_analysis.table.names import Asset, Names
 from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, BALANCE_DIGITS
-from balance_analysis.table.spans import EVER, Span
-from balance_analysis.table.text import exact_text, list_text
+from balance_analysis.table.text import list_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation

@@ -15,18 +15,22 @@ from balance_analysis.archive.manifest import BoundQuery, lost_files
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
 from balance_analysis.table.evidence import STATES, Evidence
-from balance_analysis.table.presentation import Record
-from balance_analysis.table.schema import from_microseconds, to_moments
-from balance_analysis.table.spans import Moments, joined
-from balance_analysis.table.text import (
+from balance_analysis.table.moments import (
     Duration,
+    Moments,
+    from_microseconds,
+    joined,
+    moment_text,
+    to_duration,
+    to_moments,
+    to_utc,
+)
+from balance_analysis.table.text import (
+    Record,
     count_text,
     duration_text,
     list_text,
-    moment_text,
     spans_text,
-    to_duration,
-    to_utc,
     without_credentials,
 )
 

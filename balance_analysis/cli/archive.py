@@ -18,8 +18,8 @@ from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import BAD, INCOMPLETE, echo, fail, logger, print_record, say
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.files.atomic import check_output
-from balance_analysis.table.spans import clipped, joined
-from balance_analysis.table.text import count_text, moment_text, range_text, spans_text
+from balance_analysis.table.moments import clipped, joined, moment_text, range_text, to_microseconds
+from balance_analysis.table.text import count_text, spans_text
 
 if TYPE_CHECKING:
     from balance_analysis.segments.segment import Stretch
@@ -99,8 +99,6 @@ class _Report:
 
     def end_load(self, run: "ba.Run", *, fill_gaps: bool) -> int:
         """Say how many rows are new and what is incomplete; return the exit code."""
-        from balance_analysis.table.schema import to_microseconds
-
         manifest, uri = self.archive.snapshot().manifest, self.archive.uri
         evidence = manifest.evidence
         spans = [(to_microseconds(start), to_microseconds(end)) for start, end in run.spans]

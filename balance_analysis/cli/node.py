@@ -11,7 +11,8 @@ from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import INCOMPLETE, echo, fail, print_record, say, shows_progress
 from balance_analysis.cli.tables import SUMMARY, TableOptions
 from balance_analysis.files.atomic import check_output
-from balance_analysis.table.text import count_text, range_text
+from balance_analysis.table.moments import range_text
+from balance_analysis.table.text import count_text
 
 
 @command(panel=NODE)

@@ -16,8 +16,8 @@ from balance_analysis import defaults
 from balance_analysis.cli.output import say
 from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
-from balance_analysis.table.spans import between
-from balance_analysis.table.text import moment_text, spans_text
+from balance_analysis.table.moments import between, from_microseconds, moment_text, to_bounds
+from balance_analysis.table.text import spans_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,8 +227,6 @@ def interval(since: Text, until: Text) -> dict[str, Any]:
     ValueError
         If one isn't a moment, or the start is not before the end.
     """
-    from balance_analysis.table.schema import from_microseconds, to_bounds
-
     bounds = to_bounds(since, until)
     start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
     if start is not None and end is not None and start >= end:
@@ -282,7 +280,7 @@ class Selection(AccountOptions):
     def _say_gaps(self, table: "pd.DataFrame") -> None:
         """Say in which part of the interval rows of a file may be missing, if any."""
         from balance_analysis.table.known import read_notes
-        from balance_analysis.table.schema import ATTRS_KEY, to_bounds
+        from balance_analysis.table.schema import ATTRS_KEY
 
         notes = table.attrs.get(ATTRS_KEY, {})
         known = read_notes(notes).known

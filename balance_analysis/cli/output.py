@@ -8,17 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import typer
 
 from balance_analysis import errors
-from balance_analysis.table.text import moment_text, without_credentials
+from balance_analysis.table.moments import Moments, moment_text
+from balance_analysis.table.text import Record, without_credentials
 from balance_analysis.table.text import printable as with_codes
-
-if TYPE_CHECKING:
-    from balance_analysis.table.presentation import Record
-    from balance_analysis.table.spans import Moments
 
 DISK: Final = 74
 LOCKED: Final = 75

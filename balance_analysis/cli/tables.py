@@ -18,13 +18,13 @@ from balance_analysis.cli.app import ARCHIVE, command
 from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import UNKNOWN, echo, print_record, print_table, printable, say
 from balance_analysis.files.atomic import check_output, replacing
+from balance_analysis.table.moments import moment_text
 from balance_analysis.table.text import (
     LONG_ID,
     clipped,
     count_text,
     decimal_text,
     list_text,
-    moment_text,
     short_ids,
 )
 

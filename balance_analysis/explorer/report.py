@@ -34,10 +34,9 @@ from balance_analysis.explorer.source import (
 )
 from balance_analysis.explorer.views import ViewRequest
 from balance_analysis.files.atomic import PathLike, check_output, replacing
-from balance_analysis.table import schema
+from balance_analysis.table import moments, schema
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.spans import Span
-from balance_analysis.table.text import count_text, range_text, spans_text, without_credentials
+from balance_analysis.table.text import count_text, spans_text, without_credentials
 
 _MOST_PAGES: Final = 50
 """Maximum pages of an account's rows in a report; older pages are omitted."""
@@ -55,8 +54,8 @@ def write_report(
     source: Archive | PathLike | pd.DataFrame,
     path: PathLike,
     *,
-    start: schema.Instant | None = None,
-    end: schema.Instant | None = None,
+    start: moments.Instant | None = None,
+    end: moments.Instant | None = None,
     accounts: pd.DataFrame | Iterable[wire.Key] = (),
     largest: int = 20,
     assets: AssetsLike | None = None,
@@ -124,7 +123,7 @@ def write_report(
     check_output(path, inputs=inputs)
     if largest < 0:
         raise ValueError(f"largest must be at least 0, not {largest}")
-    names, bounds = read_names(assets, labels), schema.to_bounds(start, end)
+    names, bounds = read_names(assets, labels), moments.to_bounds(start, end)
     keys = wire.keys_of(accounts) if isinstance(accounts, pd.DataFrame) else accounts
     first = [*dict.fromkeys(keys)]
     if isinstance(source, pd.DataFrame):
@@ -260,7 +259,7 @@ def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subjec
         load = {}  # the table no longer has exactly the rows of that load
     span, shown = _interval(bounds, _extent(history, load)), data
     if span is not None:
-        shown = cut_table(data, history, *map(schema.from_microseconds, span))
+        shown = cut_table(data, history, *map(moments.from_microseconds, span))
     part = open_history(shown)
     # Cutting a table must not make it state what is known.
     known = None if history.known is None else part.known
@@ -277,7 +276,7 @@ def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subjec
     return state, {"source": source, "checked": checked}, problems
 
 
-def _interval(bounds: _Bounds, extent: Span | None) -> Span | None:
+def _interval(bounds: _Bounds, extent: moments.Span | None) -> moments.Span | None:
     """Return the interval of a report, or `None` if one of its ends is unknown."""
     ends = zip(bounds, extent or (None, None), strict=True)
     start, end = (default if bound is None else bound for bound, default in ends)
@@ -285,15 +284,16 @@ def _interval(bounds: _Bounds, extent: Span | None) -> Span | None:
         return None
     if start >= end:
         raise ValueError(
-            f"a report must start before it ends, but it would be from {range_text(start, end)}"
+            "a report must start before it ends, but it would be from "
+            f"{moments.range_text(start, end)}"
         )
     return start, end
 
 
-def _extent(history: History, load: dict[str, Any]) -> Span | None:
+def _extent(history: History, load: dict[str, Any]) -> moments.Span | None:
     """Return the interval of a table's load, else that of its known stretches and its rows."""
     if load.get("start") and load.get("end"):
-        return schema.to_microseconds(load["start"]), schema.to_microseconds(load["end"])
+        return moments.to_microseconds(load["start"]), moments.to_microseconds(load["end"])
     bounds = [*np.ravel(history.known or ()).tolist()]
     bounds += [bound + at for at, bound in enumerate(history.steps.extent.tolist())]
     return (min(bounds), max(bounds)) if bounds else None
@@ -313,7 +313,7 @@ def _head(state: State, facts: dict[str, str], problems: list[str]) -> str:
     is_good = verdict in {"complete", "confirmed"} and not problems
     result = "checks failed" if problems else verdict
     has_rows = state.start < state.end
-    extent = range_text(state.start, state.end) if has_rows else "No balance changes"
+    extent = moments.range_text(state.start, state.end) if has_rows else "No balance changes"
     return f"""\
 <p class="verdict{"" if is_good else " bad"}">{escape(result)}</p>{paragraphs}\
 <details><summary>About this data</summary><dl class="facts">{terms}</dl></details>\

@@ -25,10 +25,9 @@ from balance_analysis.errors import logger
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of
 from balance_analysis.table.known import Known, note_evidence
+from balance_analysis.table.moments import EVER, Span, between, from_microseconds
 from balance_analysis.table.names import Names, rank_assets
-from balance_analysis.table.rows import account_heads, canonical
-from balance_analysis.table.schema import from_microseconds
-from balance_analysis.table.spans import EVER, Span, between
+from balance_analysis.table.schema import account_heads, canonical
 from balance_analysis.table.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000

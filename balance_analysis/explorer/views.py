@@ -40,9 +40,9 @@ from balance_analysis.errors import SnapshotGoneError
 from balance_analysis.explorer import source, wire
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import BALANCE_DTYPE
+from balance_analysis.table.moments import Span, from_microseconds
 from balance_analysis.table.names import Asset, Named, Names
-from balance_analysis.table.schema import ACCOUNT_KEY, from_microseconds
-from balance_analysis.table.spans import Span
+from balance_analysis.table.schema import ACCOUNT_KEY
 from balance_analysis.table.text import duration_text, printable, type_label
 
 MOST_LISTED: Final = 2000

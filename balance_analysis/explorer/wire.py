@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.table.schema import ACCOUNT_KEY, from_microseconds
+from balance_analysis.table.moments import from_microseconds
+from balance_analysis.table.schema import ACCOUNT_KEY
 
 Key = tuple[str, str, str, str]
 """An account: the values of `ACCOUNT_KEY`."""

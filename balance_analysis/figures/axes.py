@@ -26,9 +26,9 @@ from balance_analysis.analysis.history import History, Source, open_history
 from balance_analysis.analysis.steps import Steps
 from balance_analysis.analysis.totals import merged
 from balance_analysis.figures.times import Extent, date_text, shade_limits, show_interval
+from balance_analysis.table.moments import Instant, Span, to_microseconds
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names
-from balance_analysis.table.schema import ACCOUNT_KEY, Instant, to_microseconds
-from balance_analysis.table.spans import Span
+from balance_analysis.table.schema import ACCOUNT_KEY
 from balance_analysis.table.text import clipped
 
 COLUMNS: Final = 6_000

@@ -17,9 +17,10 @@ from balance_analysis.analysis.history import Source
 from balance_analysis.analysis.steps import Pieces, check_fits, cut
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line
+from balance_analysis.table.moments import Instant, moment_text
 from balance_analysis.table.names import AssetsLike, LabelsLike
-from balance_analysis.table.schema import ACCOUNT_KEY, Instant
-from balance_analysis.table.text import count_text, moment_text
+from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.text import count_text
 
 MOST_LINES: Final = 8
 """Maximum number of lines in a figure of balances."""

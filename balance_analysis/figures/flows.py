@@ -22,9 +22,8 @@ from balance_analysis.analysis.history import AccountSlices, History, Source, ar
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, looks
 from balance_analysis.figures.times import DAY
+from balance_analysis.table.moments import Instant, joined
 from balance_analysis.table.names import AssetsLike
-from balance_analysis.table.schema import Instant
-from balance_analysis.table.spans import joined
 from balance_analysis.table.text import count_text
 
 _GAP: Final = 0.12

@@ -17,8 +17,8 @@ from matplotlib.patches import Patch
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes, styles, times
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.table.schema import LIMIT_FLAGS, Instant, to_microseconds
-from balance_analysis.table.spans import Span, between
+from balance_analysis.table.moments import Instant, Span, between, to_microseconds
+from balance_analysis.table.schema import LIMIT_FLAGS
 from balance_analysis.table.text import duration_text
 
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.grid import Frequency, to_period
 from balance_analysis.figures.styles import incomplete_style, ink, unknown_style
 from balance_analysis.table.known import Known
-from balance_analysis.table.spans import Span, between, joined
-from balance_analysis.table.text import moment_text
+from balance_analysis.table.moments import Span, between, joined, moment_text
 
 KINDS: Final[dict[str, tuple[float, str | None]]] = {"market": (0.12, None), "asset": (0.0, "..")}
 """The opacity and the hatch that show when proposals of a kind are enabled. Both kinds can be seen

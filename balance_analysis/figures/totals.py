@@ -23,9 +23,8 @@ from balance_analysis.analysis.steps import Steps, cut, events
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
 from balance_analysis.figures.times import Extent, draw_area
+from balance_analysis.table.moments import Instant, between, joined
 from balance_analysis.table.names import AssetsLike, LabelsLike
-from balance_analysis.table.schema import Instant
-from balance_analysis.table.spans import between, joined
 from balance_analysis.table.text import count_text
 
 MOST_BANDS: Final = 9

@@ -20,7 +20,6 @@ from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
 from balance_analysis.table import known
 from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
-from balance_analysis.table.rows import canonical
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -28,6 +27,7 @@ from balance_analysis.table.schema import (
     COLUMNS,
     LIMIT_MOMENTS,
     NetworkLimits,
+    canonical,
 )
 
 if TYPE_CHECKING:

@@ -28,11 +28,20 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, RequestStats, Response, Retry, check_client
 from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.walk import Step
+from balance_analysis.table.moments import (
+    EVER,
+    Duration,
+    Instant,
+    Span,
+    clipped,
+    joined,
+    moment_text,
+    to_duration,
+    to_microseconds,
+)
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.rows import accounts_in, last_block, within
-from balance_analysis.table.schema import Instant, to_microseconds
-from balance_analysis.table.spans import EVER, Span, clipped, joined
-from balance_analysis.table.text import Duration, moment_text, to_duration, without_credentials
+from balance_analysis.table.schema import accounts_in, last_block, within
+from balance_analysis.table.text import without_credentials
 
 _GAUGES: Final = {
     "last_success_timestamp_seconds": "When the last successful run ended.",

@@ -28,11 +28,10 @@ from balance_analysis.node.reach import call_in_thread
 from balance_analysis.node.walk import Step
 from balance_analysis.table.evidence import Evidence, SetAside
 from balance_analysis.table.filters import make_filters
+from balance_analysis.table.moments import EVER, Span, between, joined, range_text
 from balance_analysis.table.names import Names
-from balance_analysis.table.rows import accounts_in, canonical, within
-from balance_analysis.table.schema import ARROW_SCHEMA
-from balance_analysis.table.spans import EVER, Span, between, joined
-from balance_analysis.table.text import range_text, spans_text
+from balance_analysis.table.schema import ARROW_SCHEMA, accounts_in, canonical, within
+from balance_analysis.table.text import spans_text
 
 PATIENCE: Final = 3.0
 """Seconds to wait for a source's proof of the rows that a cut-off run keeps."""

@@ -40,10 +40,9 @@ from balance_analysis.segments.segment import (
     missing_blocks,
 )
 from balance_analysis.table.evidence import Evidence
+from balance_analysis.table.moments import EVER, Span, between, bounds_of, overlap, range_text
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
-from balance_analysis.table.rows import within
-from balance_analysis.table.spans import EVER, Span, between, bounds_of, overlap
-from balance_analysis.table.text import range_text
+from balance_analysis.table.schema import within
 
 
 def import_segments(

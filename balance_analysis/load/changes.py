@@ -24,12 +24,24 @@ from balance_analysis.node.walk import PageRequest, Step, filter_parameters
 from balance_analysis.table.evidence import Evidence, least
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import evidence_json, note_rows
+from balance_analysis.table.moments import (
+    Instant,
+    Span,
+    between_all,
+    clipped,
+    iso_text,
+    moment_text,
+)
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
-from balance_analysis.table.presentation import facts_html, rows_html
-from balance_analysis.table.rows import BadRow, account_heads, canonical
-from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, ATTRS_KEY, Instant
-from balance_analysis.table.spans import Span, between_all, clipped
-from balance_analysis.table.text import count_text, iso_text, moment_text, spans_text
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ARROW_SCHEMA,
+    ATTRS_KEY,
+    BadRow,
+    account_heads,
+    canonical,
+)
+from balance_analysis.table.text import count_text, facts_html, rows_html, spans_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
 from balance_analysis.table.frame import categories_of, empty_table, frame_from
-from balance_analysis.table.rows import PART, account_heads, account_numbers, sorted_codes
-from balance_analysis.table.schema import ACCOUNT_KEY
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    PART,
+    account_heads,
+    account_numbers,
+    sorted_codes,
+)
 
 _PIECE: Final = 1 << 13
 """Rows per piece of a part; a piece's memory is released at once."""

@@ -9,8 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from balance_analysis.table.schema import Instant, to_microseconds
-from balance_analysis.table.text import moment_text
+from balance_analysis.table.moments import Instant, moment_text, to_microseconds
 
 OnBadRows = Literal["raise", "quarantine"]
 

@@ -33,9 +33,17 @@ from balance_analysis.node.client import Client, RequestStats, Retry, check_clie
 from balance_analysis.node.reach import Asker, ask_reach, call_in_thread, origin_of, quiet_since
 from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, least
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.rows import has_repeats
-from balance_analysis.table.spans import EVER, Span, between, between_all, clipped, joined, overlap
-from balance_analysis.table.text import moment_text
+from balance_analysis.table.moments import (
+    EVER,
+    Span,
+    between,
+    between_all,
+    clipped,
+    joined,
+    moment_text,
+    overlap,
+)
+from balance_analysis.table.schema import has_repeats
 
 FILL: Final = 0.9
 """Target share of a page that a window fills: more leaves rests, less costs requests."""

@@ -23,13 +23,6 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import DecodeError
 from balance_analysis.table import schema
-from balance_analysis.table.rows import (
-    BadRow,
-    are_balances,
-    balance_fault,
-    from_numbers,
-    to_numbers,
-)
 
 FIRST_NANOSECOND: Final = schema.FIRST_MOMENT * 1000
 LAST_NANOSECOND: Final = schema.LAST_MOMENT * 1000
@@ -125,7 +118,7 @@ class DecodedPage:
 
     rows: pa.RecordBatch
     times: NDArray[np.int64]
-    bad_rows: tuple[BadRow, ...]
+    bad_rows: tuple[schema.BadRow, ...]
     info: PageInfo
 
 
@@ -144,12 +137,12 @@ def decode_page(body: bytes) -> DecodedPage:
         page = decode(_page_decoder, body).balances
         rows = _columns([edge.node for edge in page.edges])
         if rows is not None:
-            times = to_numbers(rows["timestamp"].cast(pa.int64()))
+            times = schema.to_numbers(rows["timestamp"].cast(pa.int64()))
             return DecodedPage(rows, times, (), page.page_info)
     return _decode_row_by_row(body)
 
 
-def raise_bad_row(bad_rows: Sequence[BadRow]) -> None:
+def raise_bad_row(bad_rows: Sequence[schema.BadRow]) -> None:
     """Raise DecodeError for the first bad row, if there is one."""
     for bad in bad_rows:
         raise DecodeError(
@@ -161,9 +154,9 @@ def _columns(rows: list[Row]) -> pa.RecordBatch | None:
     """Return rows as a batch of `ARROW_SCHEMA`, or `None` if one of them is bad."""
     *ids, times, balances = (_texts([*map(attrgetter(name), rows)]) for name in schema.COLUMNS)
     nanoseconds = _nanoseconds(times)
-    if nanoseconds is None or not _all(are_balances(balances)):
+    if nanoseconds is None or not _all(schema.are_balances(balances)):
         return None
-    moments = from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
+    moments = schema.from_numbers(nanoseconds // 1000, pa.timestamp("us", "UTC"))
     amounts = balances.cast(pa.decimal128(schema.BALANCE_DIGITS, 0))
     codes = [column.dictionary_encode() for column in ids]
     return pa.RecordBatch.from_arrays([*codes, moments, amounts], schema=schema.ARROW_SCHEMA)
@@ -185,11 +178,11 @@ def _texts(values: Sequence[str | int]) -> pa.StringArray:
 
 def _nanoseconds(texts: pa.StringArray) -> NDArray[np.int64] | None:
     # Check the texts first: Arrow's cast accepts hexadecimal and any number of zeros.
-    lengths = to_numbers(pc.binary_length(texts))
+    lengths = schema.to_numbers(pc.binary_length(texts))
     if not _all(pc.ascii_is_decimal(texts)) or np.any(lengths != _NANOSECOND_DIGITS):
         return None
     # Unsigned: 19 digits may be more than a signed number holds.
-    times = to_numbers(texts.cast(pa.uint64()))
+    times = schema.to_numbers(texts.cast(pa.uint64()))
     is_good = (times >= FIRST_NANOSECOND) & (times < LAST_NANOSECOND) & (times % 1000 == 0)
     return times.view(np.int64) if is_good.all() else None
 
@@ -215,13 +208,13 @@ def _decode_row_by_row(body: bytes) -> DecodedPage:
     return DecodedPage(rows, np.array(times, np.int64), bad_rows, page.page_info)
 
 
-def _read_row(raw: bytes) -> tuple[Row | None, BadRow]:
+def _read_row(raw: bytes) -> tuple[Row | None, schema.BadRow]:
     """Return a row, or `None` if its shape is wrong, and a BadRow that names the fault, if any."""
     row, account = None, None
     try:
         row = decode(_row_decoder, raw)
         time, fault = _read_time(row.timestamp)
-        fault = fault or balance_fault(row.balance)
+        fault = fault or schema.balance_fault(row.balance)
     except msgspec.ValidationError as error:
         sent = msgspec.json.decode(raw)
         time, _ = _read_time(sent.get("timestamp") if isinstance(sent, dict) else None)
@@ -229,7 +222,7 @@ def _read_row(raw: bytes) -> tuple[Row | None, BadRow]:
     with contextlib.suppress(msgspec.DecodeError):
         ids = decode(_account_decoder, raw)
         account = (ids.asset_id, str(ids.account_type), ids.party_id, ids.market_id)
-    return row, BadRow(raw.decode(errors="replace"), fault, time, account)
+    return row, schema.BadRow(raw.decode(errors="replace"), fault, time, account)
 
 
 def _read_time(timestamp: object) -> tuple[int | None, str]:

@@ -24,10 +24,9 @@ from balance_analysis.node.client import Client, RequestStats, Retry, check_clie
 from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.reach import Asker
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.presentation import Record
-from balance_analysis.table.rows import Account, accounts_in, within
-from balance_analysis.table.schema import FIRST_MOMENT, LAST_MOMENT
-from balance_analysis.table.text import count_text, duration_text, iso_text, moment_text, printable
+from balance_analysis.table.moments import iso_text, moment_text
+from balance_analysis.table.schema import FIRST_MOMENT, LAST_MOMENT, Account, accounts_in, within
+from balance_analysis.table.text import Record, count_text, duration_text, printable
 
 Verdict = Literal["ok", "note", "warning", "unknown"]
 Outcome = tuple[Any, Verdict, str]

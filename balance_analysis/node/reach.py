@@ -28,8 +28,8 @@ from balance_analysis.node.client import BALANCE_CHANGES, Client, RequestStats, 
 from balance_analysis.node.decode import DecodedPage, decode_page, raise_bad_row
 from balance_analysis.table.evidence import Reach, least
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.rows import Account, accounts_in, to_numbers
-from balance_analysis.table.spans import Span
+from balance_analysis.table.moments import Span
+from balance_analysis.table.schema import Account, accounts_in, to_numbers
 
 _SAMPLE: Final = 1000
 """Rows to search for a readable time, or for a rare account."""

@@ -32,10 +32,15 @@ from balance_analysis.node.client import Parameters
 from balance_analysis.node.decode import DecodedPage
 from balance_analysis.table.evidence import Node, SetAside, set_aside
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.rows import BadRow, accounts_in, within
-from balance_analysis.table.schema import to_microseconds
-from balance_analysis.table.spans import EVER, Span, clipped
-from balance_analysis.table.text import moment_text, range_text
+from balance_analysis.table.moments import (
+    EVER,
+    Span,
+    clipped,
+    moment_text,
+    range_text,
+    to_microseconds,
+)
+from balance_analysis.table.schema import BadRow, accounts_in, within
 
 EARLIEST: Final = to_microseconds("2020-01-01")
 """The earliest start of a range: nodes refuse an earlier one."""

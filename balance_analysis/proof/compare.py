@@ -37,16 +37,13 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client
 from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
 from balance_analysis.segments.segment import Stretch, are_segments, find_stretches
-from balance_analysis.table import schema, text
+from balance_analysis.table import moments, schema, text
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow, to_columns, to_frame
 from balance_analysis.table.known import Notes, notes_of
 from balance_analysis.table.labels import with_names
 from balance_analysis.table.names import Names, names_of
-from balance_analysis.table.presentation import Record
-from balance_analysis.table.rows import canonical
-from balance_analysis.table.spans import EVER, Moments, Span, between, clipped, joined, overlap
 
 _PART: Final = 1 << 18
 """Minimum rows of a side to compare at once, except at the end."""
@@ -88,42 +85,42 @@ class Side:
 
     name: str
     evidence: Evidence
-    rows: Callable[[Sequence[Span], Filters], Iterable[pa.Table]]
+    rows: Callable[[Sequence[moments.Span], Filters], Iterable[pa.Table]]
     note: str = ""
     names: Names = field(default_factory=Names)
-    start: int = EVER[0]
-    openings: Span | None = None
-    known: Sequence[Span] = ()
+    start: int = moments.EVER[0]
+    openings: moments.Span | None = None
+    known: Sequence[moments.Span] = ()
 
-    def chosen(self, spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+    def chosen(self, spans: Sequence[moments.Span], filters: Filters) -> Iterator[pa.Table]:
         """Yield only the rows of some stretches and accounts, in the order of `rows`."""
         predicate = datafile.Predicate(filters.allowed(), tuple(spans))
         return map(predicate.select, self.rows(spans, filters))
 
-    def last_rows(self, span: Span, filters: Filters) -> pa.Table | None:
+    def last_rows(self, span: moments.Span, filters: Filters) -> pa.Table | None:
         """Return each account's last row in a span; `None` if rows may be missing there."""
-        if between(self.known if self.start == span[1] else self.evidence.complete, *span):
+        if moments.between(self.known if self.start == span[1] else self.evidence.complete, *span):
             return None
         # `last_rows` wants each account's rows together; a side's are in time order.
-        parts = map(canonical, self.chosen([span], filters))
+        parts = map(schema.canonical, self.chosen([span], filters))
         rows = datafile.merge_last_rows(map(datafile.last_rows, parts))
         return rows.select(schema.ARROW_SCHEMA.names).cast(schema.ARROW_SCHEMA)
 
-    def opening_state(self, span: Span) -> str:
+    def opening_state(self, span: moments.Span) -> str:
         """Return the state of a span before a start: "openings", or as `_state`."""
-        has_openings = self.start == span[1] and not between(self.known, *span)
+        has_openings = self.start == span[1] and not moments.between(self.known, *span)
         return "openings" if has_openings else _state(self.evidence, span)
 
 
-def _state(evidence: Evidence, span: Span) -> str:
+def _state(evidence: Evidence, span: moments.Span) -> str:
     """Return the state of a span, which must have the same state throughout."""
-    if not between(evidence.complete, *span):
+    if not moments.between(evidence.complete, *span):
         return "complete"
-    return "unproven" if overlap(evidence.answered, [span]) else "missing"
+    return "unproven" if moments.overlap(evidence.answered, [span]) else "missing"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference(Record):
+class Difference(text.Record):
     """The differences between two histories. As text it is a list for the terminal.
 
     Attributes
@@ -155,10 +152,10 @@ class Difference(Record):
     other: str
     accounts: tuple[Filters, Filters]
     filters: Filters | None
-    shared: tuple[Moments, ...]
+    shared: tuple[moments.Moments, ...]
     compared: tuple[int, int]
     rows: pd.DataFrame
-    not_shared: tuple[tuple[Moments, str, str], ...]
+    not_shared: tuple[tuple[moments.Moments, str, str], ...]
     notes: tuple[str, ...]
 
     @property
@@ -204,7 +201,7 @@ class Difference(Record):
             yield f"other accounts than {both}: the first has {one}, the other {other}"
         yield from self.notes
         for span, *states in self.not_shared:
-            yield f"{text.range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
+            yield f"{moments.range_text(*span)}: {states[0]} in the first, {states[1]} in the other"
 
     def _content(self) -> dict[str, Any]:
         counts = self.rows["change"].value_counts(sort=False).to_dict()
@@ -215,8 +212,8 @@ def diff(
     one: Comparable,
     other: Comparable,
     *,
-    start: schema.Instant | None = None,
-    end: schema.Instant | None = None,
+    start: moments.Instant | None = None,
+    end: moments.Instant | None = None,
 ) -> Difference:
     """Compare two histories, and return the differences and what was not compared.
 
@@ -263,7 +260,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         pair = [side.last_rows(span, filters) for side in sides if filters is not None]
         if any(rows is None for rows in pair or [None]):
             states = one.opening_state(span), other.opening_state(span)
-            not_shared.insert(0, (schema.to_moments([span])[0], *states))
+            not_shared.insert(0, (moments.to_moments([span])[0], *states))
         else:
             pairs.append([pair])
     if shared and filters is not None:
@@ -280,7 +277,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         other.name,
         (ours.filters.sorted(), theirs.filters.sorted()),
         filters,
-        schema.to_moments(shared),
+        moments.to_moments(shared),
         counts,
         with_names(rows, names) if names.assets or names.labels else rows,
         tuple(not_shared),
@@ -288,7 +285,7 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
     )
 
 
-def _openings(sides: Iterable[Side], start: int, end: int) -> list[Span]:
+def _openings(sides: Iterable[Side], start: int, end: int) -> list[moments.Span]:
     """Return the spans from the oldest opening until a side's start that lie in [start, end)."""
     spans = [x.openings for x in sides if x.openings and start <= x.openings[0] and x.start <= end]
     # Of spans that end together, keep the longest.
@@ -296,39 +293,39 @@ def _openings(sides: Iterable[Side], start: int, end: int) -> list[Span]:
 
 
 def _not_shared(
-    ours: Evidence, theirs: Evidence, shared: list[Span], start: int, end: int
-) -> Iterator[tuple[Moments, str, str]]:
+    ours: Evidence, theirs: Evidence, shared: list[moments.Span], start: int, end: int
+) -> Iterator[tuple[moments.Moments, str, str]]:
     """Yield the stretches that weren't compared, with their states.
 
     A stretch that both sides lack is included only if an interval was asked for, and not before
     either side's first block.
     """
     answered = [*ours.answered, *theirs.answered]
-    begin = start if start != EVER[0] else min((a for a, _ in answered), default=0)
-    stop = end if end != EVER[1] else max((b for _, b in answered), default=0)
-    absent = overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
+    begin = start if start != moments.EVER[0] else min((a for a, _ in answered), default=0)
+    stop = end if end != moments.EVER[1] else max((b for _, b in answered), default=0)
+    absent = moments.overlap(ours.missing(begin, stop), theirs.missing(begin, stop))
     cuts = [(begin, stop), *answered, *ours.complete, *theirs.complete, *shared]
     edges = sorted({edge for span in cuts for edge in span if begin <= edge <= stop})
     for span in itertools.pairwise(edges):
         states = _state(ours, span), _state(theirs, span)
         is_absent = states == ("missing", "missing")
-        is_asked = (start, end) != EVER and bool(overlap(absent, [span]))
-        if not overlap(shared, [span]) and (is_asked or not is_absent):
-            yield schema.to_moments([span])[0], *states
+        is_asked = (start, end) != moments.EVER and bool(moments.overlap(absent, [span]))
+        if not moments.overlap(shared, [span]) and (is_asked or not is_absent):
+            yield moments.to_moments([span])[0], *states
 
 
 def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
     """Yield both streams' rows for one stretch of time after the other."""
-    buffers, reached = [datafile.NO_ROWS, datafile.NO_ROWS], [EVER[0], EVER[0]]
-    while min(reached) < EVER[1]:
+    buffers, reached = [datafile.NO_ROWS, datafile.NO_ROWS], [moments.EVER[0], moments.EVER[0]]
+    while min(reached) < moments.EVER[1]:
         at = reached.index(min(reached))
-        parts, size, reached[at] = [buffers[at]], 0, EVER[1]
+        parts, size, reached[at] = [buffers[at]], 0, moments.EVER[1]
         for part in streams[at]:
             parts.append(part)
             size += part.num_rows
             if size >= _PART:
                 # More rows of the last moment may come with the next part.
-                reached[at] = int(datafile.times_of(part).max(initial=EVER[0]))
+                reached[at] = int(datafile.times_of(part).max(initial=moments.EVER[0]))
                 break
         buffers[at] = pa.concat_tables(parts)
         is_due = [datafile.times_of(rows) < min(reached) for rows in buffers]
@@ -344,7 +341,7 @@ def differing(one: pa.Table, other: pa.Table) -> pa.Table:
     CheckError
         If one of them has two rows of one account and time.
     """
-    both = canonical(pa.concat_tables([one, other]), sort=False)
+    both = schema.canonical(pa.concat_tables([one, other]), sort=False)
     numbers, times = datafile.numbers_of(both, schema.ACCOUNT_KEY), datafile.times_of(both)
     order = np.lexsort((times, numbers))
     numbers, times, words = numbers[order], times[order], words_of(both["balance"])[order]
@@ -374,7 +371,7 @@ def rows_text(rows: pd.DataFrame, template: str) -> str:
     for row in rows.sort_values("timestamp").astype(object).to_dict("records"):
         account = ", ".join(f"{name} {row[name]!r}" for name in schema.ACCOUNT_KEY)
         cells = {str(name): "no row" if pd.isna(x) else str(x) for name, x in row.items()}
-        cells |= {"timestamp": text.moment_text(row["timestamp"]), "account": account}
+        cells |= {"timestamp": moments.moment_text(row["timestamp"]), "account": account}
         texts.append(template.format_map(cells))
     return text.list_text(texts, sep="; ", rest="{} more rows differ")
 
@@ -415,13 +412,13 @@ def _opened(source: Any, stack: contextlib.ExitStack) -> Side | Client:  # noqa:
 def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
     """Return a snapshot's accounts that filters select as a side of a comparison."""
 
-    def rows(spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+    def rows(spans: Sequence[moments.Span], filters: Filters) -> Iterator[pa.Table]:
         scan = Scan(snapshot.store, filters, (), Evidence())
         for file in snapshot.files():
             count = max(entry.rows for entry in file.entries) // (2 * _PART) + 1
             edges = np.linspace(file.begin, file.stop, count + 1).astype(np.int64).tolist()
             for cut in itertools.pairwise(edges):
-                if wanted := overlap(overlap(file.spans, spans), [cut]):
+                if wanted := moments.overlap(moments.overlap(file.spans, spans), [cut]):
                     # The stretches are complete: a file that replaces this one has the same rows.
                     part = replace(file, spans=tuple(wanted), is_final=True)
                     yield pa.concat_tables([datafile.NO_ROWS, *scan.rows(part, use_threads=True)])
@@ -439,7 +436,7 @@ def _table_side(name: str, source: pd.DataFrame) -> Side:
     notes = notes if notes.evidence is not None else Notes()
     rows = rows.take(pa.array(np.argsort(datafile.times_of(rows), kind="stable")))
     places = range(0, rows.num_rows, _PART)
-    start = EVER[0] if notes.start is None else notes.start
+    start = moments.EVER[0] if notes.start is None else notes.start
     oldest = int(datafile.times_of(rows)[0]) if rows.num_rows else start
     return Side(
         name,
@@ -457,7 +454,7 @@ def segments_side(stretches: Sequence[Stretch]) -> Side:
     """Return network history segments as a side of a comparison."""
     segments = [segment for stretch in stretches for segment in stretch.segments]
 
-    def rows(_spans: Sequence[Span], filters: Filters) -> Iterator[pa.Table]:
+    def rows(_spans: Sequence[moments.Span], filters: Filters) -> Iterator[pa.Table]:
         for part in iter_rows(segments, filters, "raise"):
             yield pa.Table.from_batches([part.rows])
 
@@ -473,15 +470,15 @@ def _node(
 
     Its rows are buffered in a temporary file, as its evidence is known only after the last answer.
     """
-    since, filters = EVER[0], Filters()
+    since, filters = moments.EVER[0], Filters()
     if isinstance(mate, Side):
         since, filters = mate.start, mate.evidence.filters
     source = NodeSource(client, filters, on_bad_rows="quarantine")
     if isinstance(mate, Side):
         openings = [mate.openings] if mate.openings else []
-        spans = [*clipped(joined([*mate.evidence.complete, *openings]), start, end)]
+        spans = [*moments.clipped(moments.joined([*mate.evidence.complete, *openings]), start, end)]
     else:
-        spans = [source.interval(None if start == EVER[0] else start, end)]
+        spans = [source.interval(None if start == moments.EVER[0] else start, end)]
     path = Path(stack.enter_context(TemporaryDirectory(prefix="balance_analysis_")), "rows.parquet")
     with parquet_writer(path, schema.ARROW_SCHEMA) as writer:
         for step in itertools.chain(*(source.known_rows(*span) for span in spans)):
@@ -490,7 +487,7 @@ def _node(
     groups, evidence = range(file.num_row_groups), source.evidence()
     return Side(
         ", ".join(client.base_urls),
-        evidence.within(since, EVER[1]),
+        evidence.within(since, moments.EVER[1]),
         lambda *_: (file.read_row_group(group).cast(schema.ARROW_SCHEMA) for group in groups),
         start=since,
         known=evidence.complete,
@@ -501,8 +498,8 @@ def confirm(
     archive: Stored | PathLike,
     other: Comparable,
     *,
-    start: schema.Instant | None = None,
-    end: schema.Instant | None = None,
+    start: moments.Instant | None = None,
+    end: moments.Instant | None = None,
 ) -> Difference:
     """Compare an archive with another source, and record in the archive where both agree.
 
@@ -569,13 +566,15 @@ def _with_verdicts(ours: Evidence, theirs: Evidence, difference: Difference, now
 
     Answers from before `now` don't settle disputes.
     """
-    shared = [(schema.to_microseconds(a), schema.to_microseconds(b)) for a, b in difference.shared]
-    times = map(schema.to_microseconds, difference.rows["timestamp"].drop_duplicates())
-    differing_at = joined((time, time + 1) for time in times)
+    shared = [
+        (moments.to_microseconds(a), moments.to_microseconds(b)) for a, b in difference.shared
+    ]
+    times = map(moments.to_microseconds, difference.rows["timestamp"].drop_duplicates())
+    differing_at = moments.joined((time, time + 1) for time in times)
     # With fewer accounts, or without a row in common, a node can't agree.
     if difference.filters != ours.filters.sorted() or not difference.common:
         shared = differing_at
     for answer in theirs.answers:
-        verdict = (overlap(spans, [answer.span]) for spans in (shared, differing_at))
+        verdict = (moments.overlap(spans, [answer.span]) for spans in (shared, differing_at))
         ours = ours.with_verdict(answer.node, *verdict, is_new=answer.asked[0] >= now)
     return ours

@@ -31,9 +31,8 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
 from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts
-from balance_analysis.table.rows import canonical, within
-from balance_analysis.table.schema import ARROW_SCHEMA, Instant
-from balance_analysis.table.spans import Span, between_all, clipped, joined, overlap
+from balance_analysis.table.moments import Instant, Span, between_all, clipped, joined, overlap
+from balance_analysis.table.schema import ARROW_SCHEMA, canonical, within
 from balance_analysis.table.text import spans_text
 
 

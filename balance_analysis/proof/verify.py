@@ -40,17 +40,18 @@ from balance_analysis.segments.segment import Stretch, find_stretches, heights_t
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.presentation import Record
-from balance_analysis.table.rows import canonical
-from balance_analysis.table.schema import ATTRS_KEY, Instant, from_microseconds
-from balance_analysis.table.spans import EVER, Span, between, overlap
-from balance_analysis.table.text import (
-    count_text,
+from balance_analysis.table.moments import (
+    EVER,
+    Instant,
+    Span,
+    between,
+    from_microseconds,
     moment_text,
+    overlap,
     range_text,
-    spans_text,
-    without_credentials,
 )
+from balance_analysis.table.schema import ATTRS_KEY, canonical
+from balance_analysis.table.text import Record, count_text, spans_text, without_credentials
 
 _BUFFER_ROWS: Final = 1 << 20
 """Maximum buffered rows before they are reduced to each account's last one."""

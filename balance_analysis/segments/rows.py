@@ -43,6 +43,7 @@ from balance_analysis.table.evidence import Answer, Evidence, SetAside, set_asid
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.known import note_evidence, note_rows
+from balance_analysis.table.moments import EVER, Span, iso_text
 from balance_analysis.table.names import (
     Asset,
     AssetsLike,
@@ -52,9 +53,7 @@ from balance_analysis.table.names import (
     read_assets,
     read_names,
 )
-from balance_analysis.table.rows import BadRow, are_balances, balance_fault, has_repeats
-from balance_analysis.table.spans import EVER, Span
-from balance_analysis.table.text import iso_text, list_text, spans_text
+from balance_analysis.table.text import list_text, spans_text
 
 _NAMES: Final = (schema.NAMED_ASSETS[0], None, None, schema.NETWORK_PARTY, *schema.NAMED_ASSETS[1:])
 _WELL_KNOWN: Final = {f"{number:02x}": name for number, name in enumerate(_NAMES) if name}
@@ -295,7 +294,9 @@ class Blocks:
         spans = zip(self.times[before].tolist(), self.times[before + 1].tolist(), strict=True)
         return [(a + 1, b) for a, b in spans if a + 1 < b]
 
-    def evidence(self, filters: Filters, span: Span, bad_rows: Sequence[BadRow] = ()) -> Evidence:
+    def evidence(
+        self, filters: Filters, span: Span, bad_rows: Sequence[schema.BadRow] = ()
+    ) -> Evidence:
         """Return the evidence for all rows in a stretch of time without other blocks.
 
         Segments forget nothing. The answer names the stretch's own blocks only, as an interrupted
@@ -351,7 +352,7 @@ def span_of(segments: Sequence[Segment]) -> Span:
 
 
 def evidence_of(
-    parts: Iterable[tuple[Blocks, Sequence[BadRow]]], filters: Filters = Filters()
+    parts: Iterable[tuple[Blocks, Sequence[schema.BadRow]]], filters: Filters = Filters()
 ) -> Evidence:
     """Return the evidence for some accounts' rows, given segments' blocks and bad rows in order."""
     evidence, last, end = Evidence(filters.sorted()), -1, 0
@@ -408,7 +409,7 @@ class SegmentRows:
     """A segment's rows in `ARROW_SCHEMA`, in time order, the bad rows, and the blocks."""
 
     rows: pa.RecordBatch
-    bad_rows: tuple[BadRow, ...]
+    bad_rows: tuple[schema.BadRow, ...]
     blocks: Blocks
 
 
@@ -435,7 +436,7 @@ def read_rows(segment: Segment, accounts: Accounts) -> SegmentRows:
             "%s lacks a block that may have been lost: %s is unproven", segment, spans_text(spans)
         )
     rows, bad = _join(segment.table(BALANCES, _COLUMNS), blocks, accounts)
-    if has_repeats(rows):
+    if schema.has_repeats(rows):
         raise CheckError(f"{segment} has two rows of one account in one block")
     return SegmentRows(rows, tuple(_bad_rows(bad, blocks, accounts)), blocks)
 
@@ -475,7 +476,9 @@ def _join(
     """Return good lines as rows of the wanted accounts, in time order, and bad lines."""
     ids, moments, balances = table.columns
     account, block = accounts.find(ids), pc.index_in(moments, value_set=blocks.texts)
-    is_good = pc.and_(pc.and_(are_balances(balances), block.is_valid()), pa.array(account >= 0))
+    is_good = pc.and_(
+        pc.and_(schema.are_balances(balances), block.is_valid()), pa.array(account >= 0)
+    )
     height = pc.fill_null(block, -1).to_numpy()
     order = np.flatnonzero(is_good.to_numpy(zero_copy_only=False))
     order = order[accounts.wanted[account[order]]]
@@ -489,7 +492,7 @@ def _join(
     return rows, table.filter(pc.invert(is_good))
 
 
-def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Iterator[BadRow]:
+def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Iterator[schema.BadRow]:
     """Yield bad rows with the reason."""
     times = dict(zip(blocks.texts.to_pylist(), blocks.times.tolist(), strict=True))
     for row in rows.to_pylist():
@@ -499,8 +502,8 @@ def _bad_rows(rows: pa.RecordBatch, blocks: Blocks, accounts: Accounts) -> Itera
         elif row["account_id"] not in accounts.places:
             reason = f"the table accounts has no {row['account_id']!r}"
         else:
-            reason = balance_fault(row["balance"])
-        yield BadRow(json.dumps(row), reason, time)
+            reason = schema.balance_fault(row["balance"])
+        yield schema.BadRow(json.dumps(row), reason, time)
 
 
 def read_segment_assets(segment: Segment) -> dict[str, Asset]:

@@ -26,7 +26,7 @@ from balance_analysis.service.listing import ListedRow, Place, cursor_error, in_
 from balance_analysis.service.parameters import AFTER, BEFORE, ChangesQuery, read_parameters
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.spans import EVER, Span, clipped
+from balance_analysis.table.moments import EVER, Span, clipped
 
 _FEW: Final = 2
 """Number of row groups to read without searching them first, which would take longer."""

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.rows import Account, BadRow
-from balance_analysis.table.spans import Span, between, between_all, bounds_of, joined, overlap
+from balance_analysis.table.moments import Span, between, between_all, bounds_of, joined, overlap
+from balance_analysis.table.schema import Account, BadRow
 
 STATES: Final = ("confirmed", "complete", "unproven", "missing")
 """The states of a stretch of time, best first."""

@@ -22,9 +22,8 @@ from balance_analysis.errors import check_frame
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import merge_notes, note_selection, read_notes
 from balance_analysis.table.labels import labelled
+from balance_analysis.table.moments import Instant, range_text
 from balance_analysis.table.names import names_of
-from balance_analysis.table.presentation import Frame, facts_html
-from balance_analysis.table.rows import canonical
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ARROW_SCHEMA,
@@ -32,9 +31,16 @@ from balance_analysis.table.schema import (
     BALANCE_DIGITS,
     COLUMNS,
     ID_TYPE,
-    Instant,
+    canonical,
 )
-from balance_analysis.table.text import clipped, count_text, list_text, range_text, spans_text
+from balance_analysis.table.text import (
+    Frame,
+    clipped,
+    count_text,
+    facts_html,
+    list_text,
+    spans_text,
+)
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")

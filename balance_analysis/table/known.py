@@ -26,10 +26,19 @@ from numpy.typing import NDArray
 from balance_analysis.errors import logger
 from balance_analysis.table.evidence import Answer, Evidence, Node, SetAside, from_json, to_json
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.rows import are_heads
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, Instant, to_microseconds
-from balance_analysis.table.spans import EVER, Span, between, clipped, joined, overlap
-from balance_analysis.table.text import iso_text, spans_text
+from balance_analysis.table.moments import (
+    EVER,
+    Instant,
+    Span,
+    between,
+    clipped,
+    iso_text,
+    joined,
+    overlap,
+    to_microseconds,
+)
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, are_heads
+from balance_analysis.table.text import spans_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,7 @@ from balance_analysis.table.names import (
     names_of,
     note_names,
 )
-from balance_analysis.table.rows import account_numbers, are_heads
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, account_numbers, are_heads
 from balance_analysis.table.text import printable
 
 UNITS_KEY: Final = "units"

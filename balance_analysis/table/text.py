@@ -1,79 +1,36 @@
-"""Moments, counts, durations, ids and addresses as text, for messages, reports and files."""
+"""Show things as text in messages and reports, as tables in a notebook, and as JSON.
+
+HTML tables use the notebook's colours and fonts. Their text may come from anyone; this module
+escapes it, and no other does.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
+from html import escape
 from itertools import pairwise
-from typing import Final
+from typing import Any, ClassVar, Final
 
-from balance_analysis.table.spans import Moments, Span
+from balance_analysis.table.moments import Moments, Span, moment_text, range_text
 
-EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _USER: Final = re.compile(r"(?<=://)[^/\s?#]*@")
 _PARAMETER: Final = re.compile(
     r"(?<=[?&])([^=&\s]*(?:secret|token|password|credential|signature|key)[^=&\s]*)=[^&\s\"']*",
     re.IGNORECASE,
 )
 LONG_ID: Final = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
-_NO_SECONDS: Final = re.compile(r"(?<=T\d\d:\d\d):00$")
-_DURATION: Final = re.compile(r"(\d+)\s*([smhdw])", re.ASCII)
-_LETTERS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _UNITS: Final = (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 
-
-def iso_text(microseconds: int, timespec: str = "auto") -> str:
-    """Return a moment as ISO 8601 in UTC, for programs.
-
-    Examples
-    --------
-    >>> iso_text(1_680_307_200_000_000)
-    '2023-04-01T00:00:00+00:00'
-    """
-    return (EPOCH + dt.timedelta(microseconds=microseconds)).isoformat(timespec=timespec)
-
-
-def exact_text(microseconds: int) -> str:
-    """Return a moment as an archive's files write it: ISO 8601, always with six decimals."""
-    return iso_text(microseconds, timespec="microseconds")
-
-
-def moment_text(moment: dt.datetime | int, timespec: str = "auto") -> str:
-    """Return a moment as ISO 8601 text in UTC, without seconds where they are 0.
-
-    Examples
-    --------
-    >>> moment_text(1_680_307_200_000_000), moment_text(1_680_307_201_500_000, "seconds")
-    ('2023-04-01T00:00Z', '2023-04-01T00:00:01Z')
-    """
-    if isinstance(moment, int):
-        moment = EPOCH + dt.timedelta(microseconds=moment)
-    text = to_utc(moment).replace(tzinfo=None).isoformat(timespec=timespec)
-    return _NO_SECONDS.sub("", text) + "Z"
-
-
-def range_text(start: dt.datetime | int, end: dt.datetime | int) -> str:
-    """Return an interval as readable text.
-
-    Examples
-    --------
-    >>> range_text(1_680_307_200_000_000, 1_680_393_600_000_000)
-    '2023-04-01T00:00Z to 2023-04-02T00:00Z'
-    """
-    return f"{moment_text(start)} to {moment_text(end)}"
-
-
-def spans_text(spans: Sequence[Span | Moments]) -> str:
-    """Return spans as readable text: the first few, and the number of others."""
-    return list_text([range_text(*span) for span in spans], rest="and {} more")
-
-
-def to_utc(moment: dt.datetime) -> dt.datetime:
-    """Return a moment in UTC; one without a time zone is taken as UTC."""
-    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)
+_LEFT: Final = "text-align: left; vertical-align: top; padding: 0.2em 1em 0.2em 0"
+_WRAPPED: Final = f"{_LEFT}; overflow-wrap: anywhere; white-space: pre-line"
+_LINE: Final = f"{_LEFT}; white-space: nowrap"
+_CUT: Final = f"{_LINE}; max-width: 8em; overflow: hidden; text-overflow: ellipsis"
 
 
 def count_text(number: int, what: str) -> str:
@@ -99,6 +56,33 @@ def list_text(
     """
     more = len(texts) - most
     return sep.join([*texts[:most], *[rest.format(more)] * (more > 0)])
+
+
+def spans_text(spans: Sequence[Span | Moments]) -> str:
+    """Return spans as readable text: the first few, and the number of others."""
+    return list_text([range_text(*span) for span in spans], rest="and {} more")
+
+
+def duration_text(length: dt.timedelta) -> str:
+    """Return a length of time in words, rounded to its two largest units.
+
+    Examples
+    --------
+    >>> duration_text(dt.timedelta(hours=25, seconds=3))
+    '1 day 1 hour'
+    """
+    seconds, parts = length.total_seconds(), []
+    if seconds < 1:
+        return "less than a second"
+    for (_, larger), (_, smaller) in pairwise(_UNITS):
+        rounded = round(seconds / smaller) * smaller
+        if rounded >= larger:
+            seconds = rounded
+            break
+    for unit, size in _UNITS:
+        count, seconds = divmod(int(seconds), size)
+        parts += [count_text(count, unit)] * (count > 0)
+    return " ".join(parts[:2])
 
 
 def decimal_text(number: Decimal) -> str:
@@ -136,55 +120,6 @@ def _escape(character: str) -> str:
 def clipped(text: str, most: int) -> str:
     """Return a text, cut to at most `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-Duration = dt.timedelta | str
-"""A length of time: a timedelta, or text such as "90s", "10m", "2h", "7d" or "1w"."""
-
-
-def to_duration(duration: Duration) -> dt.timedelta:
-    """Return a duration as a timedelta.
-
-    Raises
-    ------
-    ValueError
-        If text isn't a duration, or is too long a time.
-    TypeError
-        If `duration` is neither text nor a timedelta.
-    """
-    if isinstance(duration, dt.timedelta):
-        return duration
-    if not isinstance(duration, str):
-        raise TypeError(f"a duration is text such as '90s', or a timedelta, not {duration!r}")
-    match = _DURATION.fullmatch(duration.strip())
-    if match is None:
-        raise ValueError(f"{duration!r} is not a duration; write 90s, 10m, 2h or 7d")
-    try:
-        return dt.timedelta(**{_LETTERS[match[2]]: int(match[1])})
-    except OverflowError as error:
-        raise ValueError(f"{duration!r} is too long") from error
-
-
-def duration_text(length: dt.timedelta) -> str:
-    """Return a length of time in words, rounded to its two largest units.
-
-    Examples
-    --------
-    >>> duration_text(dt.timedelta(hours=25, seconds=3))
-    '1 day 1 hour'
-    """
-    seconds, parts = length.total_seconds(), []
-    if seconds < 1:
-        return "less than a second"
-    for (_, larger), (_, smaller) in pairwise(_UNITS):
-        rounded = round(seconds / smaller) * smaller
-        if rounded >= larger:
-            seconds = rounded
-            break
-    for unit, size in _UNITS:
-        count, seconds = divmod(int(seconds), size)
-        parts += [count_text(count, unit)] * (count > 0)
-    return " ".join(parts[:2])
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
@@ -242,3 +177,142 @@ def without_credentials(text: str) -> str:
     'https://***@node.example.org/x'
     """
     return _PARAMETER.sub(r"\1=***", _USER.sub("***@", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A whole page, shown in a notebook in a sandboxed frame."""
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        return (
+            '<iframe sandbox="allow-scripts allow-downloads" width="100%" height="900" '
+            f'style="border: 0" srcdoc="{escape(self.html)}"></iframe>'
+        )
+
+
+class Record:
+    """Base of records that are shown as text and HTML and written as JSON.
+
+    A record has a title and either facts (names with values) or findings: rows with the columns of
+    `_header`, of which the first says where and the second what. Its JSON has its fields and the
+    properties listed in `_also`.
+    """
+
+    __slots__ = ()
+    _header: ClassVar[Sequence[str]] = ()
+    _also: ClassVar[Sequence[str]] = ()
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def _facts(self) -> Iterable[tuple[str, object]]:
+        return ()
+
+    def _findings(self) -> Iterable[Sequence[object]]:
+        return ()
+
+    def _content(self) -> dict[str, Any]:
+        names = (*self._also, *(each.name for each in fields(self)))  # type: ignore[arg-type]
+        return {name: getattr(self, name) for name in names}
+
+    def to_json(self) -> str:
+        """Return the record as JSON; moments are ISO 8601 in UTC, unknown values `null`."""
+        return json.dumps(self._content(), indent=2, default=_json_of)
+
+    def __str__(self) -> str:
+        if facts := list(self._facts()):
+            width = max(len(name) for name, _ in facts)
+            lines = [f"{name:{width}}  {plain(value)}" for name, value in facts]
+            return "\n".join(line.replace("\n", r"\n") for line in lines)
+        lines = [self._title()]
+        for where, what, *more in self._findings():
+            lines += [f"{where}: {what}", *(f"    {text}" for text in more if text)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        if facts := list(self._facts()):
+            return facts_html(self._title(), facts)
+        return rows_html(self._title(), self._header, self._findings())
+
+
+def _json_of(value: Any) -> object:  # noqa: ANN401 - any type
+    if isinstance(value, Record):
+        return value._content()  # noqa: SLF001 - this module's class
+    return value.isoformat() if isinstance(value, dt.datetime) else asdict(value)
+
+
+def facts_html(title: str, facts: Iterable[tuple[str, object]]) -> str:
+    """Return names and values as an HTML table of two columns with a title.
+
+    Parameters
+    ----------
+    title
+        The table's title.
+    facts
+        Names with values: text, numbers, moments, booleans, or `None` if not set. Line breaks in
+        text are kept.
+    """
+    rows = [f"{_head(name, 'row')}{_cell(value)}" for name, value in facts]
+    return _table(title, rows)
+
+
+def rows_html(
+    title: str, names: Sequence[str], rows: Iterable[Sequence[object]], *, cut: bool = False
+) -> str:
+    """Return rows as an HTML table with a title, or the title alone without rows.
+
+    Parameters
+    ----------
+    title
+        The table's title.
+    names
+        The header.
+    rows
+        Values as in `facts_html`, one for each name.
+    cut
+        Whether to keep each row on one line and cut long text. Copying the text, or pointing at it,
+        gives all of it.
+    """
+    body = ["".join(_cell(value, cut=cut) for value in row) for row in rows]
+    head = "".join(_head(name, "col") for name in names)
+    return _table(title, [head, *body] if body else [])
+
+
+def plain(value: object) -> str:
+    """Return a value as readable text, with moments in UTC.
+
+    Examples
+    --------
+    >>> plain(True), plain(None), plain(63_381), plain(dt.datetime(2023, 4, 1, tzinfo=dt.UTC))
+    ('yes', 'not set', '63,381', '2023-04-01T00:00Z')
+    """
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dt.datetime):
+        return moment_text(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _head(name: str, scope: str) -> str:
+    return f'<th scope="{scope}" style="{_LEFT}">{escape(name)}</th>'
+
+
+def _cell(value: object, *, cut: bool = False) -> str:
+    text = escape(plain(value))
+    if cut and isinstance(value, str):
+        return f'<td style="{_CUT}" title="{text}">{text}</td>'
+    if cut:
+        return f'<td style="{_LINE}">{text}</td>'
+    return f'<td style="{_WRAPPED}">{text}</td>'
+
+
+def _table(title: str, rows: Iterable[str]) -> str:
+    lines = "".join(f"<tr>{row}</tr>" for row in rows)
+    if not lines:
+        return f"<p><b>{escape(title)}</b></p>"
+    caption = f'<caption style="{_LEFT}; font-weight: bold">{escape(title)}</caption>'
+    return f"<table>{caption}<tbody>{lines}</tbody></table>"

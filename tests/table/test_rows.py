@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.table.rows import has_repeats, within
+from balance_analysis.table.schema import has_repeats, within
 from tests.analysis.tables import START, arrow_of, rows, rows_of, table_from
 from tests.columns import ARROW_SCHEMA, COLUMNS, TIMESTAMP_DTYPE
 
