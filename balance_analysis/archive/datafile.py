@@ -25,24 +25,16 @@ from numpy.typing import NDArray
 
 from balance_analysis.archive.manifest import FileEntry
 from balance_analysis.files.parquet import make_note
+from balance_analysis.table import schema
 from balance_analysis.table.moments import Span, to_microseconds
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    COLUMNS,
-    account_heads,
-    account_numbers,
-    canonical,
-    sorted_codes,
-)
 
 FILE_ORDER: Final = ("party_id", "asset_id", "account_type", "market_id", "timestamp")
-FILE_KEY: Final = FILE_ORDER[: len(ACCOUNT_KEY)]
+FILE_KEY: Final = FILE_ORDER[: len(schema.ACCOUNT_KEY)]
 
 Key = tuple[str, ...]
 """An account's ids in the order of files, or the first few of them."""
 
-NO_ROWS: Final = ARROW_SCHEMA.empty_table()
+NO_ROWS: Final = schema.ARROW_SCHEMA.empty_table()
 
 _BUFFER_ROWS: Final = 1 << 20
 """Maximum number of last rows that are buffered before they are merged."""
@@ -95,7 +87,7 @@ def numbers_of(rows: pa.Table, names: Sequence[str] = FILE_KEY) -> NDArray[np.in
     """Return numbers that sort canonical rows by account, by default as in files."""
     ids = [rows[name].chunk(0) for name in names]
     codes = [column.indices.to_numpy() for column in ids]
-    return account_numbers(codes, [len(column.dictionary) for column in ids])
+    return schema.account_numbers(codes, [len(column.dictionary) for column in ids])
 
 
 def times_of(rows: pa.Table) -> NDArray[np.int64]:
@@ -107,11 +99,11 @@ def times_of(rows: pa.Table) -> NDArray[np.int64]:
 def last_rows(rows: pa.Table) -> pa.Table:
     """Return each account's last row, given rows in a file's order with at least the ids."""
     rows = rows.unify_dictionaries()
-    heads = account_heads(rows)
+    heads = schema.account_heads(rows)
     return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
 
 
-def merge_last_rows(parts: Iterable[pa.Table], columns: Sequence[str] = COLUMNS) -> pa.Table:
+def merge_last_rows(parts: Iterable[pa.Table], columns: Sequence[str] = schema.COLUMNS) -> pa.Table:
     """Return each account's last row, given results of `last_rows` in time order.
 
     The rows are sorted as in a file.
@@ -130,8 +122,8 @@ def _merge(parts: Sequence[pa.Table]) -> pa.Table:
     if len(parts) == 1:
         return parts[0]
     rows = pa.concat_tables(parts)
-    codes, ids = zip(*(sorted_codes(rows[name]) for name in FILE_KEY), strict=True)
-    numbers = account_numbers(codes, [*map(len, ids)])
+    codes, ids = zip(*(schema.sorted_codes(rows[name]) for name in FILE_KEY), strict=True)
+    numbers = schema.account_numbers(codes, [*map(len, ids)])
     order = np.argsort(numbers, kind="stable")
     tails = order[np.flatnonzero(np.diff(numbers[order], append=-1))]
     columns = {name: rows[name] for name in rows.column_names}
@@ -154,7 +146,9 @@ _TAIL: Final = 1 << 16
 _LEVELS: Final = dict.fromkeys(["party_id", "timestamp", "balance"], 6)
 """Compression level by column. A row group has few distinct other ids, which would save little."""
 
-_SORTING: Final = [pq.SortingColumn(ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER]
+_SORTING: Final = [
+    pq.SortingColumn(schema.ARROW_SCHEMA.get_field_index(name)) for name in FILE_ORDER
+]
 
 
 def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
@@ -169,17 +163,17 @@ def encode_rows(rows: pa.Table) -> tuple[bytes, FileEntry]:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
-        compression={name: "zstd" if name in _LEVELS else "none" for name in COLUMNS},
+        schema.ARROW_SCHEMA.with_metadata(make_note({"kind": "balance changes"})),
+        compression={name: "zstd" if name in _LEVELS else "none" for name in schema.COLUMNS},
         compression_level=_LEVELS,
-        use_dictionary=ACCOUNT_KEY,
+        use_dictionary=schema.ACCOUNT_KEY,
         write_statistics=list(FILE_ORDER),
         write_page_checksum=True,
         sorting_columns=_SORTING,
     ) as writer:
         for start in range(0, ordered.num_rows, ROW_GROUP):
             # `canonical` drops other row groups' ids, which each dictionary would repeat.
-            writer.write_table(canonical(ordered.slice(start, ROW_GROUP), sort=False))
+            writer.write_table(schema.canonical(ordered.slice(start, ROW_GROUP), sort=False))
     content = sink.getvalue().to_pybytes()
     return content, entry_of(content, ordered["timestamp"])
 
@@ -194,7 +188,7 @@ def entry_of(content: bytes, times: pa.ChunkedArray) -> FileEntry:
 
 def in_file_order(rows: pa.Table) -> pa.Table:
     """Return canonical rows of `ARROW_SCHEMA`, sorted as in a file."""
-    ordered = canonical(rows)
+    ordered = schema.canonical(rows)
     # An account's rows are in time order, which a stable sort keeps.
     return ordered.take(pa.array(np.argsort(numbers_of(ordered), kind="stable")))
 
@@ -251,7 +245,7 @@ class Footer:
 
     def _bounds(self, group: int, column: str) -> tuple[Any, Any] | None:
         """Return a column's least and greatest value in a row group; `None` if not stored."""
-        statistics = self.metadata.row_group(group).column(COLUMNS.index(column)).statistics
+        statistics = self.metadata.row_group(group).column(schema.COLUMNS.index(column)).statistics
         if statistics is None or not statistics.has_min_max:
             return None
         if column == "timestamp":
@@ -306,12 +300,12 @@ def check_footer(source: pa.NativeFile, entries: Iterable[FileEntry]) -> Footer:
     raise OtherFileError(fault)
 
 
-def _check_schema(schema: pa.Schema) -> None:
+def _check_schema(columns: pa.Schema) -> None:
     """Raise OtherFileError if a file's columns aren't those of a table."""
-    names = ", ".join(schema.names), ", ".join(ARROW_SCHEMA.names)
+    names = ", ".join(columns.names), ", ".join(schema.ARROW_SCHEMA.names)
     if names[0] != names[1]:
         raise OtherFileError(f"has the columns {names[0]}, not {names[1]}")
-    for column, wanted in zip(schema, ARROW_SCHEMA, strict=True):
+    for column, wanted in zip(columns, schema.ARROW_SCHEMA, strict=True):
         if column.type != wanted.type:
             raise OtherFileError(f"its column {column.name} is {column.type}, not {wanted.type}")
         if column.nullable != wanted.nullable:
@@ -399,7 +393,7 @@ class DataFile:
     def read(
         self,
         groups: Sequence[int] | None = None,
-        columns: Sequence[str] = COLUMNS,
+        columns: Sequence[str] = schema.COLUMNS,
         *,
         use_threads: bool = False,
     ) -> pa.Table:
@@ -412,7 +406,7 @@ class DataFile:
         """
         groups = range(self.footer.metadata.num_row_groups) if groups is None else groups
         rows = self._file.read_row_groups(list(groups), list(columns), use_threads=use_threads)
-        for name in ACCOUNT_KEY:
+        for name in schema.ACCOUNT_KEY:
             # A page's header, which holds the number of ids, has no checksum.
             for chunk in rows[name].chunks if name in columns else ():
                 if len(chunk) and chunk.indices.to_numpy().max() >= len(chunk.dictionary):
@@ -422,7 +416,7 @@ class DataFile:
     def rows(
         self,
         predicate: Predicate,
-        columns: Sequence[str] = COLUMNS,
+        columns: Sequence[str] = schema.COLUMNS,
         *,
         groups: Sequence[int] | None = None,
         at_once: int = _GROUPS,
@@ -442,7 +436,7 @@ class DataFile:
             Whether to read columns in parallel.
         """
         groups = self.row_groups(predicate) if groups is None else groups
-        needed = [name for name in COLUMNS if name in {*columns, *predicate.columns}]
+        needed = [name for name in schema.COLUMNS if name in {*columns, *predicate.columns}]
         for begin in range(0, len(groups), at_once):
             rows = self.read(groups[begin : begin + at_once], needed, use_threads=use_threads)
             yield predicate.select(rows).select(list(columns))

@@ -18,17 +18,8 @@ from pyarrow.parquet import ParquetFile, ParquetWriter
 
 from balance_analysis.errors import ArchiveError, check_frame, check_type
 from balance_analysis.files.atomic import DAMAGES, PathLike, replacing
-from balance_analysis.table import known
+from balance_analysis.table import known, schema
 from balance_analysis.table.names import AssetsLike, LabelsLike, note_names, read_names
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    ATTRS_KEY,
-    COLUMNS,
-    LIMIT_MOMENTS,
-    NetworkLimits,
-    canonical,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +40,7 @@ def read_note(file: ParquetFile) -> dict[str, Any]:
         if METADATA_KEY in metadata:
             note = json.loads(metadata[METADATA_KEY])
         else:
-            note = {"load": json.loads(metadata[b"PANDAS_ATTRS"])[ATTRS_KEY]}
+            note = {"load": json.loads(metadata[b"PANDAS_ATTRS"])[schema.ATTRS_KEY]}
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
@@ -96,13 +87,13 @@ def write_parquet(table: pd.DataFrame, path: PathLike) -> None:
     from balance_analysis.table.frame import frame_of, to_arrow  # noqa: PLC0415 - it imports pandas
 
     check_frame(table)
-    if others := [str(name) for name in table if name not in COLUMNS]:
+    if others := [str(name) for name in table if name not in schema.COLUMNS]:
         raise ValueError(
             f"write_parquet writes only a table's own columns, and this one also has "
             f"{', '.join(others)}; write_table writes all of them"
         )
-    rows = canonical(to_arrow(table))
-    ordered, metadata = frame_of(rows), table.attrs.get(ATTRS_KEY)
+    rows = schema.canonical(to_arrow(table))
+    ordered, metadata = frame_of(rows), table.attrs.get(schema.ATTRS_KEY)
     ordered.attrs = table.attrs
     if known.notes_of(ordered, is_sorted=True).evidence is None:
         metadata = known.without_evidence(metadata)
@@ -158,7 +149,7 @@ def read_parquet(
     for rows, load in read:
         table, metadata = to_frame(rows), note_names(load, names)
         if metadata:
-            table.attrs[ATTRS_KEY] = metadata
+            table.attrs[schema.ATTRS_KEY] = metadata
         if known.ROWS_KEY not in metadata:
             known.note_rows(table)
         tables.append(table)
@@ -186,23 +177,25 @@ def _read_part(path: Path) -> tuple[pa.Table, dict[str, Any]]:
 
 def _read_rows(file: ParquetFile) -> pa.Table:
     """Return a file's rows in a table's schema; ValueError if it isn't a table."""
-    if missing := sorted(set(COLUMNS) - set(file.schema_arrow.names)):
+    if missing := sorted(set(schema.COLUMNS) - set(file.schema_arrow.names)):
         raise ValueError(f"it has no column {', '.join(missing)}")
-    rows = file.read([*COLUMNS])
+    rows = file.read([*schema.COLUMNS])
     kind = rows.schema.field("balance").type
     if not (pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)):
         raise ValueError(
             f"its column balance is {kind}, which may have lost digits; it must be "
             "decimal128(38, 0) or whole numbers"
         )
-    if incomplete := [name for name in COLUMNS if rows[name].null_count]:
+    if incomplete := [name for name in schema.COLUMNS if rows[name].null_count]:
         raise ValueError(f"its column {incomplete[0]} has missing values")
-    ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
-    others = [rows[name].cast(ARROW_SCHEMA.field(name).type) for name in COLUMNS[len(ids) :]]
-    return pa.table([*ids, *others], schema=ARROW_SCHEMA)
+    ids = [rows[name].cast(pa.string()).dictionary_encode() for name in schema.ACCOUNT_KEY]
+    others = [
+        rows[name].cast(schema.ARROW_SCHEMA.field(name).type) for name in schema.COLUMNS[len(ids) :]
+    ]
+    return pa.table([*ids, *others], schema=schema.ARROW_SCHEMA)
 
 
-def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
+def write_network_limits(limits: schema.NetworkLimits, path: PathLike) -> None:
     """Write a snapshot of the network limits as JSON.
 
     Parameters
@@ -220,12 +213,12 @@ def write_network_limits(limits: NetworkLimits, path: PathLike) -> None:
     OSError
         If it can't be written.
     """
-    check_type(limits, NetworkLimits, "a NetworkLimits", "load_network_limits returns one")
+    check_type(limits, schema.NetworkLimits, "a NetworkLimits", "load_network_limits returns one")
     with replacing(path) as temporary:
         temporary.write_text(limits.to_json() + "\n", encoding="utf-8")
 
 
-def read_network_limits(path: PathLike) -> NetworkLimits:
+def read_network_limits(path: PathLike) -> schema.NetworkLimits:
     """Read a snapshot of the network limits.
 
     Returns
@@ -246,9 +239,9 @@ def read_network_limits(path: PathLike) -> NetworkLimits:
     text = Path(path).read_bytes()
     try:
         content = json.loads(text)
-        for name in (*LIMIT_MOMENTS, "fetched_at"):
+        for name in (*schema.LIMIT_MOMENTS, "fetched_at"):
             content[name] = None if content[name] is None else Timestamp(content[name])
-        return NetworkLimits(**content)
+        return schema.NetworkLimits(**content)
     except DAMAGES as error:
         raise ArchiveError(
             f"{os.fspath(path)} is not a snapshot of network limits: {error}"

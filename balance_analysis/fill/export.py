@@ -28,17 +28,7 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, RequestStats, Response, Retry, check_client
 from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.walk import Step
-from balance_analysis.table.moments import (
-    EVER,
-    Duration,
-    Instant,
-    Span,
-    clipped,
-    joined,
-    moment_text,
-    to_duration,
-    to_microseconds,
-)
+from balance_analysis.table import moments
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.schema import accounts_in, last_block, within
 from balance_analysis.table.text import without_credentials
@@ -64,10 +54,10 @@ def export(
     client: Client,
     archive: Stored | PathLike,
     *,
-    start: Instant | None = None,
-    end: Instant | None = None,
-    lag: Duration = defaults.LAG,
-    overlap: Duration = defaults.OVERLAP,
+    start: moments.Instant | None = None,
+    end: moments.Instant | None = None,
+    lag: moments.Duration = defaults.LAG,
+    overlap: moments.Duration = defaults.OVERLAP,
     fill_gaps: bool = False,
     page_size: int = defaults.PAGE_SIZE,
     workers: int = defaults.WORKERS,
@@ -156,12 +146,12 @@ def export(
     store, names = to_store(archive), read_names(assets, labels)
     query = bind(store, partition, names, (asset_id, party_ids, market_ids, account_types))
     run = RunWriter(store, Run(kind="export"), stats=RequestStats())
-    old = dt.datetime.now(dt.UTC) - to_duration(lag)
+    old = dt.datetime.now(dt.UTC) - moments.to_duration(lag)
     asked = _Asked(
         names,
         *make_bounds(start, old if end is None else end),
-        to_microseconds(old),
-        to_duration(overlap) // dt.timedelta(microseconds=1),
+        moments.to_microseconds(old),
+        moments.to_duration(overlap) // dt.timedelta(microseconds=1),
         fill_gaps,
     )
     sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": on_bad_rows}
@@ -202,7 +192,7 @@ class _Nodes(NodeSource, Source):
         self.store, self.run, self.asked = store, run, asked
         self.limits: dict[str, Response[dict[str, Any]]] = {}
 
-    def plan(self, writer: Writer) -> list[Span]:
+    def plan(self, writer: Writer) -> list[moments.Span]:
         """Return the stretches to ask for, in time order."""
         manifest, record = writer.manifest, self.run.record
         evidence, (_, start, end, *_) = manifest.evidence, self.asked
@@ -214,7 +204,7 @@ class _Nodes(NodeSource, Source):
             self.run.limits = network_limits(best, pd.Timestamp(record.started))
         if not evidence.answers:
             begin, end = self.interval(start, end)
-            return [*clipped([(begin, self._known_end(begin, end))], begin, end)]
+            return [*moments.clipped([(begin, self._known_end(begin, end))], begin, end)]
         first, last = evidence.bounds
         begin, known = last - self.asked.overlap, self._known_end(last - self.asked.overlap, end)
         spans = [] if start is None else [(start, first)]
@@ -226,14 +216,14 @@ class _Nodes(NodeSource, Source):
             errors.logger.warning(
                 "%s lags behind the archive: it holds rows before %s, and the archive ends at %s",
                 " and ".join(self.urls),
-                moment_text(known),
-                moment_text(last),
+                moments.moment_text(known),
+                moments.moment_text(last),
             )
         # A run that failed or was killed may have left gaps or unproven stretches.
         before = next((run for run in iter_reports(self.store) if run.id != record.id), None)
         is_all = self.asked.fill_gaps or not (before is None or before.is_success)
         spans += [span for span in evidence.incomplete(first, last) if is_all or span[1] == last]
-        spans = joined(clipped(spans, EVER[0], known))
+        spans = moments.joined(moments.clipped(spans, moments.EVER[0], known))
         if spans and len(self.urls) > 1:
             # Ask the addresses for their reach once for all stretches.
             self.reaches(spans[0][0], spans[-1][1])
@@ -329,7 +319,7 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
         period = max((name for name, file in files.items() if file.first < last), default=None)
         if period is None:
             break
-        moment, rows = last_block(within(writer.rows_of(period), EVER[0], last))
+        moment, rows = last_block(within(writer.rows_of(period), moments.EVER[0], last))
         accounts = {*accounts_in(rows)}
         for step in single.rows(moment, moment + 1):
             # A bad row may be any account's.
@@ -337,8 +327,8 @@ def has_rows(source: NodeSource, writer: Writer, url: str) -> bool:
                 return True
         if not single.evidence().incomplete(moment, moment + 1):
             raise errors.NetworkMismatchError(
-                f"{url} has none of the rows of {writer.store.uri} from {moment_text(moment)}: "
-                "it is of another network, or has lost rows"
+                f"{url} has none of the rows of {writer.store.uri} from "
+                f"{moments.moment_text(moment)}: it is of another network, or has lost rows"
             )
         last = min([moment, *(reach.end for reach in single.reaches(first, last))])
     return False

@@ -37,19 +37,10 @@ from balance_analysis.load.request import Report, reporting
 from balance_analysis.proof import compare
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
+from balance_analysis.table import moments
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_frame
-from balance_analysis.table.moments import (
-    EVER,
-    Instant,
-    Span,
-    between,
-    from_microseconds,
-    moment_text,
-    overlap,
-    range_text,
-)
 from balance_analysis.table.schema import ATTRS_KEY, canonical
 from balance_analysis.table.text import Record, count_text, spans_text, without_credentials
 
@@ -175,8 +166,8 @@ def verify(
     *,
     against: compare.Comparable | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
-    start: Instant | None = None,
-    end: Instant | None = None,
+    start: moments.Instant | None = None,
+    end: moments.Instant | None = None,
     progress: bool | Report | None = False,
 ) -> VerifyReport:
     """Verify an archive: see `Archive.verify`.
@@ -205,7 +196,7 @@ def verify(
     manifest, evidence = snapshot.manifest, snapshot.evidence
     # Wrong files prove nothing.
     wrong = [period_bounds(name, manifest.partition) for x in problems for name in x.periods]
-    sound = replace(manifest, evidence=evidence.clipped(between(wrong, *EVER)))
+    sound = replace(manifest, evidence=evidence.clipped(moments.between(wrong, *moments.EVER)))
     snapshot = replace(snapshot, manifest=sound)
     archive: Any = compare.archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
@@ -238,7 +229,7 @@ def _differences(store: Store, difference: compare.Difference) -> Iterator[Probl
     template = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
     rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
-        begin, stop = moment_text(day), moment_text(day + pd.Timedelta(days=1))
+        begin, stop = moments.moment_text(day), moments.moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
         what = compare.rows_text(differing, template)
         yield Problem("difference", what, f"{begin} to {stop}", mend)
@@ -288,7 +279,7 @@ class _Checking:
         if fault:
             self.balances, mend = None, ""
             if not spans:
-                since = ("--since", moment_text(bounds[0]), "--fill-gaps")
+                since = ("--since", moments.moment_text(bounds[0]), "--fill-gaps")
                 command = export_command(self.store, *since)
                 mend = f"restore a backup of it, or cover its time with `{command}`"
             yield Problem("rows", fault, name, mend, (period,) if spans else ())
@@ -298,10 +289,10 @@ class _Checking:
             if sum(part.num_rows for part in self.balances) > _BUFFER_ROWS:
                 self.balances = [datafile.merge_last_rows(self.balances)]
 
-    def _answered(self, period: str) -> tuple[Span, list[Span]]:
+    def _answered(self, period: str) -> tuple[moments.Span, list[moments.Span]]:
         """Return a period's bounds and its answered stretches."""
         bounds = period_bounds(period, self.manifest.partition)
-        return bounds, overlap(self.manifest.evidence.answered, [bounds])
+        return bounds, moments.overlap(self.manifest.evidence.answered, [bounds])
 
     def _check_checkpoint(self, moment: int) -> Iterator[Problem]:
         name = layout.checkpoint_file(moment)
@@ -309,7 +300,7 @@ class _Checking:
         if not fault and self.balances is not None:
             self.balances = [datafile.merge_last_rows(self.balances)]
             if not canonical(rows).equals(canonical(self.balances[0])):
-                fault = f"differs from the balances before {moment_text(moment)}"
+                fault = f"differs from the balances before {moments.moment_text(moment)}"
         if fault:
             yield Problem("checkpoint", fault, name)
 
@@ -354,7 +345,9 @@ def _read(store: Store, name: str, entries: Sequence[FileEntry]) -> tuple[pa.Tab
         return datafile.NO_ROWS, entries[0], f"can't be read: {error}"
 
 
-def find_wrong_rows(rows: pa.Table, entry: FileEntry, bounds: Span, spans: Sequence[Span]) -> str:
+def find_wrong_rows(
+    rows: pa.Table, entry: FileEntry, bounds: moments.Span, spans: Sequence[moments.Span]
+) -> str:
     """Describe how rows contradict a file's entry, period or answered stretches; else empty."""
     accounts, times, faults = datafile.numbers_of(rows), datafile.times_of(rows), list[str]()
     order = np.lexsort([times, accounts])
@@ -371,7 +364,7 @@ def find_wrong_rows(rows: pa.Table, entry: FileEntry, bounds: Span, spans: Seque
             faults.append(f"{count} of its rows {what}")
     ends = (int(times.min()), int(times.max())) if len(times) else (0, 0)
     actual, expected = (
-        f"{count_text(count, 'row')} from {range_text(*span)}"
+        f"{count_text(count, 'row')} from {moments.range_text(*span)}"
         for count, span in ((len(times), ends), (entry.rows, (entry.first, entry.last)))
     )
     if actual != expected or not entry.rows:
@@ -412,20 +405,22 @@ class _Ledger:
                 span = start or times[0][0], times[-1][1]
                 start = span[1]
                 if self.evidence.incomplete(*span):
-                    what = f"{range_text(*span)}: the archive is not complete there"
+                    what = f"{moments.range_text(*span)}: the archive is not complete there"
                     self.not_compared.append(what)
                     is_whole = False
                     continue
                 flows = [read_flows(segment, accounts) for segment in segments]
                 if fault := self._compare(span, flows, nothing_before=is_whole):
-                    yield Problem("ledger", fault, range_text(*span), _CONTRADICTION)
+                    yield Problem("ledger", fault, moments.range_text(*span), _CONTRADICTION)
 
-    def _compare(self, span: Span, flows: list[pa.RecordBatch], *, nothing_before: bool) -> str:
+    def _compare(
+        self, span: moments.Span, flows: list[pa.RecordBatch], *, nothing_before: bool
+    ) -> str:
         """Compare a stretch of time, and describe the differences; empty if there are none.
 
         With `nothing_before`, accounts without an older row held nothing.
         """
-        start, end = map(from_microseconds, span)
+        start, end = map(moments.from_microseconds, span)
         options: Any = {"start": start, "end": end, "opening": True, "partial": True}
         table = with_snapshot(self.store, lambda x: x.scan(Filters(), **options).read())
         if nothing_before:
@@ -439,5 +434,5 @@ class _Ledger:
         self.changes += int((table["timestamp"] >= start).sum()) - count
         if count:
             what = f"{count_text(count, 'change')} of accounts with unknown balances before"
-            self.not_compared.append(f"{range_text(*span)}: {what}")
+            self.not_compared.append(f"{moments.range_text(*span)}: {what}")
         return compare.rows_text(differing, _DIFFERS) if len(differing) else ""

@@ -19,20 +19,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from balance_analysis.errors import check_frame
+from balance_analysis.table import schema
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import merge_notes, note_selection, read_notes
 from balance_analysis.table.labels import labelled
 from balance_analysis.table.moments import Instant, range_text
 from balance_analysis.table.names import names_of
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ARROW_SCHEMA,
-    ATTRS_KEY,
-    BALANCE_DIGITS,
-    COLUMNS,
-    ID_TYPE,
-    canonical,
-)
 from balance_analysis.table.text import (
     Frame,
     clipped,
@@ -42,7 +34,7 @@ from balance_analysis.table.text import (
     spans_text,
 )
 
-BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(BALANCE_DIGITS, 0))
+BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(schema.BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 
 _TEXT: Final = (pa.string(), pa.large_string())
@@ -75,8 +67,8 @@ class Table(pd.DataFrame, metaclass=_AnyFrame):
         **kwargs: Any,  # noqa: ANN401 - pandas' own
     ) -> Table:
         super().__finalize__(other, method=method, **kwargs)  # type: ignore[misc]
-        if method == "concat" and self.columns.is_unique and {*COLUMNS} <= {*self.columns}:
-            notes = [part.attrs.get(ATTRS_KEY) for part in other.input_objs]
+        if method == "concat" and self.columns.is_unique and {*schema.COLUMNS} <= {*self.columns}:
+            notes = [part.attrs.get(schema.ATTRS_KEY) for part in other.input_objs]
             if any(note != notes[0] for note in notes):
                 merge_notes(self, other.input_objs)
         return self
@@ -99,20 +91,20 @@ def to_arrow(table: pd.DataFrame) -> pa.Table:
         If `table` isn't a frame, or a column's type can't be converted, such as floats as balances.
     """
     check_frame(table)
-    missing = [name for name in COLUMNS if name not in table]
+    missing = [name for name in schema.COLUMNS if name not in table]
     if missing:
         raise ValueError(f"not a table of balance changes: it has no column {', '.join(missing)}")
-    twice = [name for name in COLUMNS if isinstance(table[name], pd.DataFrame)]
+    twice = [name for name in schema.COLUMNS if isinstance(table[name], pd.DataFrame)]
     if twice:
         raise ValueError(f"a table must have each column once, but repeats {', '.join(twice)}")
     if table.empty:  # its columns may have any type
-        return ARROW_SCHEMA.empty_table()
+        return schema.ARROW_SCHEMA.empty_table()
     columns = [
-        *(_to_ids(table[name]) for name in ACCOUNT_KEY),
+        *(_to_ids(table[name]) for name in schema.ACCOUNT_KEY),
         _to_moments(table["timestamp"]),
         to_amounts(table["balance"]),
     ]
-    return pa.table(columns, schema=ARROW_SCHEMA)
+    return pa.table(columns, schema=schema.ARROW_SCHEMA)
 
 
 def _to_ids(column: pd.Series[Any]) -> pa.Array[Any]:
@@ -201,9 +193,10 @@ def _to_integer(label: object, value: object, *, name: object) -> int | None:
         number = None
     if number is None or (isinstance(value, Decimal) and number != value):
         raise ValueError(f"column {name} has {value!r} in row {label!r}, not a whole number")
-    if abs(number) >= 10**BALANCE_DIGITS:
+    if abs(number) >= 10**schema.BALANCE_DIGITS:
         raise ValueError(
-            f"column {name} has {value!r} in row {label!r}: more than {BALANCE_DIGITS} digits"
+            f"column {name} has {value!r} in row {label!r}: more than "
+            f"{schema.BALANCE_DIGITS} digits"
         )
     return number
 
@@ -236,12 +229,12 @@ def to_frame(arrow: pa.Table, *, sort: bool = True) -> pd.DataFrame:
         (decimal128(38, 0)[pyarrow], in the asset's smallest unit), sorted by `ACCOUNT_KEY`, then
         `timestamp`. The same rows give an equal table, whatever their order and chunks.
     """
-    return frame_of(canonical(arrow, sort=sort))
+    return frame_of(schema.canonical(arrow, sort=sort))
 
 
 def frame_of(rows: pa.Table) -> pd.DataFrame:
     """Return rows as `canonical` returns them, in the table's order, as a table; see `to_frame`."""
-    ids = (categories_of(rows[name].chunk(0)) for name in ACCOUNT_KEY)
+    ids = (categories_of(rows[name].chunk(0)) for name in schema.ACCOUNT_KEY)
     return frame_from(ids, rows["timestamp"].cast(pa.int64()).to_numpy().copy(), rows["balance"])
 
 
@@ -249,7 +242,7 @@ def frame_from(
     ids: Iterable[pd.Categorical], times: NDArray[np.int64], balances: pa.ChunkedArray
 ) -> pd.DataFrame:
     """Return columns (times in microseconds) as a table, without copying them."""
-    columns: dict[str, Any] = dict(zip(ACCOUNT_KEY, ids, strict=True))
+    columns: dict[str, Any] = dict(zip(schema.ACCOUNT_KEY, ids, strict=True))
     columns["timestamp"] = pd.array(times, dtype=TIMESTAMP_DTYPE, copy=False)
     columns["balance"] = pd.arrays.ArrowExtensionArray(balances)
     return Table(columns, copy=False)
@@ -268,14 +261,14 @@ def categories_of(
 
 def empty_table() -> pd.DataFrame:
     """Return a table without rows, with all columns and dtypes."""
-    return to_frame(ARROW_SCHEMA.empty_table())
+    return to_frame(schema.ARROW_SCHEMA.empty_table())
 
 
 def to_columns(rows: pa.Table) -> pd.DataFrame:
     """Return some of a table's columns in its dtypes, with rows in the same order."""
     types = {BALANCE_DTYPE.pyarrow_dtype: BALANCE_DTYPE}
     frame: pd.DataFrame = rows.to_pandas(types_mapper=types.get)
-    for name in frame.columns.intersection(ACCOUNT_KEY):
+    for name in frame.columns.intersection(schema.ACCOUNT_KEY):
         frame[name] = frame[name].cat.remove_unused_categories()
     if "timestamp" in frame:
         frame["timestamp"] = frame["timestamp"].dt.tz_convert("UTC")
@@ -288,7 +281,7 @@ def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
     fields = []
     for field in arrow.schema:
         values = field.type.value_type if pa.types.is_dictionary(field.type) else None
-        fields.append(field.with_type(ID_TYPE) if values in _TEXT else field)
+        fields.append(field.with_type(schema.ID_TYPE) if values in _TEXT else field)
     return arrow.cast(pa.schema(fields))
 
 
@@ -303,7 +296,7 @@ class BalancesAccessor:
     """
 
     def __init__(self, table: pd.DataFrame) -> None:
-        missing = [name for name in COLUMNS if name not in table]
+        missing = [name for name in schema.COLUMNS if name not in table]
         if missing:
             raise AttributeError(
                 f"a frame without the columns {missing} is not a table of balance changes, so it "
@@ -356,7 +349,7 @@ class BalancesAccessor:
         [5]
         """
         table = self._table
-        held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
+        held = {name: {*map(str, table[name].unique())} for name in schema.ACCOUNT_KEY}
         filters = make_filters(
             asset_id=asset_id,
             party_ids=party_ids,
@@ -429,18 +422,19 @@ class BalancesAccessor:
         return facts_html(self._title(), self._facts()) + _preview(self._table).to_html(border=0)
 
     def _title(self) -> str:
-        accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))
+        accounts = len(self._table.drop_duplicates(schema.ACCOUNT_KEY))
         rows = count_text(len(self._table), "balance change")
         return f"{rows} of {count_text(accounts, 'account')}"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        times, known = self._table["timestamp"], read_notes(self._table.attrs.get(ATTRS_KEY)).known
+        times, notes = self._table["timestamp"], read_notes(self._table.attrs.get(schema.ATTRS_KEY))
         ids = self._table["asset_id"].drop_duplicates().astype("str")
         labels = names_of(self._table).shown("asset_id", ids)
         yield "assets", list_text([*labels.values()], 5) or "none"
         if not times.empty:
             yield "from", range_text(times.min(), times.max())
-        yield "known", "not stated" if known is None else spans_text(known) or "nothing"
+        is_stated = notes.known is not None
+        yield "known", spans_text(notes.known or ()) or "nothing" if is_stated else "not stated"
 
 
 def _preview(table: pd.DataFrame) -> pd.DataFrame:
