@@ -10,7 +10,6 @@ import typer
 from typer import Argument
 
 import balance_analysis as ba
-from balance_analysis import defaults
 from balance_analysis.cli import options
 from balance_analysis.cli import output as out
 from balance_analysis.cli.app import ARCHIVE, command
@@ -18,6 +17,8 @@ from balance_analysis.cli.options import Option
 from balance_analysis.cli.output import BAD, INCOMPLETE, echo, fail, logger, print_record, say
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError
 from balance_analysis.files.atomic import check_output
+from balance_analysis.fill import LAG, OVERLAP
+from balance_analysis.service import HOST
 from balance_analysis.table.moments import clipped, joined, moment_text, range_text, to_microseconds
 from balance_analysis.table.text import count_text, spans_text
 
@@ -43,10 +44,10 @@ def export(
     until: Annotated[
         options.Text, Option(help="End, exclusive; by default now, less --lag.")
     ] = None,
-    lag: Annotated[str, options.duration_option("How long before now to stop.")] = defaults.LAG,
+    lag: Annotated[str, options.duration_option("How long before now to stop.")] = LAG,
     overlap: Annotated[
         str, options.duration_option("How much of the archive's end to request again.")
-    ] = defaults.OVERLAP,
+    ] = OVERLAP,
     fill_gaps: Annotated[bool, Option(help="Request missing and unproven stretches too.")] = False,
     metrics_file: Annotated[
         Path | None, Option(metavar="FILE", help="Write metrics for Prometheus to this file.")
@@ -398,7 +399,7 @@ def serve(
     archive: options.ArchiveIfAny = None,
     demo: Annotated[bool, Option("--demo", help="Serve the sample data instead.")] = False,
     open_: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
-    host: Annotated[str, Option(help="Address to listen on.")] = defaults.HOST,
+    host: Annotated[str, Option(help="Address to listen on.")] = HOST,
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 3008,
     allow_origin: Annotated[
         options.Texts,

@@ -12,10 +12,11 @@ import typer
 from typer import Argument
 
 import balance_analysis as ba
-from balance_analysis import defaults
 from balance_analysis.cli.output import say
 from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
+from balance_analysis.fill import ON_BAD_ROWS
+from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.table.moments import between, from_microseconds, moment_text, to_bounds
 from balance_analysis.table.text import spans_text
 
@@ -127,8 +128,8 @@ class AccountOptions:
 class RequestOptions:
     """The options for requests to a node."""
 
-    page_size: Annotated[int, Option(min=1, help="Rows per request.")] = defaults.PAGE_SIZE
-    workers: Annotated[int, Option(min=1, help="Concurrent requests.")] = defaults.WORKERS
+    page_size: Annotated[int, Option(min=1, help="Rows per request.")] = PAGE_SIZE
+    workers: Annotated[int, Option(min=1, help="Concurrent requests.")] = WORKERS
     max_requests_per_second: Annotated[
         float | None, Option(min=0.001, metavar="N", help="Maximum rate; by default no limit.")
     ] = None
@@ -153,7 +154,7 @@ class FillOptions:
     on_bad_rows: Annotated[
         Literal["quarantine", "raise"],
         Option("--on-bad-rows", help="Set malformed rows aside, or fail."),
-    ] = defaults.ON_BAD_ROWS
+    ] = ON_BAD_ROWS
 
 
 _KINDS: Final = {

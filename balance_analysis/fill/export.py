@@ -15,14 +15,16 @@ from typing import Any, Final, NamedTuple
 
 import pandas as pd
 
-from balance_analysis import defaults, errors
+from balance_analysis import errors
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.runs import Run, RunWriter, iter_reports, last_success
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.files.atomic import PathLike
+from balance_analysis.fill import LAG, ON_BAD_ROWS, OVERLAP
 from balance_analysis.fill.fill import Source, bind, fill
+from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, RequestStats, Response, Retry, check_client
@@ -56,12 +58,12 @@ def export(
     *,
     start: moments.Instant | None = None,
     end: moments.Instant | None = None,
-    lag: moments.Duration = defaults.LAG,
-    overlap: moments.Duration = defaults.OVERLAP,
+    lag: moments.Duration = LAG,
+    overlap: moments.Duration = OVERLAP,
     fill_gaps: bool = False,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
-    on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
+    page_size: int = PAGE_SIZE,
+    workers: int = WORKERS,
+    on_bad_rows: OnBadRows = ON_BAD_ROWS,
     partition: layout.Partition | None = None,
     progress: bool | Report | None = None,
     dry_run: bool = False,

@@ -14,7 +14,6 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.archive import layout, sidecars
 from balance_analysis.archive.commit import Writer, merge_rows
 from balance_analysis.archive.datafile import NO_ROWS, times_of
@@ -23,6 +22,7 @@ from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
+from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.node.walk import Step
@@ -49,7 +49,7 @@ def import_segments(
     archive: Stored | PathLike,
     paths: PathLike | Iterable[PathLike],
     *,
-    on_bad_rows: OnBadRows = defaults.ON_BAD_ROWS,
+    on_bad_rows: OnBadRows = ON_BAD_ROWS,
     partition: layout.Partition | None = None,
     progress: bool | Report | None = None,
     dry_run: bool = False,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
+from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.request import OnBadRows, Report, check_positive, make_bounds, reporting
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
@@ -54,8 +54,8 @@ def load_balance_changes(
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     opening: bool = False,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
+    page_size: int = PAGE_SIZE,
+    workers: int = WORKERS,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
 ) -> pd.DataFrame:
@@ -158,8 +158,8 @@ def load_to_parquet(
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
     opening: bool = False,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
+    page_size: int = PAGE_SIZE,
+    workers: int = WORKERS,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
 ) -> dict[str, Any]:
@@ -221,8 +221,8 @@ def iter_balance_changes(
     account_types: str | Iterable[str] = (),
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
+    page_size: int = PAGE_SIZE,
+    workers: int = WORKERS,
     on_bad_rows: OnBadRows = "raise",
     progress: bool | Report | None = None,
 ) -> Iterator[pa.RecordBatch]:

@@ -25,8 +25,8 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import requests
 
-from balance_analysis import defaults
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
+from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node import walk
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
@@ -88,8 +88,8 @@ class NodeSource:
         self,
         client: Client,
         filters: Filters = Filters(),
-        page_size: int = defaults.PAGE_SIZE,
-        workers: int = defaults.WORKERS,
+        page_size: int = PAGE_SIZE,
+        workers: int = WORKERS,
         on_bad_rows: OnBadRows = "raise",
         *,
         stats: RequestStats | None = None,

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from balance_analysis import defaults
 from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.commit import Writer, merge_rows
 from balance_analysis.archive.lock import one_writer
@@ -26,7 +25,9 @@ from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError, NetworkMismatchError, logger
 from balance_analysis.files.atomic import DAMAGES, PathLike
+from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.export import has_rows
+from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
@@ -68,8 +69,8 @@ def repair(
     *,
     start: Instant | None = None,
     end: Instant | None = None,
-    page_size: int = defaults.PAGE_SIZE,
-    workers: int = defaults.WORKERS,
+    page_size: int = PAGE_SIZE,
+    workers: int = WORKERS,
     on_report: Callable[[Run], object] | None = None,
 ) -> Repaired:
     """Repair what `Archive.verify` finds wrong, with a node's help.
@@ -119,7 +120,7 @@ def repair(
     wanted = [] if start is None and end is None else [interval_of(start, end)]
     store, changed = to_store(archive), list[str]()
     run = RunWriter(store, Run(kind="repair"), stats=RequestStats())
-    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": defaults.ON_BAD_ROWS}
+    sizes: Any = {"page_size": page_size, "workers": workers, "on_bad_rows": ON_BAD_ROWS}
     with contextlib.suppress(ArchiveDamagedError):
         read_manifest(store)  # raises before a folder that isn't an archive gets a lock
     with one_writer(store):

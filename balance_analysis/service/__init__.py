@@ -2,3 +2,8 @@
 
 It must not know the package `node`, so that their agreement is evidence.
 """
+
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+"""Default address to listen on."""

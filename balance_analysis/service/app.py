@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from balance_analysis import __version__, defaults
+from balance_analysis import __version__
 from balance_analysis.analysis.steps import in_one_thread
 from balance_analysis.archive.manifest import read_manifest
 from balance_analysis.archive.sidecars import read_limits
@@ -36,6 +36,7 @@ from balance_analysis.explorer.page import POLICY, static_files
 from balance_analysis.explorer.source import KEPT_BYTES, UnknownAssetError, ViewTooLargeError
 from balance_analysis.explorer.views import Explorer
 from balance_analysis.explorer.wire import MOST_ACCOUNTS, NUMBERS, VIEWS, read_query
+from balance_analysis.service import HOST
 from balance_analysis.service.changes import answer_changes, evidence_headers
 from balance_analysis.table.names import read_names
 from balance_analysis.table.schema import ACCOUNT_TYPES
@@ -86,7 +87,7 @@ def create_app(
     archive: Archive,
     *,
     timeout: float = TIMEOUT,
-    host: str = defaults.HOST,
+    host: str = HOST,
     allow_origins: Sequence[str] | None = None,
     assets: AssetsLike | None = None,
     labels: LabelsLike | None = None,

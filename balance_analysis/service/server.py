@@ -19,8 +19,8 @@ from anyio.from_thread import start_blocking_portal
 from hypercorn.config import Config, Sockets
 from starlette.applications import Starlette
 
-from balance_analysis import defaults
 from balance_analysis.errors import logger
+from balance_analysis.service import HOST
 
 UNSENT: Final = 5
 """Seconds within which a connection must send its next request completely."""
@@ -35,7 +35,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterator[str]:
+def serve(app: Starlette, *, host: str = HOST, port: int = 0) -> Iterator[str]:
     """Serve an application from a thread of this process.
 
     The server is up when the block begins. When the block ends, for whatever reason, the server
@@ -73,7 +73,7 @@ def serve(app: Starlette, *, host: str = defaults.HOST, port: int = 0) -> Iterat
 
 
 def serve_until_signal(
-    app: Starlette, *, host: str = defaults.HOST, port: int = 0, on_up: Callable[[str], object]
+    app: Starlette, *, host: str = HOST, port: int = 0, on_up: Callable[[str], object]
 ) -> None:
     """Serve an application until SIGTERM or SIGINT, and then finish running requests.
 
