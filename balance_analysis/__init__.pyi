@@ -1,8 +1,7 @@
-from .analysis.balances import balance_at, balance_series
+from .analysis.balances import balance_at, balance_series, compare, holders
 from .analysis.checks import check_table, to_table
 from .analysis.door import to_integers, to_units
 from .analysis.flows import deltas, flows, reconcile
-from .analysis.holders import compare, holders
 from .analysis.periods import (
     drawdown,
     ohlc,

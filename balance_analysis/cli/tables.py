@@ -214,7 +214,7 @@ def summary(
     wide as the terminal. Amounts are in whole units if the decimals are known; large ones have four
     digits (1.234e+22).
     """
-    from balance_analysis.analysis.holders import largest
+    from balance_analysis.analysis.balances import largest
     from balance_analysis.table.names import names_of
 
     form, bounds = listing.chosen(selection.file), selection.bounds

@@ -12,10 +12,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from balance_analysis.analysis.balances import held_at
+from balance_analysis.analysis.balances import by_size, held_at
 from balance_analysis.analysis.checks import check_table
 from balance_analysis.analysis.history import History, cut_table, open_history
-from balance_analysis.analysis.holders import by_size
 from balance_analysis.archive.snapshot import LruCache, Snapshot, with_snapshot
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.errors import CheckError, logger

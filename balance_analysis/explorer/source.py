@@ -15,9 +15,8 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.downsampling import first_and_last
 from balance_analysis.analysis.history import History, open_history
-from balance_analysis.analysis.steps import map_parallel
+from balance_analysis.analysis.steps import first_and_last, map_parallel
 from balance_analysis.archive.datafile import NO_ROWS, Predicate, times_of
 from balance_analysis.archive.snapshot import FileSlice, LruCache, Scan
 from balance_analysis.archives import Archive

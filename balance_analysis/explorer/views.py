@@ -14,8 +14,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.balances import held_at
-from balance_analysis.analysis.downsampling import levels_in, thinned
+from balance_analysis.analysis.balances import by_size, compare, held_at, holders, largest
 from balance_analysis.analysis.flows import (
     AMOUNTS,
     flow_frame,
@@ -26,13 +25,13 @@ from balance_analysis.analysis.flows import (
 )
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
-from balance_analysis.analysis.holders import by_size, compare, holders, largest
 from balance_analysis.analysis.int128 import to_decimals
 from balance_analysis.analysis.periods import (
     summarize_accounts,
     summarize_parties,
     time_weighted_average,
 )
+from balance_analysis.analysis.steps import levels_in, thinned
 from balance_analysis.analysis.totals import totals
 from balance_analysis.archive.snapshot import LruCache, Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archives import Archive

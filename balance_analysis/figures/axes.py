@@ -20,10 +20,9 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from balance_analysis.analysis.door import to_units
-from balance_analysis.analysis.downsampling import levels_in
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import History, Source, open_history
-from balance_analysis.analysis.steps import Steps
+from balance_analysis.analysis.steps import Steps, levels_in
 from balance_analysis.analysis.totals import merged
 from balance_analysis.figures.times import Extent, date_text, shade_limits, show_interval
 from balance_analysis.table.moments import Instant, Span, to_microseconds

@@ -12,9 +12,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.downsampling import sort_keys, thinned
 from balance_analysis.analysis.history import Source
-from balance_analysis.analysis.steps import Pieces, check_fits, cut
+from balance_analysis.analysis.steps import Pieces, check_fits, cut, sort_keys, thinned
 from balance_analysis.figures import axes, styles
 from balance_analysis.figures.times import date_text, draw_area, draw_line
 from balance_analysis.table.moments import Instant, moment_text

@@ -15,10 +15,10 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from balance_analysis.analysis.door import frames_of, stacked
-from balance_analysis.analysis.downsampling import downsample
 from balance_analysis.analysis.flows import flows
 from balance_analysis.analysis.grid import Frequency, Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, are_known, over_slices
+from balance_analysis.analysis.steps import downsample
 from balance_analysis.figures import axes, times
 from balance_analysis.figures.styles import BLUE, SKY, VERMILION, incomplete_style, ink, looks
 from balance_analysis.figures.times import DAY

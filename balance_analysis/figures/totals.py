@@ -16,10 +16,16 @@ from matplotlib.patches import StepPatch
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import door, totals
-from balance_analysis.analysis.downsampling import downsample, sort_keys, starts_of_known
 from balance_analysis.analysis.grid import Frequency
 from balance_analysis.analysis.history import Source
-from balance_analysis.analysis.steps import Steps, cut, events
+from balance_analysis.analysis.steps import (
+    Steps,
+    cut,
+    downsample,
+    events,
+    sort_keys,
+    starts_of_known,
+)
 from balance_analysis.figures import axes
 from balance_analysis.figures.styles import OTHERS, Style, group_labels, group_styles, looks
 from balance_analysis.figures.times import Extent, draw_area

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.downsampling import downsample, starts_of_known, thinned
+from balance_analysis.analysis.steps import downsample, starts_of_known, thinned
 from tests.analysis.tables import GENERAL, START
 
 SECOND = 1_000_000
