@@ -1,5 +1,4 @@
 from .analysis.balances import balance_at, balance_series, compare, holders
-from .analysis.checks import check_table, to_table
 from .analysis.door import to_integers, to_units
 from .analysis.flows import deltas, flows, reconcile
 from .analysis.periods import (
@@ -53,7 +52,8 @@ from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
 from .segments.rows import read_segments
 from .slices import over_accounts
-from .table.labels import account_labels, labelled
+from .table.display import account_labels, labelled
+from .table.frame import check_table, to_table
 from .table.names import Asset, read_assets, read_labels
 from .table.schema import ACCOUNT_KEY, ACCOUNT_TYPES, NetworkLimits
 

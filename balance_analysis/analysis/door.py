@@ -27,9 +27,9 @@ from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import AccountSlices, History, Source, over_slices
 from balance_analysis.analysis.steps import Columns, join
 from balance_analysis.errors import check_frame
+from balance_analysis.table.display import UNITS_KEY, noted_units, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
-from balance_analysis.table.labels import UNITS_KEY, noted_units, with_names
 from balance_analysis.table.names import AssetsLike, Names, carried, names_in, names_of
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, account_numbers
 from balance_analysis.table.text import list_text

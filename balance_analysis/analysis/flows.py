@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis import door, int128
 from balance_analysis.analysis.balances import Layout, check_layout, wide_frame
-from balance_analysis.analysis.checks import microseconds, sorted_ids
 from balance_analysis.analysis.grid import (
     Frequency,
     Grid,
@@ -35,7 +34,7 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
-from balance_analysis.table.frame import to_arrow, to_frame
+from balance_analysis.table.frame import microseconds, sorted_ids, to_arrow, to_frame
 from balance_analysis.table.moments import Instant
 from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
 

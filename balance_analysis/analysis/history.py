@@ -20,11 +20,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis import checks, int128
+from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
+from balance_analysis.table import frame as frames
 from balance_analysis.table.evidence import SetAside
-from balance_analysis.table.frame import to_arrow, to_frame
 from balance_analysis.table.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
@@ -420,7 +420,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
         table.attrs = {}  # pandas copies attrs with each column selected
     found = _find_accounts(table)
     if found is None:
-        return _read_table(checks.merge_duplicates(to_frame(to_arrow(table))))
+        return _read_table(frames.merge_duplicates(frames.to_frame(frames.to_arrow(table))))
     heads, accounts = found
     rows = table[list(COLUMNS)]
     wanted = {name: accounts[name].array.categories for name in ACCOUNT_KEY}
@@ -429,7 +429,7 @@ def _read_table(table: pd.DataFrame) -> tuple[pd.DataFrame, Steps]:
     return rows, Steps(
         accounts,
         np.append(heads, len(rows)),
-        checks.microseconds(rows),
+        frames.microseconds(rows),
         int128.words_of(pa.array(rows["balance"])),
         np.ones(len(rows), bool),
     )
@@ -440,15 +440,15 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
 
     Return `None` if the frame isn't typed, lacks a value, isn't sorted or has duplicates.
     """
-    if not checks.is_typed(table) or pa.array(table["balance"]).null_count:
+    if not frames.is_typed(table) or pa.array(table["balance"]).null_count:
         return None
-    codes, times = [table[name].array.codes for name in ACCOUNT_KEY], checks.microseconds(table)
+    codes, times = [table[name].array.codes for name in ACCOUNT_KEY], frames.microseconds(table)
     is_head = are_heads(codes)
     heads = np.flatnonzero(is_head)
     lacks = np.any(times[heads] == ALWAYS) or any(np.any(code[heads] < 0) for code in codes)
     if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
-    ids = {name: checks.sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY}
+    ids = {name: frames.sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY}
     codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
     numbers = account_numbers(codes, sizes)
     return (heads, pd.DataFrame(ids)) if np.all(numbers[1:] > numbers[:-1]) else None
@@ -477,13 +477,13 @@ def cut_table(
     table: pd.DataFrame, history: History, start: Instant | None, end: Instant | None
 ) -> pd.DataFrame:
     """Return the rows of an interval, with openings; `history` is the table's."""
-    whole = checks.to_table(table)
+    whole = frames.to_table(table)
     edges = history.grid(start=start, end=end).edges
     begin, stop = (int(edges[0]), int(edges[-1])) if len(edges) else (0, 1)
     if start is None and history.known:
         begin = min(begin, history.known[0][0])
     begin = max(begin, history.start)
-    times = checks.microseconds(whole)
+    times = frames.microseconds(whole)
     is_before = is_opening(times, begin)
     ids = [whole[name].array.codes for name in ACCOUNT_KEY]
     goes_on = ~are_heads(ids)[1:] & is_before[1:]

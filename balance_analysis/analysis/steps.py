@@ -23,8 +23,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from balance_analysis.analysis import int128
-from balance_analysis.analysis.checks import sorted_ids
 from balance_analysis.analysis.grid import count_before
+from balance_analysis.table.frame import sorted_ids
 from balance_analysis.table.moments import moment_text
 from balance_analysis.table.schema import BALANCE_DIGITS
 

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from balance_analysis.analysis.balances import by_size, held_at
-from balance_analysis.analysis.checks import check_table
 from balance_analysis.analysis.history import History, cut_table, open_history
 from balance_analysis.archive.snapshot import LruCache, Snapshot, with_snapshot
 from balance_analysis.archives import Archive, to_archive
@@ -34,6 +33,7 @@ from balance_analysis.explorer.source import (
 from balance_analysis.explorer.views import ViewRequest
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.table import moments, schema
+from balance_analysis.table.frame import check_table
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.text import count_text, spans_text, without_credentials
 

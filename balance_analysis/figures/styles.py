@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import is_color_like, to_hex, to_rgb, to_rgba
 from matplotlib.lines import Line2D
 
-from balance_analysis.table.labels import account_labels
+from balance_analysis.table.display import account_labels
 from balance_analysis.table.names import LabelsLike
 from balance_analysis.table.schema import ACCOUNT_KEY
 from balance_analysis.table.text import printable

@@ -27,9 +27,9 @@ from balance_analysis.errors import check_type
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, write_rows
 from balance_analysis.table import schema
+from balance_analysis.table.display import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts, to_plain_arrow
 from balance_analysis.table.known import is_opening, read_notes
-from balance_analysis.table.labels import UNITS_KEY, header_of, units_of, with_names
 from balance_analysis.table.names import carried, names_in
 from balance_analysis.table.text import decimal_text
 

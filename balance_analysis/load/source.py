@@ -569,8 +569,7 @@ def _without_repeats(step: walk.Step) -> walk.Step:
     """
     if not any(map(has_repeats, step.batches)):
         return step
-    from balance_analysis.analysis.checks import merge_duplicates  # noqa: PLC0415 - pandas is heavy
-    from balance_analysis.table.frame import to_arrow, to_frame  # noqa: PLC0415
+    from balance_analysis.table.frame import merge_duplicates, to_arrow, to_frame  # noqa: PLC0415
 
     merged = to_arrow(merge_duplicates(to_frame(pa.Table.from_batches(step.batches))))
     return replace(step, batches=(merged.sort_by("timestamp").combine_chunks().to_batches()[0],))

@@ -38,11 +38,11 @@ from balance_analysis.node.client import Client
 from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
 from balance_analysis.segments.segment import Stretch, are_segments, find_stretches
 from balance_analysis.table import moments, schema, text
+from balance_analysis.table.display import with_names
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import to_arrow, to_columns, to_frame
 from balance_analysis.table.known import Notes, notes_of
-from balance_analysis.table.labels import with_names
 from balance_analysis.table.names import Names, names_of
 
 _PART: Final = 1 << 18

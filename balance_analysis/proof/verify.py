@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from balance_analysis.analysis.checks import to_table
 from balance_analysis.analysis.flows import reconcile
 from balance_analysis.archive import datafile, layout
 from balance_analysis.archive.layout import period_bounds
@@ -40,7 +39,7 @@ from balance_analysis.segments.segment import Stretch, find_stretches, heights_t
 from balance_analysis.table import moments
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.frame import to_frame
+from balance_analysis.table.frame import to_frame, to_table
 from balance_analysis.table.schema import ATTRS_KEY, canonical
 from balance_analysis.table.text import Record, count_text, spans_text, without_credentials
 

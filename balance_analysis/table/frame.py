@@ -1,16 +1,15 @@
 """The table as a pandas DataFrame: what `schema` declares, in pandas' dtypes.
 
-A *table* in this package is a frame as `to_frame` returns it. Every frame with these columns has
-`.balances` once this module is imported; the package imports it at its first use.
+A *table* in this package is a frame as `to_frame` returns it. This module converts frames to tables
+and to Arrow, and checks whether a frame is a table. Identical duplicates are the only fault that is
+mended. Every frame with a table's columns has `.balances` once this module is imported; the package
+imports it at its first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from decimal import Decimal
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -18,32 +17,28 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.errors import check_frame
-from balance_analysis.table import schema
-from balance_analysis.table.filters import make_filters
-from balance_analysis.table.known import merge_notes, note_selection, read_notes
-from balance_analysis.table.labels import labelled
-from balance_analysis.table.moments import Instant, range_text
-from balance_analysis.table.names import names_of
-from balance_analysis.table.text import (
-    Frame,
-    clipped,
-    count_text,
-    facts_html,
-    list_text,
-    spans_text,
+from balance_analysis.errors import CheckError, check_frame
+from balance_analysis.table import display, schema
+from balance_analysis.table.known import (
+    ROWS_KEY,
+    Stated,
+    merge_notes,
+    note_known,
+    note_rows,
+    read_notes,
+    to_known,
 )
+from balance_analysis.table.moments import Instant, to_microseconds
+from balance_analysis.table.text import count_text
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(schema.BALANCE_DIGITS, 0))
 TIMESTAMP_DTYPE: Final = pd.DatetimeTZDtype("us", "UTC")
 
+pd.api.extensions.register_dataframe_accessor("balances")(display.BalancesAccessor)
+
+_REBUILD: Final = "convert it with to_table"
+_DTYPES: Final = {"timestamp": str(TIMESTAMP_DTYPE), "balance": str(BALANCE_DTYPE)}
 _TEXT: Final = (pa.string(), pa.large_string())
-
-_SHOWN_ROWS: Final = 10
-"""Maximum number of rows shown: the first and the last ones."""
-
-_LABEL_LENGTH: Final = 24
-"""Maximum number of characters of a label shown."""
 
 
 class _AnyFrame(type):
@@ -285,167 +280,225 @@ def to_plain_arrow(frame: pd.DataFrame) -> pa.Table:
     return arrow.cast(pa.schema(fields))
 
 
-@pd.api.extensions.register_dataframe_accessor("balances")
-class BalancesAccessor:
-    """Select parts of a table that keep what it knows, and explore it on a page.
+def check_table(table: pd.DataFrame) -> None:
+    """Check that a frame meets every rule of a table of balance changes.
+
+    The rules, in the order in which they are checked: the columns of `schema.COLUMNS` and no
+    others, their dtypes (timestamps in UTC and microseconds), no missing value, sorted by
+    `ACCOUNT_KEY`, then `timestamp`, one row per account and timestamp, no negative balance.
+
+    Parameters
+    ----------
+    table
+        Any frame. Unused categories and any index are allowed: a selection of a table's rows is a
+        table.
 
     Raises
     ------
-    AttributeError
-        If the frame lacks a column of a table.
+    CheckError
+        At the first broken rule. The message says which, where and what to do; `rows` holds the
+        faulty rows, or `None` if the rule is about columns.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = to_table(pd.DataFrame(columns=list(schema.COLUMNS)))
+    >>> check_table(table)
+    >>> check_table(table.drop(columns="balance"))
+    Traceback (most recent call last):
+    balance_analysis.errors.CheckError: the table lacks the columns ['balance']: convert ...
     """
+    check_frame(table)
+    _check_columns(table)
+    missing = table.isna()
+    names = [name for name in schema.COLUMNS if missing[name].any()]
+    _refuse(
+        table,
+        missing.any(axis=1).to_numpy(),
+        f"have no value in {names}",
+        "every field of a balance change is known, so find out where the value was lost",
+    )
+    backwards, repeated = _neighbours(table)
+    key = ", ".join(schema.ACCOUNT_KEY)
+    order = f"a table is sorted by {key}, then timestamp: to_table(...) sorts it"
+    _refuse(table, np.append(False, backwards), "belong before the row above them", order)
+    _refuse_conflicts(table, repeated)
+    twice = "are identical duplicates, of one account and timestamp"
+    _refuse(table, _both(repeated), twice, "to_table(...) drops them")
+    negative = (table["balance"] < 0).to_numpy(dtype=bool)
+    below = "have a balance below 0"
+    _refuse(table, negative, below, "it is never negative, so look into where the rows come from")
 
-    def __init__(self, table: pd.DataFrame) -> None:
-        missing = [name for name in schema.COLUMNS if name not in table]
-        if missing:
-            raise AttributeError(
-                f"a frame without the columns {missing} is not a table of balance changes, so it "
-                "has no .balances"
-            )
-        self._table = table
 
-    def select(
-        self,
-        *,
-        asset_id: str | None = None,
-        party_ids: str | Iterable[str] = (),
-        market_ids: str | Iterable[str] = (),
-        account_types: str | Iterable[str] = (),
-    ) -> pd.DataFrame:
-        """Return the rows of some accounts.
+def to_table(
+    table: pd.DataFrame,
+    *,
+    known: Stated | None = None,
+    start: Instant | None = None,
+    nothing_before: bool = False,
+) -> pd.DataFrame:
+    """Convert a frame of balance changes to a table: typed, sorted, without duplicates.
 
-        Parameters
-        ----------
-        asset_id
-            One asset: its id or its symbol.
-        party_ids, market_ids
-            Whole ids, short forms such as `c2071f…76b5`, unique beginnings of four characters or
-            more, or labels; a single value may be plain text.
-        account_types
-            Names such as `ACCOUNT_TYPE_GENERAL` or `general`.
+    Every function that takes a table does this itself. Call it to state in which intervals your
+    rows are complete; a table without such a statement is assumed to have every change.
 
-        Returns
-        -------
-        pandas.DataFrame
-            All rows of the accounts that every filter selects, with the index and the columns of
-            the table. Its attrs have the known intervals of these accounts.
+    Parameters
+    ----------
+    table
+        Any frame with a table's columns, its rows in any order: ids as text, timestamps as
+        datetimes (UTC if without a time zone), balances as integers, `decimal.Decimal`, Arrow
+        decimals or text of digits. Rows that agree in all six columns count once; other columns
+        are dropped.
+    known
+        Intervals [start, end) in which the frame has every change of all accounts; UTC if without
+        a time zone. Outside them, a balance is unknown until the account's next row. By default
+        those in the frame's attrs.
+    start
+        The moment since which the frame has every change. Older rows are openings: each account's
+        last row before `start`, under its own timestamp. They set the balance held at `start` and
+        aren't changes. If `known` has a gap between an opening and `start`, the balance at `start`
+        is unknown. By default the one in the frame's attrs.
+    nothing_before
+        Whether an account without an opening held nothing before its first row.
 
-        Raises
-        ------
-        ValueError
-            If a value isn't in the table, or is ambiguous.
+    Returns
+    -------
+    pandas.DataFrame
+        A table, with a new index and the frame's attrs, which hold its known intervals.
 
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import balance_analysis as ba
-        >>> table = pd.DataFrame({
-        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
-        ...     "party_id": ["alice", "berta"], "market_id": "",
-        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
-        ...     "balance": [5, 7],
-        ... })
-        >>> table.balances.select(party_ids="alic")["balance"].tolist()
-        [5]
-        """
-        table = self._table
-        held = {name: {*map(str, table[name].unique())} for name in schema.ACCOUNT_KEY}
-        filters = make_filters(
-            asset_id=asset_id,
-            party_ids=party_ids,
-            market_ids=market_ids,
-            account_types=account_types,
-            names=lambda: names_of(table),
-            held=held,
+    Raises
+    ------
+    ValueError
+        If a column or a value is missing, a value doesn't fit its column, or `known` or `start` is
+        invalid.
+    TypeError
+        If a column has the wrong type, such as float balances.
+    CheckError
+        If two rows of one account and timestamp differ in balance, because nothing tells which is
+        right. `rows` holds them.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from balance_analysis.table.frame import BALANCE_DTYPE
+    >>> rows = pd.DataFrame({
+    ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+    ...     "market_id": "", "timestamp": pd.to_datetime(["2023-04-01"] * 2, utc=True),
+    ...     "balance": pd.array([5, 5], dtype=BALANCE_DTYPE),
+    ... })
+    >>> len(to_table(rows))
+    1
+    """
+    made = merge_duplicates(to_frame(to_arrow(table)))
+    made.attrs = dict(table.attrs)
+    metadata = made.attrs.get(schema.ATTRS_KEY)
+    is_stated = known is not None or start is not None or nothing_before
+    if is_stated:
+        spans = read_notes(metadata).known if known is None else to_known(known)
+        since = None if start is None else to_microseconds(start)
+        note_known(made, spans, since, nothing_before=nothing_before)
+    if is_stated or ROWS_KEY not in (metadata or {}):
+        note_rows(made)
+    return made
+
+
+def is_typed(table: pd.DataFrame) -> bool:
+    """Return whether a frame has a table's columns, each once and with its dtype."""
+    if not isinstance(table, pd.DataFrame) or not table.columns.is_unique:
+        return False
+    return {*schema.COLUMNS} <= {*table} and not _wrong_dtypes(table)
+
+
+def sorted_ids(ids: pd.Categorical) -> pd.Categorical:
+    """Return ids whose categories are sorted and all in use."""
+    categories = ids.categories
+    is_used = np.zeros(len(categories), bool)
+    is_used[ids.codes] = True
+    if is_used.all() and categories.is_monotonic_increasing and categories.dtype == "str":
+        return ids
+    return ids.set_categories(pd.Index(sorted(categories[is_used]), dtype="str"))
+
+
+def merge_duplicates(table: pd.DataFrame) -> pd.DataFrame:
+    """Drop identical duplicates from a sorted frame, as returned by `frame.to_frame`."""
+    _, repeated = _neighbours(table)
+    if not repeated.any():
+        return table
+    _refuse_conflicts(table, repeated)
+    return table.loc[np.append(True, ~repeated)].reset_index(drop=True)
+
+
+def microseconds(table: pd.DataFrame, name: str = "timestamp") -> NDArray[np.int64]:
+    """Return a table's column of moments as microseconds since 1970-01-01 UTC."""
+    return table[name].to_numpy(dtype="M8[us]").view(np.int64)
+
+
+def _check_columns(table: pd.DataFrame) -> None:
+    missing = [name for name in schema.COLUMNS if name not in table.columns]
+    if missing:
+        raise CheckError(f"the table lacks the columns {missing}: {_REBUILD}")
+    if list(table.columns) != list(schema.COLUMNS):
+        raise CheckError(
+            f"the table's columns are {list(table.columns)}, not {list(schema.COLUMNS)}: "
+            "select them with table[list(schema.COLUMNS)]"
         )
-        for name, ids in filters.allowed().items():
-            if missing := [each for each in ids if each not in held[name]]:
-                raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
-        selection = filters.select(table)
-        note_selection(selection, table, filters)
-        return selection
-
-    def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:
-        """Return the table's changes in [start, end), and each account's opening.
-
-        Over this interval, functions return the same for the result as for the whole table. A mask
-        on `timestamp` would lose the balances that accounts held before.
-
-        Parameters
-        ----------
-        start, end
-            The interval, half-open; UTC without a time zone. By default from the start of the first
-            known interval to the end of the last, else from the first row to just after the last.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A table: the rows in [start, end), and each account's last row before `start` with its
-            own timestamp. Its attrs have the `start` and the known intervals.
-
-        Raises
-        ------
-        ValueError
-            If `start` isn't before `end`.
-        CheckError
-            If two rows of one account and timestamp differ in balance.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import balance_analysis as ba
-        >>> table = pd.DataFrame({
-        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
-        ...     "market_id": "", "balance": [5, 7],
-        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
-        ... })
-        >>> part = table.balances.between("2023-04-02", "2023-04-08")
-        >>> ba.deltas(part)[["timestamp", "balance", "delta"]]
-                          timestamp  balance  delta
-        1 2023-04-03 00:00:00+00:00        7      2
-        """
-        part: pd.DataFrame = _module("analysis.history").between(self._table, start, end)
-        return part
-
-    def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
-        """Show the page of `write_report`, with its options, in a notebook."""
-        with TemporaryDirectory() as folder:
-            page = Path(folder, "report.html")
-            _module("explorer.report").write_report(self._table, page, **options)
-            return Frame(page.read_text(encoding="utf-8"))
-
-    def __repr__(self) -> str:
-        facts = (f"{name}: {value}" for name, value in self._facts())
-        return "\n".join([self._title(), *facts, "", _preview(self._table).to_string()])
-
-    def _repr_html_(self) -> str:
-        return facts_html(self._title(), self._facts()) + _preview(self._table).to_html(border=0)
-
-    def _title(self) -> str:
-        accounts = len(self._table.drop_duplicates(schema.ACCOUNT_KEY))
-        rows = count_text(len(self._table), "balance change")
-        return f"{rows} of {count_text(accounts, 'account')}"
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        times, notes = self._table["timestamp"], read_notes(self._table.attrs.get(schema.ATTRS_KEY))
-        ids = self._table["asset_id"].drop_duplicates().astype("str")
-        labels = names_of(self._table).shown("asset_id", ids)
-        yield "assets", list_text([*labels.values()], 5) or "none"
-        if not times.empty:
-            yield "from", range_text(times.min(), times.max())
-        is_stated = notes.known is not None
-        yield "known", spans_text(notes.known or ()) or "nothing" if is_stated else "not stated"
+    for fault in _wrong_dtypes(table):
+        raise CheckError(f"column {fault}: {_REBUILD}")
 
 
-def _preview(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the first and last rows, with names in place of the ids of accounts."""
-    half = _SHOWN_ROWS // 2
-    rows = table if len(table) <= _SHOWN_ROWS else table.iloc[[*range(half), *range(-half, 0)]]
-    shown = labelled(rows)[["symbol", "label", "timestamp", "balance"]]
-    label = [clipped(text, _LABEL_LENGTH) for text in shown["label"]]
-    return shown.assign(label=label, timestamp=shown["timestamp"].dt.floor("s"))
+def _wrong_dtypes(table: pd.DataFrame) -> list[str]:
+    """Return each of a table's columns that has another dtype, with both dtypes."""
+    faults, dtypes = [], table.dtypes
+    for name in schema.COLUMNS:
+        wanted, actual = _DTYPES.get(name, "category of str"), str(dtypes[name])
+        if isinstance(dtypes[name], pd.CategoricalDtype):
+            actual = f"category of {dtypes[name].categories.dtype}"
+        if actual != wanted:
+            faults.append(f"{name!r} must be {wanted}, not {actual}")
+    return faults
 
 
-def _module(name: str) -> Any:  # noqa: ANN401 - a module
-    """Import a module on first use, because it imports this one."""
-    return importlib.import_module(f"balance_analysis.{name}")
+def _refuse(table: pd.DataFrame, faulty: NDArray[np.bool_], what: str, hint: str) -> None:
+    """Raise CheckError with the faulty rows, if any; the message describes the first."""
+    if not faulty.any():
+        return
+    rows = table.loc[faulty]
+    first = ", ".join(
+        f"{name}={value}" if name in {"timestamp", "balance"} else f"{name}={value!r}"
+        for name, value in rows.iloc[0].items()
+    )
+    raise CheckError(
+        f"{len(rows)} rows {what}, the first of them row {rows.index[0]} ({first}): {hint}",
+        rows=rows,
+    )
+
+
+def _refuse_conflicts(table: pd.DataFrame, repeated: NDArray[np.bool_]) -> None:
+    """Raise CheckError if rows of one account and timestamp differ in balance."""
+    balances = table["balance"].array
+    conflicting = repeated & (balances[1:] != balances[:-1]).to_numpy(bool, na_value=False)
+    if conflicting.any():
+        both = _both(conflicting)
+        pair = " and ".join(map(str, balances[both][:2]))
+        what = f"are conflicting duplicates, the first two, {pair}"
+        _refuse(table, both, what, "load this time again, or remove the wrong rows")
+
+
+def _neighbours(table: pd.DataFrame) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which rows belong before the row above, and which repeat its account and time.
+
+    Both masks begin at the second row.
+    """
+    backwards = np.zeros(max(len(table) - 1, 0), dtype=bool)
+    tied = ~backwards
+    codes = (sorted_ids(table[name].array).codes for name in schema.ACCOUNT_KEY)
+    for values in (*codes, microseconds(table)):
+        backwards |= tied & (values[1:] < values[:-1])
+        tied &= values[1:] == values[:-1]
+    return backwards, tied
+
+
+def _both(pairs: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return a mask of rows from a mask of neighbouring pairs; empty if there are no rows."""
+    mask: NDArray[np.bool_] = np.append(False, pairs) | np.append(pairs, False)
+    return mask

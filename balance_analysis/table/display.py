@@ -1,14 +1,23 @@
-"""Names shown in place of ids: the columns `symbol` and `label`, headers, and units."""
+"""What users see of a frame: names in place of ids, units and headers, and `table.balances`.
+
+`frame` registers the accessor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from balance_analysis.errors import check_frame
+from balance_analysis.table.filters import make_filters
+from balance_analysis.table.known import note_selection, read_notes
+from balance_analysis.table.moments import Instant, range_text
 from balance_analysis.table.names import (
     AssetsLike,
     LabelsLike,
@@ -17,8 +26,28 @@ from balance_analysis.table.names import (
     names_of,
     note_names,
 )
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, account_numbers, are_heads
-from balance_analysis.table.text import printable
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    COLUMNS,
+    account_numbers,
+    are_heads,
+)
+from balance_analysis.table.text import (
+    Frame,
+    clipped,
+    count_text,
+    facts_html,
+    list_text,
+    printable,
+    spans_text,
+)
+
+_SHOWN_ROWS: Final = 10
+"""Maximum number of rows shown: the first and the last ones."""
+
+_LABEL_LENGTH: Final = 24
+"""Maximum number of characters of a label shown."""
 
 UNITS_KEY: Final = "units"
 """The key in `attrs[ATTRS_KEY]` of the whole units that a frame's amounts are in, by asset."""
@@ -209,3 +238,168 @@ def header_of(frame: pd.DataFrame) -> list[str]:
         levels[name] = ids.map(names.shown(name, ids))
     texts = levels.itertuples(index=False, name=None)
     return ["/".join(map(str, text)).rstrip("/") for text in texts]
+
+
+class BalancesAccessor:
+    """Select parts of a table that keep what it knows, and explore it on a page.
+
+    Raises
+    ------
+    AttributeError
+        If the frame lacks a column of a table.
+    """
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        missing = [name for name in COLUMNS if name not in table]
+        if missing:
+            raise AttributeError(
+                f"a frame without the columns {missing} is not a table of balance changes, so it "
+                "has no .balances"
+            )
+        self._table = table
+
+    def select(
+        self,
+        *,
+        asset_id: str | None = None,
+        party_ids: str | Iterable[str] = (),
+        market_ids: str | Iterable[str] = (),
+        account_types: str | Iterable[str] = (),
+    ) -> pd.DataFrame:
+        """Return the rows of some accounts.
+
+        Parameters
+        ----------
+        asset_id
+            One asset: its id or its symbol.
+        party_ids, market_ids
+            Whole ids, short forms such as `c2071f…76b5`, unique beginnings of four characters or
+            more, or labels; a single value may be plain text.
+        account_types
+            Names such as `ACCOUNT_TYPE_GENERAL` or `general`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            All rows of the accounts that every filter selects, with the index and the columns of
+            the table. Its attrs have the known intervals of these accounts.
+
+        Raises
+        ------
+        ValueError
+            If a value isn't in the table, or is ambiguous.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import balance_analysis as ba
+        >>> table = pd.DataFrame({
+        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL",
+        ...     "party_id": ["alice", "berta"], "market_id": "",
+        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+        ...     "balance": [5, 7],
+        ... })
+        >>> table.balances.select(party_ids="alic")["balance"].tolist()
+        [5]
+        """
+        table = self._table
+        held = {name: {*map(str, table[name].unique())} for name in ACCOUNT_KEY}
+        filters = make_filters(
+            asset_id=asset_id,
+            party_ids=party_ids,
+            market_ids=market_ids,
+            account_types=account_types,
+            names=lambda: names_of(table),
+            held=held,
+        )
+        for name, ids in filters.allowed().items():
+            if missing := [each for each in ids if each not in held[name]]:
+                raise ValueError(f"no row of the table has the {name} {list_text(missing)}")
+        selection = filters.select(table)
+        note_selection(selection, table, filters)
+        return selection
+
+    def between(self, start: Instant | None = None, end: Instant | None = None) -> pd.DataFrame:
+        """Return the table's changes in [start, end), and each account's opening.
+
+        Over this interval, functions return the same for the result as for the whole table. A mask
+        on `timestamp` would lose the balances that accounts held before.
+
+        Parameters
+        ----------
+        start, end
+            The interval, half-open; UTC without a time zone. By default from the start of the first
+            known interval to the end of the last, else from the first row to just after the last.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A table: the rows in [start, end), and each account's last row before `start` with its
+            own timestamp. Its attrs have the `start` and the known intervals.
+
+        Raises
+        ------
+        ValueError
+            If `start` isn't before `end`.
+        CheckError
+            If two rows of one account and timestamp differ in balance.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import balance_analysis as ba
+        >>> table = pd.DataFrame({
+        ...     "asset_id": "VOTE", "account_type": "ACCOUNT_TYPE_GENERAL", "party_id": "a1",
+        ...     "market_id": "", "balance": [5, 7],
+        ...     "timestamp": pd.to_datetime(["2023-04-01", "2023-04-03"], utc=True),
+        ... })
+        >>> part = table.balances.between("2023-04-02", "2023-04-08")
+        >>> ba.deltas(part)[["timestamp", "balance", "delta"]]
+                          timestamp  balance  delta
+        1 2023-04-03 00:00:00+00:00        7      2
+        """
+        part: pd.DataFrame = _module("analysis.history").between(self._table, start, end)
+        return part
+
+    def explore(self, **options: Any) -> Frame:  # noqa: ANN401 - those of write_report
+        """Show the page of `write_report`, with its options, in a notebook."""
+        with TemporaryDirectory() as folder:
+            page = Path(folder, "report.html")
+            _module("explorer.report").write_report(self._table, page, **options)
+            return Frame(page.read_text(encoding="utf-8"))
+
+    def __repr__(self) -> str:
+        facts = (f"{name}: {value}" for name, value in self._facts())
+        return "\n".join([self._title(), *facts, "", _preview(self._table).to_string()])
+
+    def _repr_html_(self) -> str:
+        return facts_html(self._title(), self._facts()) + _preview(self._table).to_html(border=0)
+
+    def _title(self) -> str:
+        accounts = len(self._table.drop_duplicates(ACCOUNT_KEY))
+        rows = count_text(len(self._table), "balance change")
+        return f"{rows} of {count_text(accounts, 'account')}"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        times, notes = self._table["timestamp"], read_notes(self._table.attrs.get(ATTRS_KEY))
+        ids = self._table["asset_id"].drop_duplicates().astype("str")
+        labels = names_of(self._table).shown("asset_id", ids)
+        yield "assets", list_text([*labels.values()], 5) or "none"
+        if not times.empty:
+            yield "from", range_text(times.min(), times.max())
+        is_stated = notes.known is not None
+        yield "known", spans_text(notes.known or ()) or "nothing" if is_stated else "not stated"
+
+
+def _preview(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the first and last rows, with names in place of the ids of accounts."""
+    half = _SHOWN_ROWS // 2
+    rows = table if len(table) <= _SHOWN_ROWS else table.iloc[[*range(half), *range(-half, 0)]]
+    shown = labelled(rows)[["symbol", "label", "timestamp", "balance"]]
+    label = [clipped(text, _LABEL_LENGTH) for text in shown["label"]]
+    return shown.assign(label=label, timestamp=shown["timestamp"].dt.floor("s"))
+
+
+def _module(name: str) -> Any:  # noqa: ANN401 - a module
+    """Import a module on first use, because it imports this one."""
+    return importlib.import_module(f"balance_analysis.{name}")
