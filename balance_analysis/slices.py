@@ -24,7 +24,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from balance_analysis.analysis.door import frames_of, numbers_of_ids, stacked
+from balance_analysis.analysis.door import frames_of, stacked
 from balance_analysis.analysis.grid import Grid
 from balance_analysis.analysis.history import History, Sliced, open_history
 from balance_analysis.analysis.steps import in_one_thread
@@ -38,7 +38,7 @@ from balance_analysis.table.frame import frame_of, to_plain_arrow
 from balance_analysis.table.known import note_evidence
 from balance_analysis.table.moments import EVER
 from balance_analysis.table.names import Names, note_names
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, canonical
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, canonical, numbers_of_ids
 
 ROWS: Final = 2_000_000
 """Rows per slice: with their results, a thread needs some 400 MB."""

@@ -31,7 +31,7 @@ from balance_analysis.table.display import UNITS_KEY, noted_units, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, Names, carried, names_in, names_of
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, account_numbers
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, distinct_ids, numbers_of_ids
 from balance_analysis.table.text import list_text
 
 T = TypeVar("T")
@@ -174,15 +174,6 @@ def make_groups(history: History, by: str | Sequence[str]) -> Groups:
     return Groups(ids, numbers)
 
 
-def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """Return the distinct rows of `ids`, sorted, and each row's place among them."""
-    keys = numbers_of_ids(ids)
-    if np.all(keys[1:] > keys[:-1]):
-        return ids, np.arange(len(keys))
-    _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
-    return ids.iloc[firsts], numbers
-
-
 def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> list[str]:
     """Check `by`, and return the columns to group by: see `make_groups`."""
     if not isinstance(by, Iterable):
@@ -198,13 +189,6 @@ def group_names(by: str | Sequence[str], known: Sequence[str] = ACCOUNT_KEY) -> 
     if taken := RESERVED_COLUMNS.intersection(names):
         raise ValueError(f"by={sorted(taken)}: a result has a column of that name; rename your own")
     return names if "asset_id" in names else ["asset_id", *names]
-
-
-def numbers_of_ids(ids: pd.DataFrame) -> NDArray[np.int64]:
-    """Return a number for each row of `ids`; the numbers sort as the rows do, NA last."""
-    columns = [ids[name].array for name in ids]
-    codes = [np.where(x.codes < 0, len(x.categories), x.codes) for x in columns]
-    return account_numbers(codes, [len(x.categories) + 1 for x in columns])
 
 
 def concatenated(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:

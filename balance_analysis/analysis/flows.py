@@ -36,7 +36,13 @@ from balance_analysis.analysis.steps import (
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
 from balance_analysis.table.frame import microseconds, sorted_ids, to_arrow, to_frame
 from balance_analysis.table.moments import Instant
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, EXTERNAL
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    ATTRS_KEY,
+    EXTERNAL,
+    distinct_ids,
+    numbers_of_ids,
+)
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
@@ -524,7 +530,7 @@ def reconcile(
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
     ledger = _read_flows(flows)
-    ids, numbers = door.distinct_ids(ledger[ACCOUNT_KEY])
+    ids, numbers = distinct_ids(ledger[ACCOUNT_KEY])
     accounts = pd.MultiIndex.from_frame(ids.astype("str"))
     ledger["is_known"] = _would_show(source.outline, ids, numbers, microseconds(ledger))
 
@@ -579,7 +585,7 @@ def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame
     sides = [side[names].assign(is_flow=side is ledger) for side in (rows, ledger)]
     both = door.concatenated(sides, ACCOUNT_KEY)
     both = both[(both["account_type"] != EXTERNAL).to_numpy()]
-    order, starts = runs_of(door.numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
+    order, starts = runs_of(numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
     both = both.iloc[order]
     is_flow, is_unknown = both["is_flow"].to_numpy(), ~both["is_known"].to_numpy()
     words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]

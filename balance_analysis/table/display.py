@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -26,13 +26,7 @@ from balance_analysis.table.names import (
     names_of,
     note_names,
 )
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    COLUMNS,
-    account_numbers,
-    are_heads,
-)
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, COLUMNS, are_heads, distinct_ids
 from balance_analysis.table.text import (
     Frame,
     clipped,
@@ -145,69 +139,60 @@ def with_names(data: pd.DataFrame, names: Names) -> pd.DataFrame:
     """Return a frame with those first columns of `labelled` that it lacks."""
     named, ids = data.copy(deep=False), _ids_of(data)
     column: Any
-    if ids.keys() & {*ACCOUNT_KEY[1:]} and "label" not in data:
+    if {*ids} & {*ACCOUNT_KEY[1:]} and "label" not in data:
         column = _labels_of(ids, names)
         named.insert(0, "label", column)
     if "asset_id" in ids and "symbol" not in data:
-        symbols = names.shown("asset_id", ids["asset_id"].categories.astype("str"))
+        assets = ids["asset_id"].array
+        symbols = names.shown("asset_id", assets.categories.astype("str"))
         kind = pd.CategoricalDtype(pd.Index([*symbols.values()], dtype="str"))
-        column = pd.Categorical.from_codes(ids["asset_id"].codes, dtype=kind, validate=False)
+        column = pd.Categorical.from_codes(assets.codes, dtype=kind, validate=False)
         named.insert(0, "symbol", column)
     return named
 
 
-def _ids_of(frame: pd.DataFrame) -> dict[str, pd.Categorical]:
-    """Return a frame's columns of ids, by name."""
-    ids = {name: pd.Categorical(frame[name]) for name in ACCOUNT_KEY if name in frame}
-    if not ids:
+def _ids_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame's columns of ids, as categories."""
+    names = [name for name in ACCOUNT_KEY if name in frame]
+    if not names:
         raise ValueError(f"labels need at least one of the columns {', '.join(ACCOUNT_KEY)}")
-    return ids
+    return frame[names].astype("category")
 
 
-def _labels_of(ids: Mapping[str, pd.Categorical], names: Names) -> pd.Categorical:
+def _labels_of(ids: pd.DataFrame, names: Names) -> pd.Categorical:
     """Return the label of each row's account or group of accounts, with sorted categories."""
     # Rows of one account mostly follow each other, so only the first row of each run is read.
-    is_head = are_heads([column.codes for column in ids.values()])
+    is_head = are_heads([ids[name].array.codes for name in ids])
     runs = np.flatnonzero(is_head)
-    codes = [column.codes[runs].astype(np.int64) + 1 for column in ids.values()]
-    numbers = account_numbers(codes, [len(column.categories) + 1 for column in ids.values()])
-    _, firsts, places = np.unique(numbers, return_index=True, return_inverse=True)
-    texts = _texts({name: column[runs[firsts]] for name, column in ids.items()}, names)
-    distinct = pd.Categorical(pd.array(texts, dtype="str"))
-    row_codes: Any = np.repeat(distinct.codes[places], np.diff(runs, append=len(is_head)))
-    return pd.Categorical.from_codes(row_codes, dtype=distinct.dtype, validate=False)
+    accounts, places = distinct_ids(ids.iloc[runs])
+    labels = pd.Categorical(pd.array(_texts(accounts, names), dtype="str"))
+    codes = np.repeat(labels.codes[places], np.diff(runs, append=len(is_head)))
+    return pd.Categorical.from_codes(codes, dtype=labels.dtype, validate=False)
 
 
-def _texts(columns: Mapping[str, pd.Categorical], names: Names) -> list[str]:
-    """Return the labels of distinct accounts or groups of accounts, given their ids by column."""
-    ids, parts = [], []
-    for name, column in columns.items():
-        used = column.remove_unused_categories()
-        distinct = [*used.categories.astype("str"), "NA"]  # a missing id has the code -1
-        ids.append(np.array(distinct, object)[used.codes])
-        parts.append(np.array(_parts(name, distinct, names, columns), object)[used.codes])
+def _texts(accounts: pd.DataFrame, names: Names) -> list[str]:
+    """Return the labels of distinct accounts or groups of accounts."""
+    ids = {str(name): accounts[name].astype("str").fillna("NA").tolist() for name in accounts}
+    parts = (map(_parts(name, ids, names).__getitem__, ids[name]) for name in ids)
     texts = [" · ".join(filter(None, row)) for row in zip(*parts, strict=True)]
     labels = {key: label for key, label in names.labels.items() if isinstance(key, tuple)}
-    if labels and len(columns) == len(ACCOUNT_KEY):
-        accounts = [*zip(*ids, strict=True)]
-        named = distinct_names(dict(zip(accounts, texts, strict=True)), labels)
-        texts = [printable(named[account]) for account in accounts]
+    if labels and len(ids) == len(ACCOUNT_KEY):
+        keys = [*zip(*ids.values(), strict=True)]
+        named = distinct_names(dict(zip(keys, texts, strict=True)), labels)
+        texts = [printable(named[key]) for key in keys]
     return texts
 
 
-def _parts(
-    name: str, ids: Sequence[str], names: Names, beside: Collection[str]
-) -> list[str | None]:
-    """Return the part of a label for each id of a column, given the columns beside it."""
+def _parts(name: str, ids: Mapping[str, Sequence[str]], names: Names) -> dict[str, str]:
+    """Return the part of a label for each id of a column; `ids` has all columns."""
     if name == "asset_id":
-        return [None if len(beside) > 1 else "all accounts" for _ in ids]
-    is_named = bool({"account_type", "party_id"} & {*beside})
+        return dict.fromkeys(ids[name], "" if len(ids) > 1 else "all accounts")
     empty_texts = {"account_type": "no type", "party_id": "no party"}
-    empty = empty_texts.get(name, None if is_named else "no market")
-    prefix = "market " if name == "market_id" and "party_id" not in beside else ""
-    shown = names.shown(name, ids)
-    texts = [printable(shown[each]) for each in ids]
-    return [f"{prefix}{text}" if text else empty for text in texts]
+    is_named = bool({"account_type", "party_id"} & {*ids})
+    empty = empty_texts.get(name, "" if is_named else "no market")
+    prefix = "market " if name == "market_id" and "party_id" not in ids else ""
+    shown = {key: printable(text) for key, text in names.shown(name, ids[name]).items()}
+    return {key: f"{prefix}{text}" if text else empty for key, text in shown.items()}
 
 
 def units_of(frame: pd.DataFrame, asset_ids: Iterable[str]) -> dict[str, str]:
