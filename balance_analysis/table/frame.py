@@ -19,16 +19,8 @@ from numpy.typing import NDArray
 
 from balance_analysis.errors import CheckError, check_frame
 from balance_analysis.table import display, schema
-from balance_analysis.table.known import (
-    ROWS_KEY,
-    Stated,
-    merge_notes,
-    note_known,
-    note_rows,
-    read_notes,
-    to_known,
-)
-from balance_analysis.table.moments import Instant, to_microseconds
+from balance_analysis.table.known import Stated, merge_notes, note_known, note_rows, read_notes
+from balance_analysis.table.moments import Instant
 from balance_analysis.table.text import count_text
 
 BALANCE_DTYPE: Final = pd.ArrowDtype(pa.decimal128(schema.BALANCE_DIGITS, 0))
@@ -391,13 +383,9 @@ def to_table(
     """
     made = merge_duplicates(to_frame(to_arrow(table)))
     made.attrs = dict(table.attrs)
-    metadata = made.attrs.get(schema.ATTRS_KEY)
-    is_stated = known is not None or start is not None or nothing_before
-    if is_stated:
-        spans = read_notes(metadata).known if known is None else to_known(known)
-        since = None if start is None else to_microseconds(start)
-        note_known(made, spans, since, nothing_before=nothing_before)
-    if is_stated or ROWS_KEY not in (metadata or {}):
+    if known is not None or start is not None or nothing_before:
+        note_known(made, known, start, nothing_before=nothing_before)
+    elif read_notes(made.attrs.get(schema.ATTRS_KEY)).digests is None:
         note_rows(made)
     return made
 

@@ -260,22 +260,30 @@ def _note(table: pd.DataFrame, known: dict[str, Any], start: int | None = None) 
 
 
 def note_known(
-    table: pd.DataFrame, known: Iterable[Span] | None, start: int | None, *, nothing_before: bool
+    table: pd.DataFrame, known: Stated | None, start: Instant | None, *, nothing_before: bool
 ) -> None:
-    """Set the known intervals in a table's attrs, replacing its evidence.
+    """Set what a caller states in a table's attrs, replacing its evidence, and note its rows.
 
     Parameters
     ----------
     table
         The table.
     known
-        The known intervals; `None` for all time.
+        The known intervals; `None` keeps the noted ones.
     start
         The moment since which the table has every change; `None` keeps the noted one.
     nothing_before
         Whether accounts without an opening held nothing at the start.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `known` or `start` is invalid.
     """
-    _note(table, _known_json(known, nothing_before=nothing_before), start)
+    noted = read_notes(table.attrs.get(ATTRS_KEY)).known
+    json = _known_json(noted if known is None else to_known(known), nothing_before=nothing_before)
+    _note(table, json, None if start is None else to_microseconds(start))
+    note_rows(table)
 
 
 def note_evidence(table: pd.DataFrame, evidence: Evidence, start: int | None = None) -> None:
