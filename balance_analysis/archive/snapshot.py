@@ -554,7 +554,8 @@ class Snapshot:
     def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:
         """Return the ids of the accounts that filters select, by column."""
         accounts = self.last_rows(filters, columns=datafile.FILE_KEY)
-        return {name: {*accounts[name].unique().to_pylist()} for name in ACCOUNT_KEY}
+        distinct = {name: accounts[name].cast(pa.string()).unique() for name in ACCOUNT_KEY}
+        return {name: {*ids.to_numpy(zero_copy_only=False)} for name, ids in distinct.items()}
 
     def find(self, narrowed: Filters, **words: Any) -> Filters:  # noqa: ANN401 - of make_filters
         """Narrow filters by the arguments of `make_filters`: see `Archive.select`.
