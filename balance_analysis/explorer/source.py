@@ -26,7 +26,7 @@ from balance_analysis.table.frame import frame_of
 from balance_analysis.table.known import Known, note_evidence
 from balance_analysis.table.moments import EVER, Span, between, from_microseconds
 from balance_analysis.table.names import Names, rank_assets
-from balance_analysis.table.schema import account_heads, canonical
+from balance_analysis.table.schema import ACCOUNT_KEY, ARROW_SCHEMA, account_heads, canonical
 from balance_analysis.table.text import without_credentials
 
 MOST_ROWS: Final = 3_000_000
@@ -158,8 +158,19 @@ class ArchiveState:
         first row comes later are included too, so that every view counts the same accounts. With
         `edges` (ascending), only rows needed for the balances at them and just before the end, and
         for the changes between, are guaranteed. `check` is called between files and parts; an error
-        that it raises ends the reading.
+        that it raises ends the reading. Views of one span share one history.
         """
+        if edges is None:
+            return self._read(filters, span, None, check)[0]
+        hours = edges[edges % _DAY != 0]  # days' ends are read in any case
+        key = "rows", self.version, filters, span, hours.tobytes()
+        history: History = self._kept.get(key, lambda: self._read(filters, span, hours, check))
+        return history
+
+    def _read(
+        self, filters: Filters, span: Span, edges: Edges, check: Check
+    ) -> tuple[History, int]:
+        """Return the history of `rows`, and its size (in bytes)."""
         scan = self._snapshot.around(self._whole(filters), *span)
         sizes: list[int] = []
 
@@ -178,15 +189,28 @@ class ArchiveState:
             if edges is None:
                 return counted(_joined(_parts(scan, file, check)))
             inside = edges[(edges > file.spans[0][0]) & (edges < file.spans[-1][1])]
-            if not np.any(inside % _DAY):
+            if not len(inside):
                 return outer(file)
-            return counted(_joined(_ends(part, inside) for part in _parts(scan, file, check)))
+            ends = np.union1d(inside, _days(file))
+            return counted(_joined(_ends(part, ends) for part in _parts(scan, file, check)))
 
         parts = [*map_parallel(outer, scan.openings), *map_parallel(inner, scan.files)]
-        parts += map_parallel(outer, scan.later)
-        table = frame_of(canonical(pa.concat_tables([NO_ROWS, *parts])))
+        if scan.later:
+            parts.append(Predicate(spans=((span[1], EVER[1]),)).select(self._latest(scan.filters)))
+        rows = canonical(pa.concat_tables([NO_ROWS, *parts]))
+        table = frame_of(rows)
         note_evidence(table, scan.evidence)
-        return open_history(table)
+        return open_history(table), rows.nbytes + _ENTRY
+
+    def _latest(self, filters: Filters) -> pa.Table:
+        """Return each account's latest row."""
+
+        def read() -> tuple[pa.Table, int]:
+            rows = self._snapshot.last_rows(filters)
+            return rows, rows.nbytes + _ENTRY
+
+        latest: pa.Table = self._kept.get(("latest", self.version, filters), read)
+        return latest
 
     def _whole(self, filters: Filters = Filters()) -> Scan:
         """Return a scan of the whole interval, with openings."""
@@ -201,12 +225,12 @@ class ArchiveState:
 
     def _day_ends(self, scan: Scan, file: FileSlice, check: Check) -> pa.Table:
         """Return a file's rows that begin or end an account's day."""
-        # Without a party filter the whole file is read, so all of its accounts are cached.
-        whole = scan if scan.filters.party_ids else replace(scan, filters=Filters())
+        # Without a party filter all accounts of the asset are cached.
+        only = scan.filters if scan.filters.party_ids else Filters(scan.filters.asset_id)
+        whole = replace(scan, filters=only)
 
         def read() -> tuple[pa.Table, int]:
-            days = np.arange(file.begin, file.stop, _DAY)
-            rows = _joined(_ends(part, days) for part in _parts(whole, file, check))
+            rows = _joined(_ends(part, _days(file)) for part in _parts(whole, file, check))
             return rows, rows.nbytes + _ENTRY
 
         check()
@@ -283,13 +307,25 @@ def _parts(scan: Scan, file: FileSlice, check: Check) -> Iterator[pa.Table]:
 
 def _joined(parts: Iterable[pa.Table]) -> pa.Table:
     """Concatenate parts in the given order, and drop unused ids."""
-    return canonical(pa.concat_tables([NO_ROWS, *parts]), sort=False)
+    rows = pa.concat_tables([NO_ROWS, *parts])
+    # Row groups repeat ids of all assets: encoding those in use is faster than `canonical`.
+    ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
+    return pa.table([*ids, *rows.columns[len(ids) :]], schema=ARROW_SCHEMA).combine_chunks()
+
+
+def _days(file: FileSlice) -> NDArray[np.int64]:
+    """Return where the days of a file's period begin."""
+    return np.arange(file.begin, file.stop, _DAY)
 
 
 def _ends(rows: pa.Table, edges: NDArray[np.int64]) -> pa.Table:
-    """Return each account's first and last row between edges, in the file's order."""
-    rows = rows.unify_dictionaries()
-    return rows.filter(pa.array(first_and_last(account_heads(rows), times_of(rows), edges)))
+    """Return each account's first and last row between edges, in the file's order.
+
+    An account in two row groups may have more rows.
+    """
+    parts = (pa.Table.from_batches([batch]) for batch in rows.to_batches())
+    chosen = (first_and_last(account_heads(x), times_of(x), edges) for x in parts)
+    return rows.filter(pa.array(np.concatenate([np.zeros(0, np.bool_), *chosen])))
 
 
 def _count_assets(ids: pd.Series[Any]) -> Counter[str]:

@@ -236,8 +236,9 @@ def _about(request: ViewRequest) -> dict[str, Any]:
     named = {asset: assets.get(asset) or Asset(asset, 0) for asset in ids}
     own = {key: x for key, x in names.labels.items() if not isinstance(key, str)}
     of_accounts = {wire.write_key(key): label for key, label in own.items()}
-    before = max(state.start - 1, 0)
-    held = held_at(replace(request, query=wire.Query()).at(before), np.array([before]))
+    outline, before = state.outline, max(state.start - 1, 0)
+    is_opened = outline.notes.nothing_before and bool(ids)
+    is_opened |= bool(held_at(outline, np.array([before]))["balance"].notna().any())
     return {
         "name": state.name,
         "version": state.version,
@@ -246,8 +247,8 @@ def _about(request: ViewRequest) -> dict[str, Any]:
         "gaps": source.gaps_of(state),
         "completeness": source.completeness(state),
         # The rest of each sentence is advice on loading.
-        "left_out": [sentence.partition(";")[0] for sentence in state.outline.left_out],
-        "opened": bool(held["balance"].notna().any()),
+        "left_out": [sentence.partition(";")[0] for sentence in outline.left_out],
+        "opened": is_opened,
         "labels": {**names.shown("party_id", names.called("party_id")), **of_accounts},
         "assets": [
             {
