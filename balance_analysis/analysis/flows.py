@@ -40,6 +40,7 @@ from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     EXTERNAL,
+    are_heads,
     distinct_ids,
     numbers_of_ids,
 )
@@ -335,9 +336,7 @@ def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], ou
     before = int128.take(steps.words, begins - ~is_unknown)
     _, too_large = int128.subtract(int128.take(steps.words, ends - 1), before, out=out["net"])
     if "inflow" in out:
-        is_gain = ~(high >> np.int64(63))  # all bits set unless negative
-        sums = int128.running_sums(low & is_gain.view(np.uint64), high & is_gain)
-        out["inflow"][:], is_inflow_too_large = int128.difference(sums, begins, ends)
+        out["inflow"][:], is_inflow_too_large = int128.sum_gains(low, high, begins, ends)
         outflow = int128.subtract(out["inflow"], out["net"], out=out["outflow"])
         too_large |= is_inflow_too_large | outflow[1]
     if "first_seen" in out:
@@ -429,13 +428,16 @@ def are_flows_known(
 
 def gained(grid: Grid, first: int, sums: Sums) -> Columns:
     """Return what groups gained in each period, block by block, as `inflow`."""
-    words, edges = sums.columns["gained"], grid.edges
-    periods = count_before(edges - 1, sums.columns["times"]) - 1
-    is_gain = (words[:, 1] >= 0) & ~int128.is_zero(words) & (periods >= 0) & (periods < len(grid))
-    groups = sums.columns["groups"][is_gain].astype(np.int64)
-    columns: Columns = {"groups": groups, "periods": periods[is_gain], "inflow": words[is_gain]}
-    added = _added_up(door.Cells(sums.ids, {}, columns))
-    return {**added, "groups": first + added["groups"]}
+    groups, times = sums.columns["groups"], sums.columns["times"]
+    periods = count_before(grid.edges - 1, times) - 1
+    begins = np.flatnonzero(are_heads([groups, periods]))
+    ends = np.append(begins[1:], len(groups))[: len(begins)]
+    words, too_large = int128.sum_gains(*int128.halves(sums.columns["gained"]), begins, ends)
+    periods = periods.take(begins)
+    is_gain = ~int128.is_zero(words) & (periods >= 0) & (periods < len(grid))
+    groups = groups.take(begins)[is_gain].astype(np.int64)
+    check_fits(too_large[is_gain], lambda cell: _name(sums.ids, groups[cell]))
+    return {"groups": first + groups, "periods": periods[is_gain], "inflow": words[is_gain]}
 
 
 def _added_up(flows: door.Cells) -> Columns:

@@ -160,14 +160,17 @@ def changes_of(steps: Steps, groups: door.Groups) -> door.Cells:
 def _changes(groups: door.Groups, first: int, steps: Steps) -> Columns:
     """Return the changes of a block of accounts that begins with `first`: see `changes_of`."""
     # A delta of more than 38 digits is split: the old balance is subtracted, the new one added.
-    _, too_large = int128.subtract(steps.words[1:], steps.words[:-1])
+    change = np.empty_like(steps.words)
+    _, too_large = int128.subtract(steps.words[1:], steps.words[:-1], out=change[1:])
     is_split = np.append(too_large & ~steps.starts_known[1:], False)[: len(steps.times)]
     jumps = events(steps, is_split)
-    is_head, words, known = are_heads([jumps["numbers"]]), jumps["words"], jumps["known"]
-    change, more = words.copy(), known.copy()
-    int128.subtract(words[1:], words[:-1], out=change[1:])
+    words, known = jumps["words"], jumps["known"]
+    if len(words) > len(change):
+        change = np.empty_like(words)
+        int128.subtract(words[1:], words[:-1], out=change[1:])
+    heads, more = np.flatnonzero(are_heads([jumps["numbers"]])), known.copy()
     more[1:] -= known[:-1]
-    change[is_head], more[is_head] = words[is_head], 1
+    change[heads], more[heads] = words[heads], 1
     return {
         "groups": groups.numbers[first + jumps["numbers"]].astype(np.int32),
         "times": jumps["times"],
@@ -236,7 +239,7 @@ def _sum_up(changes: door.Cells, *, gained: bool) -> Sums:
         "is_row": int128.sum_runs(is_row.take(order), starts) > 0,
     }
     if gained:
-        words[known != 0] = 0
+        words[np.flatnonzero(known)] = 0
         columns["gained"], _ = int128.sum_words(words, starts)
     return Sums(changes.ids, changes.by_group["sizes"], columns).check_fit(too_large)
 
@@ -479,12 +482,14 @@ def holding(sums: Sums) -> Steps:
     groups, times, is_known = sums.columns["groups"], sums.columns["times"], sums.unknown == 0
     ends = np.append(np.where(is_known[1:], NEVER, times[1:]), NEVER)[: len(times)]
     ends[:-1][groups[1:] != groups[:-1]] = NEVER
-    sizes = np.bincount(groups[is_known], minlength=len(sums.ids))
+    chosen = np.flatnonzero(is_known)
+    owners = groups.take(chosen)
+    sizes = np.bincount(owners, minlength=len(sums.ids))
     never = np.flatnonzero(sizes == 0)
-    places = np.searchsorted(groups[is_known], never)
+    places = np.searchsorted(owners, never)
 
     def select(column: NDArray[Any], missing: int) -> NDArray[Any]:
-        known = column[is_known]
+        known = int128.take(column, chosen) if column.ndim > 1 else column.take(chosen)
         return np.insert(known, places, missing, axis=0) if len(never) else known
 
     valid_until = select(ends, NEVER)
