@@ -16,6 +16,7 @@ from xdist.scheduler import WorkStealingScheduling
 
 from balance_analysis import demo
 from tests import waits
+from tests.archive.exporting import END, ROWS, START, node_of, run_export
 from tests.loopback import read_ledger, read_recording
 
 if TYPE_CHECKING:
@@ -64,6 +65,33 @@ def sample():
     """An archive of the sample data, to read only."""
     with demo.sample_archive() as archive:
         yield archive
+
+
+@pytest.fixture(scope="session")
+def node_of_days():
+    """A node of some days' rows; not to be changed."""
+    with node_of(ROWS) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def node(node_of_days):
+    """The same, which a module may replace by a node of its own."""
+    return node_of_days
+
+
+@pytest.fixture(scope="session")
+def whole(node_of_days, tmp_path_factory):
+    """An archive of all of the days; not to be changed."""
+    made = tmp_path_factory.mktemp("whole") / "archive"
+    run_export(node_of_days, made, start=START, end=END)
+    return made
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of it, to be changed."""
+    return shutil.copytree(whole, tmp_path / "archive")
 
 
 @pytest.fixture(name="without_waits")

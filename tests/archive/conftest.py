@@ -1,10 +1,9 @@
-"""The archive that tests share, and S3 on loopback for archives in an object store."""
+"""S3 on loopback, for archives in an object store."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import shutil
 import threading
 import time
 
@@ -18,29 +17,6 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.http import http_date, parse_date
 from werkzeug.serving import make_server
-
-from tests.archive.exporting import END, ROWS, START, node_of, run_export
-
-
-@pytest.fixture(scope="session")
-def node():
-    """A node of the days' rows; not to be changed."""
-    with node_of(ROWS) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def whole(node, tmp_path_factory):
-    """An archive of all of the days; not to be changed."""
-    made = tmp_path_factory.mktemp("whole") / "archive"
-    run_export(node, made, start=START, end=END)
-    return made
-
-
-@pytest.fixture
-def folder(whole, tmp_path):
-    """A copy of it, to be changed."""
-    return shutil.copytree(whole, tmp_path / "archive")
 
 
 class Front:

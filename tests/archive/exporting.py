@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from balance_analysis import Archive, Client, export, load_balance_changes
+from balance_analysis import Archive, Client, export, load_balance_changes, repair
 from balance_analysis.archive.manifest import read_manifest, sign
 from tests.loopback import LoopbackNode, random_history
 from tests.moments import from_microseconds, to_microseconds
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from balance_analysis import Run
+    from balance_analysis import Repaired, Run
     from balance_analysis.archive.manifest import Manifest
     from tests.loopback import Row
 
@@ -88,6 +88,12 @@ def run_export(
     url = node if isinstance(node, str) else node.url
     with Client(url, timeout=10, sleep=sleep) as client:
         return export(client, folder, **bounds, **options)
+
+
+def mend(node: LoopbackNode, folder: Path, **options: Any) -> Repaired:
+    """Repair an archive by a node."""
+    with Client(node.url) as client:
+        return repair(client, folder, **options)
 
 
 def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:

@@ -58,18 +58,6 @@ def test_a_link_in_the_place_of_the_lock_is_refused(tmp_path, name):
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
-def test_an_export_holds_the_lock_while_it_asks(tmp_path):
-    seen = []
-
-    def look(answer, _request):
-        seen.append(holder_of(tmp_path / "a")["pid"])
-        return answer
-
-    with node_of(ROWS, edit_page=look) as node:
-        run_export(node, tmp_path / "a")
-    assert {*seen} == {os.getpid()}
-
-
 def test_an_export_beside_other_files_leaves_no_lock_there(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with node_of(ROWS) as node, pytest.raises(ArchiveError, match=r"notes\.txt"):

@@ -37,9 +37,10 @@ FILE_KEY = ("party_id", "asset_id", "account_type", "market_id")
 
 @pytest.fixture(scope="module", autouse=True)
 def _small_row_groups():
-    """Let filters choose among several row groups of each file."""
+    """Let filters choose among several row groups of each file; merge accounts in rounds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("balance_analysis.archive.datafile.ROW_GROUP", 3)
+        for name in ("ROW_GROUP", "_BUFFER_ROWS"):
+            patch.setattr(f"balance_analysis.archive.datafile.{name}", 3)
         yield
 
 
@@ -243,11 +244,3 @@ def test_balances_at_a_moment_that_is_not_covered_are_unknown_and_at_its_end_are
     pd.testing.assert_frame_equal(
         balance_at(archive, moment(END)), balance_at(archive, moment(END - 1))
     )
-
-
-def test_accounts_are_counted_and_merged_in_rounds(folder, monkeypatch):
-    archive = Archive(folder)
-    whole = balance_at(archive, moment(END - 1))
-    monkeypatch.setattr("balance_analysis.archive.datafile._BUFFER_ROWS", 3)
-    pd.testing.assert_frame_equal(balance_at(archive, moment(END - 1)), whole)
-    assert archive.status().accounts == len({row.account for row in ROWS}) == len(whole)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 from dataclasses import replace
 
 import pytest
 
 from balance_analysis import Archive
 from tests.archive.exporting import DAY, END, ROWS, node_of, run_export, spread_history
+from tests.archive.writing import holder_of
 
 
 def reports(folder):
@@ -18,11 +20,12 @@ def reports(folder):
     return [json.loads(path.read_text()) for path in paths]
 
 
-def test_a_report_is_incomplete_while_the_run_lasts(tmp_path):
+def test_a_run_holds_the_lock_and_its_report_is_incomplete_while_it_lasts(tmp_path):
     seen, outcomes = [], []
 
     def look(answer, _):
-        seen.extend(report["outcome"] for report in reports(tmp_path / "a"))
+        pid = holder_of(tmp_path / "a")["pid"]
+        seen.extend((pid, report["outcome"]) for report in reports(tmp_path / "a"))
         return answer
 
     with node_of(ROWS, edit_page=look) as node:
@@ -33,7 +36,7 @@ def test_a_report_is_incomplete_while_the_run_lasts(tmp_path):
         assert (report["id"], report["requests"]) == (run.id, len(node.requests))
         assert report["source"] == node.url
         assert report["started"] <= report["ended"]
-    assert (set(seen), outcomes) == ({"incomplete"}, ["incomplete", "complete"])
+    assert (set(seen), outcomes) == ({(os.getpid(), "incomplete")}, ["incomplete", "complete"])
 
 
 @pytest.mark.parametrize(
@@ -60,21 +63,6 @@ def test_a_report_has_at_most_a_hundred_rows_of_conflicts(tmp_path):
     report = reports(tmp_path / "a")[0]
     assert report["conflicts"] == len(rows)
     assert len(report["conflicting_rows"]) == 100
-
-
-def spoil(answer):
-    return {**answer, "balance": "1e5"} if answer["balance"] == str(ROWS[70].balance) else answer
-
-
-def test_bad_rows_are_kept_raw_with_their_reasons(tmp_path):
-    with node_of(ROWS, edit_row=spoil) as node:
-        run = run_export(node, tmp_path / "a")
-    lines = (tmp_path / "a" / "_quarantine" / f"{run.id}.jsonl").read_text().splitlines()
-    (report,) = reports(tmp_path / "a")
-    assert report["bad_rows"] == len(lines) > 0
-    kept = json.loads(lines[0])
-    assert json.loads(kept["row"])["balance"] == "1e5"
-    assert "1e5" in kept["reason"]
 
 
 def test_credentials_of_a_node_are_not_written(node, tmp_path):

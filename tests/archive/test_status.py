@@ -88,7 +88,7 @@ def test_how_the_last_run_ended_is_shown(tmp_path):
     assert status(tmp_path / "x").last_run.outcome == "failed"
 
 
-def test_files_that_are_gone_or_cut_are_listed(folder):
+def test_files_that_are_gone_or_cut_are_listed_and_named_by_a_run(node, folder):
     assert not status(folder).lost
     gone, cut, *_ = sorted((folder / "changes").rglob("*.parquet"))
     gone.unlink()
@@ -96,6 +96,7 @@ def test_files_that_are_gone_or_cut_are_listed(folder):
     shown = status(folder, count_accounts=False)
     assert shown.lost == tuple(each.relative_to(folder).as_posix() for each in (gone, cut))
     assert "missing or truncated" in str(shown)
+    assert run_export(node, folder, end=END).damaged == [*shown.lost]
 
 
 def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, whole):

@@ -44,14 +44,6 @@ def test_nothing_is_read_or_written_through_a_link(tmp_path):
     assert store.read("folder/file") == b"mine"
 
 
-def test_only_what_an_interrupted_write_left_is_swept_up(tmp_path):
-    store = ba.Archive(tmp_path).store
-    for name in ("changes/.x.parquet.0123abcd.tmp", "changes/x.parquet", ".hidden.tmp"):
-        store.write(name, b"")
-    store.sweep()
-    assert list(store.names()) == [".hidden.tmp", "changes/x.parquet"]
-
-
 def test_an_archive_is_filled_and_read_wherever_it_is(place):
     with node_of(spread_history(4)) as node:
         run_export(node, place, start=START, end=MONTH, partition="month")

@@ -20,6 +20,7 @@ from tests.archive.exporting import (
     END,
     HOUR,
     MONTH,
+    ROWS,
     START,
     assert_holds,
     content_of,
@@ -32,11 +33,11 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
+from tests.cli.running import run
 from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind, spoilt
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, moment_text, to_microseconds
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
-ROWS = spread_history(7)
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1]
 
@@ -53,21 +54,6 @@ FAULTS = (
 def node():
     with node_of(ROWS) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """An archive of the whole history in one run; not to be changed."""
-    folder = tmp_path_factory.mktemp("finished") / "archive"
-    with node_of(ROWS) as running:
-        run_export(running, folder, start=START, end=END)
-    return folder
-
-
-@pytest.fixture
-def archive(finished, tmp_path):
-    """A copy of that archive."""
-    return shutil.copytree(finished, tmp_path / "archive")
 
 
 def read_all(folder, **options):
@@ -160,6 +146,22 @@ def test_a_run_asks_the_overlap_and_what_follows_and_nothing_before(node, tmp_pa
     assert run.rows == len([row for row in ROWS if row.timestamp_ns >= MONTH * 1000])
 
 
+def test_a_loop_of_runs_sends_no_more_requests_than_it_has_windows_and_four_a_run(node, tmp_path):
+    for end in (MONTH, MONTH + DAY, MONTH + DAY + HOUR, END):
+        node.requests.clear()
+        run_export(node, tmp_path / "a", end=end, workers=1)
+        windows = {request.get("dateRange.startTimestamp") for request in node.requests}
+        assert len(node.requests) <= len(windows) + 4
+
+
+def test_who_fills_gaps_learns_of_those_behind_the_end_too(node, tmp_path):
+    run_export(node, tmp_path / "a", start=MONTH, end=END)
+    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
+    given = "export", tmp_path / "a", node.url, "--until", moment_text(START + HOUR)
+    run(*given)
+    run(*given, "--fill-gaps", code=3)
+
+
 # What an archive is bound to
 
 
@@ -171,34 +173,19 @@ def test_the_same_query_in_other_words_is_the_same(node, tmp_path):
     assert lines_of_table(read_all(folder)) == lines_of_rows(matching(ROWS, account_types=wanted))
 
 
-def test_strangers_in_an_archive_stay_and_do_no_harm(node, archive, finished):
-    strangers = {
-        "README": b"mine",
-        "changes/notes.txt": b"mine",
-        "changes/date=2023-05-01/other.parquet": b"mine",
-        ".hidden.tmp": b"mine",
-    }
-    for name, content in strangers.items():
-        (archive / name).parent.mkdir(exist_ok=True, parents=True)
-        (archive / name).write_bytes(content)
-    run_export(node, archive, end=END)
-    assert strangers.items() <= content_of(archive).items()
-    pd.testing.assert_frame_equal(read_all(archive), read_all(finished))
-
-
 # Nodes that forget
 
 
 @pytest.mark.parametrize("some", [True, False])
 def test_a_node_that_forgot_takes_nothing_back_and_proves_what_it_can(
-    node, archive, finished, some, caplog
+    node, folder, whole, some, caplog
 ):
     node.replace([row for row in ROWS if row.timestamp_ns == LAST * 1000 and some])
     node.block_timestamp = (END + DAY) * 1000
-    run_export(node, archive, end=END + DAY, overlap=dt.timedelta(days=2 * some))
+    run_export(node, folder, end=END + DAY, overlap=dt.timedelta(days=2 * some))
     after = [(START, END + DAY, True)] if some else [(START, END, True), (END, END + DAY, False)]
-    assert spans_of(archive) == after
-    assert content_of(archive, "changes/") == content_of(finished, "changes/")
+    assert spans_of(folder) == after
+    assert content_of(folder, "changes/") == content_of(whole, "changes/")
     # What is proven already is not warned of.
     assert bool(caplog.text) is not some
 
@@ -210,39 +197,29 @@ def never(seconds):
     assert seconds != 10, "there is no next block to wait for"
 
 
-def test_the_last_block_of_a_stopped_node_is_exported_after_one_wait(tmp_path):
+def test_the_last_block_of_a_stopped_node_is_exported_after_one_wait_unless_the_end_is_before(
+    tmp_path,
+):
     folder, waits = tmp_path / "a", []
     with node_of(ROWS, head=LAST) as node:
-        sleep = lambda seconds: waits.append((len(node.requests), seconds))  # noqa: E731
-        run = run_export(node, folder, sleep, start=START)
-        assert (run.rows, spans_of(folder)) == (len(ROWS), [(START, LAST + 1, True)])
-        # The limits and all rows; after that the last block again.
-        assert (waits, len(node.requests)) == ([(2, 10.0)], 3)
+        run_export(node, folder, never, start=START, end=LAST)
+        assert spans_of(folder) == [(START, LAST, True)]
+        run_export(node, folder, waits.append, end=LAST + HOUR)
+        assert waits == [10.0]
+        assert_holds(folder, ROWS, whole=(START, LAST + 1))
         before = lasting(folder)
+        again = run_export(node, folder, never)
+        assert (again.spans, again.rows, lasting(folder)) == ([], 0, before)
+        assert again.requests <= 5
+        run_export(node, tmp_path / "b", never, start=LAST + 1, end=LAST + HOUR)
+        assert spans_of(tmp_path / "b") == []
         node.requests.clear()
-        again = run_export(node, folder, sleep=never)
-    assert_holds(folder, ROWS)
-    assert (again.spans, again.rows, len(node.requests)) == ([], 0, again.requests)
-    assert len(node.requests) <= 5
-    assert lasting(folder) == before
-
-
-def test_what_lacks_only_the_last_block_of_a_stopped_node_gets_it(tmp_path):
-    folder = tmp_path / "a"
-    with node_of(ROWS, head=LAST) as node:
-        run_export(node, folder, start=START, end=LAST)
-        assert LAST not in TIMES[:-1]
-        run_export(node, folder, end=LAST + HOUR)
-    assert_holds(folder, ROWS, whole=(START, LAST + 1))
-    assert len(read_all(folder, partial=True)) == len(ROWS)
-
-
-def test_the_end_that_is_wanted_is_never_passed_and_not_waited_for(tmp_path):
-    with node_of(ROWS, head=LAST) as node:
-        run_export(node, tmp_path / "a", start=START, end=LAST, sleep=never)
-        assert spans_of(tmp_path / "a") == [(START, LAST, True)]
-        run_export(node, tmp_path / "b", start=LAST + 1, end=LAST + HOUR, sleep=never)
-    assert spans_of(tmp_path / "b") == []
+        asked = []
+        sleep = lambda seconds: asked.append((len(node.requests), seconds))  # noqa: E731
+        run = run_export(node, tmp_path / "c", sleep, start=START)
+        assert (run.rows, spans_of(tmp_path / "c")) == (len(ROWS), [(START, LAST + 1, True)])
+        # The limits and all rows; after that the last block again.
+        assert (asked, len(node.requests)) == ([(2, 10.0)], 3)
 
 
 def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
@@ -287,22 +264,22 @@ def test_a_last_block_that_the_node_does_not_vouch_for_is_left_out(tmp_path, opt
 
 
 @pytest.mark.parametrize("fault", [Fault.code(403, 3), Fault.code(500, 3), Fault(Kind.RESET)])
-def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_covered(node, archive, fault):
+def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_covered(node, folder, fault):
     node.faults = lambda _, request: fault if request.path == LIMITS else None
-    with unchanged(archive), pytest.raises(RequestError):
-        run_export(node, archive, end=END + HOUR)
+    with unchanged(folder), pytest.raises(RequestError):
+        run_export(node, folder, end=END + HOUR)
 
 
 # What comes again and differs
 
 
-def test_a_row_that_was_missing_in_the_overlap_is_added(node, archive):
+def test_a_row_that_was_missing_in_the_overlap_is_added(node, folder):
     late = replace(ROWS[0], timestamp_ns=(LAST + 1) * 1000)
     node.replace([*ROWS, late])
     node.block_timestamp = (END + HOUR) * 1000
-    run = run_export(node, archive, end=END + HOUR)
+    run = run_export(node, folder, end=END + HOUR)
     assert (run.rows, run.conflicts) == (1, 0)
-    assert_holds(archive, [*ROWS, late], whole=(START, END + HOUR))
+    assert_holds(folder, [*ROWS, late], whole=(START, END + HOUR))
 
 
 # Another network
@@ -381,12 +358,12 @@ def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_
     [(MONTH, {"end": END + HOUR}), (START - DAY, {"start": START - HOUR}), (END, {"end": MONTH})],
     ids=["a node that lags", "a start beyond its last block", "an end inside"],
 )
-def test_a_run_that_can_bring_nothing_asks_for_nothing(node, archive, head, bounds):
+def test_a_run_that_can_bring_nothing_asks_for_nothing(node, folder, head, bounds):
     node.block_timestamp = head * 1000
-    before = lasting(archive)
-    run = run_export(node, archive, **bounds)
+    before = lasting(folder)
+    run = run_export(node, folder, **bounds)
     assert (run.spans, run.rows) == ([], 0)
-    assert lasting(archive) == before
+    assert lasting(folder) == before
 
 
 # Limits
@@ -417,25 +394,6 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
     assert rows[0]["first_seen"] < rows[0]["last_seen"] < rows[1]["first_seen"]
 
 
-def test_a_run_goes_on_without_its_limits_and_names_what_is_wrong(node, archive, caplog):
-    limits = archive / "_limits.parquet"
-    limits.write_bytes(b"PAR1")
-    run = run_export(node, archive, end=END)
-    assert run.damaged == ["_limits.parquet"]
-    assert "_limits.parquet" in caplog.text
-    assert "restore a backup" in caplog.text
-    assert limits.read_bytes() == b"PAR1"
-    assert_holds(archive, ROWS)
-
-
-def test_a_run_names_files_that_are_gone_or_cut(node, archive):
-    gone, cut, *_ = sorted((archive / "changes").rglob("*.parquet"))
-    gone.unlink()
-    cut.write_bytes(cut.read_bytes()[:-1])
-    run = run_export(node, archive, end=END)
-    assert run.damaged == [path.relative_to(archive).as_posix() for path in (gone, cut)]
-
-
 def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
     node.stop()
     with pytest.raises(RequestError):
@@ -446,15 +404,15 @@ def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
 # A node that says itself what it may lack: an archive that is served
 
 
-def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, archive):
+def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, folder):
     last = max(row.timestamp_ns // 1000 for row in ROWS)
     there = [row for row in ROWS if not last - DAY <= row.timestamp_ns // 1000 < last]
     assert len(there) < len(ROWS)
     said = f"{(last - DAY) * 1000}-{last * 1000}"
     with node_of(there, extra_headers={"X-Incomplete": said}, head=END + HOUR) as lacking:
-        run = run_export(lacking, archive, end=END + HOUR, overlap=dt.timedelta(days=2))
+        run = run_export(lacking, folder, end=END + HOUR, overlap=dt.timedelta(days=2))
     assert not run.conflicts
-    assert_holds(archive, ROWS, whole=(START, END + HOUR))
+    assert_holds(folder, ROWS, whole=(START, END + HOUR))
 
 
 # Damage
@@ -464,26 +422,26 @@ def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, archive):
     ("content", "said"),
     [(b"[]", r"is damaged \((?!\w+Error)"), (None, "is missing"), (b'{"format": 3}', "is newer")],
 )
-def test_an_archive_whose_manifest_cannot_be_read_is_left_alone(node, archive, content, said):
-    path = archive / "_archive.json"
+def test_an_archive_whose_manifest_cannot_be_read_is_left_alone(node, folder, content, said):
+    path = folder / "_archive.json"
     path.unlink() if content is None else path.write_bytes(content)
-    for use in (lambda: run_export(node, archive, end=END), lambda: read_all(archive)):
-        with unchanged(archive), pytest.raises(ArchiveError, match=rf"_archive\.json .*{said}"):
+    for use in (lambda: run_export(node, folder, end=END), lambda: read_all(folder)):
+        with unchanged(folder), pytest.raises(ArchiveError, match=rf"_archive\.json .*{said}"):
             use()
     assert node.requests == []
 
 
 @pytest.mark.parametrize("said", ["is missing", "is not what was written"])
-def test_a_damaged_file_is_named_and_nothing_is_written_over_it(node, archive, said):
-    first, *_, path = sorted((archive / "changes").glob("*/changes.parquet"))
+def test_a_damaged_file_is_named_and_nothing_is_written_over_it(node, folder, said):
+    first, *_, path = sorted((folder / "changes").glob("*/changes.parquet"))
     path.unlink() if said == "is missing" else shutil.copy(first, path)
     node.block_timestamp = (END + HOUR) * 1000
-    before, name = lasting(archive), rf"{path.parent.name}/changes\.parquet"
+    before, name = lasting(folder), rf"{path.parent.name}/changes\.parquet"
     with pytest.raises(ArchiveError, match=f"{name} {said}"):
-        run_export(node, archive, end=END + HOUR)
-    assert lasting(archive) == before
+        run_export(node, folder, end=END + HOUR)
+    assert lasting(folder) == before
     with pytest.raises(ArchiveError, match=f"{name} can't be read"):
-        read_all(archive)
+        read_all(folder)
 
 
 def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_path):

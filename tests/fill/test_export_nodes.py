@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
-import socket
 from collections import Counter
 from dataclasses import replace
 
@@ -29,7 +28,7 @@ from tests.archive.exporting import (
     state_of,
     unchanged,
 )
-from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode, spoilt
+from tests.loopback import LIMITS, V71_LIMITS, Fault, LoopbackNode, nobody, spoilt
 from tests.moments import from_microseconds, range_text
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
@@ -153,6 +152,16 @@ def test_of_two_nodes_of_unequal_memory_each_is_named_for_what_it_sent(tmp_path,
     assert_holds(tmp_path / "a", ROWS, whole=(START, END))
     for start, _, source in sources_of(tmp_path / "a"):
         assert source == full.url or start >= RECENT
+
+
+@pytest.mark.parametrize("slower", [0, 1])
+def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slower):
+    with node_of(ROWS, head=TIMES[-1]) as one, node_of(ROWS, head=TIMES[-1]) as other:
+        (one, other)[slower].latency = 0.02
+        export_from([one, other], tmp_path / "a")
+    assert_holds(tmp_path / "a", ROWS, whole=(START, TIMES[-1] + 1))
+    for node in (one, other):
+        assert sum(request.path == LIMITS for request in node.requests) <= 2
 
 
 def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(tmp_path):
@@ -299,14 +308,6 @@ class Counting(requests.Session):
     def get(self, url, **how):
         self.asked["http://" + url.split("/")[2]] += 1
         return super().get(url, **how)
-
-
-@contextlib.contextmanager
-def nobody():
-    """Give the address of a port at which nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @pytest.mark.usefixtures("without_waits")

@@ -137,42 +137,37 @@ def arguments_of(query):
 
 page_sizes = st.integers(1, 12) | st.integers(1, 1000)
 releases = st.sampled_from(["v0.71", "v0.73", "v0.75", "v0.76", "v0.79"])
+quirks = st.fixed_dictionaries(
+    {
+        "release": releases,
+        "lossy_cursors": st.booleans(),
+        "start_exclusive": st.booleans(),
+        "end_inclusive": st.booleans(),
+    }
+)
+small_pages = st.fixed_dictionaries(
+    {"max_page_size": st.integers(30, 60), "cap_silently": st.booleans()}
+) | st.fixed_dictionaries({"max_answer_rows": st.integers(30, 60), "release": releases})
 
 
 @given(
-    situations(),
+    st.tuples(situations(), quirks) | st.tuples(situations(largest_block=10), small_pages),
     page_sizes,
     st.integers(1, 4),
-    st.fixed_dictionaries(
-        {
-            "release": releases,
-            "lossy_cursors": st.booleans(),
-            "start_exclusive": st.booleans(),
-            "end_inclusive": st.booleans(),
-        }
-    ),
     st.sampled_from([load, load_file, load_stream]),
+    st.booleans(),
 )
-def test_a_load_brings_exactly_the_nodes_rows(situation, page_size, workers, quirks, way):
-    history, query = situation
-    node = LoopbackNode(history, **quirks)
-    table = way(node, page_size=page_size, workers=workers, **arguments_of(query))
-    assert_exact(table, matching(history, **query))
-
-
-@given(
-    situations(largest_block=10),
-    page_sizes,
-    st.integers(1, 4),
-    st.fixed_dictionaries({"max_page_size": st.integers(30, 60), "cap_silently": st.booleans()})
-    | st.fixed_dictionaries({"max_answer_rows": st.integers(30, 60), "release": releases}),
-)
-@settings(max_examples=10)
-def test_a_node_with_small_pages_is_loaded_exactly(situation, page_size, workers, quirks):
-    history, query = situation
-    node = LoopbackNode(history, **quirks)
-    table = load(node, page_size=page_size, workers=workers, **arguments_of(query))
-    assert_exact(table, matching(history, **query))
+@settings(max_examples=40)
+def test_a_load_brings_exactly_the_nodes_rows_and_openings(case, page_size, workers, way, opening):
+    (history, query), options = case
+    asked = {} if way is load_stream else {"opening": opening}
+    table = way(
+        LoopbackNode(history, **options),
+        **{**arguments_of(query), **asked, "page_size": page_size, "workers": workers},
+    )
+    older = matching(history, **{**query, "start": None, "end": query["start"]})
+    openings = {row.account: row for row in older} if asked.get("opening") else {}
+    assert_exact(table, [*openings.values(), *matching(history, **query)])
 
 
 @given(

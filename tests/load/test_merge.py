@@ -39,11 +39,6 @@ def many():
     ).cast(ARROW_SCHEMA)
 
 
-def cut_in(table, count):
-    bounds = np.linspace(0, table.num_rows, count + 1).astype(int)
-    return [table.slice(a, b - a) for a, b in pairwise(bounds)]
-
-
 def parts_of(tables):
     return [part for table in tables for part in merging.sort_parts([table])]
 
@@ -58,16 +53,13 @@ def test_parts_make_the_table_of_their_rows_wherever_they_are_cut(rows, cuts):
     pd.testing.assert_frame_equal(merging.merge(list(merging.sort_parts(tables))), whole)
 
 
-def test_many_parts_make_the_table_of_their_rows_and_are_let_go():
-    parts = parts_of(cut_in(many(), 5))
-    pd.testing.assert_frame_equal(merging.merge(parts), table_from(many()))
-    assert parts == []
-
-
-def test_rows_of_a_part_are_let_go_before_the_last_block_is_filled(monkeypatch):
+def test_many_parts_make_the_table_of_their_rows_which_are_let_go_before_the_last_block_is_filled(
+    monkeypatch,
+):
     monkeypatch.setattr(merging, "_PIECE", 500)
     monkeypatch.setattr(merging, "_BLOCKS", 4)
-    parts = parts_of(cut_in(many(), 3))
+    bounds = np.linspace(0, MANY, 4).astype(int)
+    parts = parts_of([many().slice(a, b - a) for a, b in pairwise(bounds)])
     pieces = [weakref.ref(piece.base) for part in parts for piece in part.pieces]
     held = []
 
@@ -77,13 +69,11 @@ def test_rows_of_a_part_are_let_go_before_the_last_block_is_filled(monkeypatch):
             fill(block)
 
     monkeypatch.setattr(merging, "map_parallel", fill_all)
-    merging.merge(parts)
+    table = merging.merge(parts)
+    pd.testing.assert_frame_equal(table, table_from(many()))
+    assert parts == []
     assert held == sorted(held, reverse=True)
     assert held[-1] <= len(pieces) // 2
     assert all(piece() is None for piece in pieces)
-
-
-def test_a_table_of_parts_can_be_written_to():
-    table = merging.merge(parts_of([many()]))
     table.loc[0, "timestamp"] = pd.Timestamp("2023-01-01", tz="UTC")
     assert table["timestamp"].iloc[0] == pd.Timestamp("2023-01-01", tz="UTC")

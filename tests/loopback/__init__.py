@@ -22,7 +22,7 @@ from tests.loopback.rows import (
     row_from_json,
     spoilt,
 )
-from tests.loopback.server import Fault, Kind, Request
+from tests.loopback.server import Fault, Kind, Request, nobody
 
 __all__ = [
     "CHANGES",
@@ -35,6 +35,7 @@ __all__ = [
     "Row",
     "account_id",
     "histories",
+    "nobody",
     "random_history",
     "read_ledger",
     "read_recording",

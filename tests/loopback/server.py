@@ -17,13 +17,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 PIECES = 20
 ERROR_TYPE = "application/json, application/grpc"
 HTML = b"<html><head><title>Bad gateway</title></head><body><h1>nginx</h1></body></html>"
 DETAIL_TYPE = "type.googleapis.com/vega.ErrorDetail"
 MESSAGES = {3: "invalid argument", 5: "not found", 7: "permission denied", 8: "resource exhausted"}
+
+
+@contextlib.contextmanager
+def nobody() -> Iterator[str]:
+    """Give the address of a port at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 @dataclass(frozen=True)

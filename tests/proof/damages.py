@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, HOUR, START, edit_manifest, node_of, spread_history
+from tests.archive.exporting import DAY, HOUR, ROWS, START, edit_manifest, node_of, spread_history
 from tests.columns import ARROW_SCHEMA
 from tests.moments import from_microseconds
 
-ROWS = spread_history(5, rows=400, accounts=20)
 FIRST, SECOND = "2023-04-28", "2023-04-29"
 CHECKPOINT = "_checkpoints/2023-05-01.pq"
 MANIFEST = "_archive.json"
@@ -22,11 +21,6 @@ MANIFEST = "_archive.json"
 
 def verify(folder, **options):
     return ba.Archive(folder).verify(**options)
-
-
-def mend(node, folder, **options):
-    with ba.Client(node.url) as client:
-        return ba.repair(client, ba.Archive(folder), **options)
 
 
 def name_of(period):
@@ -210,7 +204,7 @@ HELPLESS = {
     "is another": (lambda: node_of(spread_history(6, rows=400, accounts=20)), "of another network"),
     "has lost it": (lambda: changed_node(lambda _: None), "sends no row that the archive holds"),
     "says that it lacks it": (
-        lambda: lacking(ROWS, START + 10 * HOUR, START + 16 * HOUR),
+        lambda: lacking(ROWS, START + 18 * HOUR, START + 24 * HOUR),
         "says that it may",
     ),
 }

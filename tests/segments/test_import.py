@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.archive.crashing import export_in_child
 from tests.archive.exporting import (
     START,
     assert_holds,
     content_of,
-    lasting,
     node_of,
     run_export,
     spans_of,
@@ -37,20 +35,6 @@ FEW = 20
 
 def rows_until(moment):
     return [row for row in ROWS if row.timestamp_ns // 1000 < moment]
-
-
-def everything(folder):
-    """Return what two archives have in common that come of the same segments."""
-    return content_of(folder, "_assets.json", "_limits"), lasting(folder)
-
-
-def assert_blocks_are_held(folder):
-    """Assert that no answer names a block that it doesn't hold: an import may go by that."""
-    for answer in state_of(folder).evidence.answers:
-        if answer.heights is not None and answer.node.name == f"segments {CHAIN}":
-            first, last = answer.heights
-            start, end = answer.span
-            assert start <= TIMES[first - 1] <= TIMES[last - 1] < end
 
 
 def imported(folder, paths, **how):
@@ -210,36 +194,6 @@ def test_segments_of_another_chain_leave_an_archive_with_rows_of_their_time_as_i
         )
     else:
         assert imported(archive, folder / "segments").rows == len(others)
-
-
-@pytest.mark.parametrize("kind", ["the first run", "over a node's rows"])
-def test_killed_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
-    *, tmp_path, node, kind
-):
-    before, folder, segments = (tmp_path / name for name in ("before", "archive", "segments"))
-    before.mkdir()
-    few = TIMES[:FEW]
-    write_segments(segments, rows_until(few[-1] + 1))
-    if kind == "over a node's rows":
-        run_export(node, before, start=few[5], end=few[-5])
-    undisturbed = export_in_child(str(segments), shutil.copytree(before, folder))
-    assert undisturbed.error is None, undisturbed.said
-    steps, done = undisturbed.steps, everything(folder)
-    tried = [at for at, (step, _) in enumerate(steps) if step in ("rename", "remove")]
-    for step in tried[::4]:
-        shutil.rmtree(folder)
-        shutil.copytree(before, folder)
-        outcome = export_in_child(str(segments), folder, mode="kill", step=step)
-        assert outcome.killed
-        if (folder / "_archive.json").exists():
-            assert_holds(folder, ROWS)
-            assert_blocks_are_held(folder)
-            # Also where the next run lacks the segment that was cut off.
-            imported(folder, max(segments.iterdir(), key=lambda x: int(x.stem.split("-")[-1])))
-            assert_holds(folder, ROWS)
-        assert export_in_child(str(segments), folder).error is None
-        assert everything(folder) == done, steps[step]
-        assert not [name for name in content_of(folder) if name.endswith(".tmp")]
 
 
 def limits_at(moment, **values):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.loopback import account_id
+from tests.loopback.query import ACCOUNT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,18 +32,9 @@ WELL_KNOWN = {
     "VOTE": "00", "network": "03", "XYZalpha": "04", "XYZbeta": "05", "XYZdelta": "06",
     "XYZepsilon": "07", "XYZgamma": "08", "fBTC": "09", "fDAI": "0a", "fEURO": "0b", "fUSDC": "0c",
 }  # fmt: skip
-NUMBERS = {
-    "INSURANCE": 1, "SETTLEMENT": 2, "MARGIN": 3, "GENERAL": 4, "FEES_INFRASTRUCTURE": 5,
-    "FEES_LIQUIDITY": 6, "FEES_MAKER": 7, "BOND": 9, "EXTERNAL": 10, "GLOBAL_INSURANCE": 11,
-    "GLOBAL_REWARD": 12, "PENDING_TRANSFERS": 13, "REWARD_MAKER_PAID_FEES": 14,
-    "REWARD_MAKER_RECEIVED_FEES": 15, "REWARD_LP_RECEIVED_FEES": 16,
-    "REWARD_MARKET_PROPOSERS": 17, "HOLDING": 18, "LP_LIQUIDITY_FEES": 19,
-    "LIQUIDITY_FEES_BONUS_DISTRIBUTION": 20, "NETWORK_TREASURY": 21, "VESTING_REWARDS": 22,
-    "VESTED_REWARDS": 23, "REWARD_RELATIVE_RETURN": 25, "REWARD_RETURN_VOLATILITY": 26,
-    "REWARD_VALIDATOR_RANKING": 27, "PENDING_FEE_REFERRAL_REWARD": 28, "ORDER_MARGIN": 29,
-    "REWARD_REALISED_RETURN": 30, "BUY_BACK_FEES": 31, "REWARD_AVERAGE_NOTIONAL": 32,
-    "REWARD_ELIGIBLE_ENTITIES": 33, "LOCKED_FOR_STAKING": 34,
-}  # fmt: skip
+NUMBERS = {name: n + (n >= 8) for n, name in enumerate(ACCOUNT_TYPES.split())}
+"""The account types by number; 8 is unused."""
+
 COLUMNS = {
     "currentstate/accounts": "id party_id asset_id market_id type tx_hash vega_time",
     "currentstate/assets": "id name symbol decimals quantum source erc20_contract lifetime_limit "

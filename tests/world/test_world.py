@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
-import socket
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from hypothesis.stateful import (
 
 import balance_analysis as ba
 from tests.columns import known_of
-from tests.loopback import LoopbackNode
+from tests.loopback import LoopbackNode, nobody
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
 from tests.serving import serving
@@ -56,9 +55,7 @@ class World(RuleBasedStateMachine):
         super().__init__()
         self.stack = contextlib.ExitStack()
         self.folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        taken = self.stack.enter_context(socket.socket())
-        taken.bind(("127.0.0.1", 0))
-        self.dead = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        self.dead = self.stack.enter_context(nobody())
         self.truth, self.others, self.made = [], [], 0
         self.nodes, self.archives, self.touched, self.tables = [], [], [], []
         self.has_lied = False
