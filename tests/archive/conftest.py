@@ -1,4 +1,4 @@
-"""S3 on loopback, for archives in an object store."""
+"""Archives of three months, and S3 on loopback."""
 
 from __future__ import annotations
 
@@ -17,6 +17,38 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.http import http_date, parse_date
 from werkzeug.serving import make_server
+
+from tests.archive.months import ROW_GROUP, exported, torn_apart
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Return a function that makes an archive of three months."""
+
+    def made(name, make, *given):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
+            return make(tmp_path_factory.mktemp("made") / name, *given)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def months(made):
+    """An archive with a file a month; not to be changed."""
+    return made("months", exported, "month")
+
+
+@pytest.fixture(scope="session")
+def days(made):
+    """The same, with a file a day."""
+    return made("days", exported, "day")
+
+
+@pytest.fixture(scope="session")
+def torn(made):
+    """One with a gap in March and an unproven beginning of April, and of an awkward name."""
+    return made("it's [a] *.folder", torn_apart)
 
 
 class Front:

@@ -9,13 +9,19 @@ from tests.archive.exporting import DAY, node_of, run_export, spread_history
 START, END = 1_676_000_000_000_000, 1_684_000_000_000_000  # 2023-02-10 to 2023-05-13
 MARCH, APRIL, MAY = 1_677_628_800_000_000, 1_680_307_200_000_000, 1_682_899_200_000_000
 ROWS = spread_history(5, start=START, end=END, rows=100, accounts=20)
+ROW_GROUP = 3
+"""Rows of a row group: filters choose among several of each file."""
+
+HELD = [row for row in ROWS if not MARCH <= row.timestamp_ns // 1000 < APRIL]
+"""What the archive with a gap has."""
+
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 MOMENTS = st.sampled_from(
     [at + n for at in (START, MARCH, APRIL, MAY, END - 1, *TIMES) for n in (-1, 0, 1)]
 ).filter(lambda at: START <= at < END)
 
 
-def exported(folder, partition="month"):
+def exported(folder, partition):
     """Return an archive of the whole history."""
     with node_of(ROWS, head=END) as node:
         run_export(node, folder, start=START, end=END, partition=partition)

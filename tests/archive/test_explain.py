@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import balance_analysis as ba
 from tests.archive.exporting import node_of, run_export
-from tests.archive.months import APRIL, END, MARCH, MOMENTS, ROWS, START, torn_apart
+from tests.archive.months import END, HELD, MOMENTS, ROWS, START
 from tests.cli.running import run
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
@@ -21,22 +21,16 @@ from tests.segments.writer import write_segments
 ACCOUNTS = sorted({row.account for row in ROWS})
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return torn_apart(tmp_path_factory.mktemp("explain") / "a")
-
-
 @settings(max_examples=15)
 @given(account=st.sampled_from(ACCOUNTS), moment=MOMENTS)
 def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answered(
-    folder, account, moment
+    torn, account, moment
 ):
-    archive = ba.Archive(folder)
+    archive = ba.Archive(torn)
     at = from_microseconds(moment)
     explanation = archive.explain(account, at=at)
 
-    held = [x for x in ROWS if x.account == account and not MARCH <= x.timestamp_ns // 1000 < APRIL]
-    lines = sorted((x.timestamp_ns // 1000, int(x.balance)) for x in held)
+    lines = [(x.timestamp_ns // 1000, int(x.balance)) for x in HELD if x.account == account]
     until = [line for line in lines if line[0] <= moment]
     later = [line for line in lines if line[0] > moment]
     wanted = [*[*until[::-1], None, None][:2], next(iter(later), None)]
@@ -48,7 +42,7 @@ def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answ
         assert any(
             (x["timestamp"], int(x["balance"]), *(x[name] for name in ba.ACCOUNT_KEY))
             == (row.timestamp, row.balance, *account)
-            for x in pq.ParquetFile(folder / row.file).read().to_pylist()
+            for x in pq.ParquetFile(torn / row.file).read().to_pylist()
         )
 
     known = ba.balance_at(archive, at)
@@ -112,23 +106,23 @@ def test_an_account_without_a_row_since_the_first_block_holds_nothing(tmp_path):
     assert "since the network's first block" in nobody.why
 
 
-def test_a_command_explains_the_account_that_its_options_name(folder):
+def test_a_command_explains_the_account_that_its_options_name(torn):
     row = ROWS[-1]
     at = moment_text(row.timestamp_ns // 1000)
     ids = {name: getattr(row, name) for name in ba.ACCOUNT_KEY}
     names = [f"--{name.replace('_', '-')}={value}" for name, value in ids.items() if value]
-    printed = run("explain", folder, *names, "--at", at, "--format=json").stdout
+    printed = run("explain", torn, *names, "--at", at, "--format=json").stdout
     content = json.loads(printed)
     assert content["balance"] == content["row"]["balance"] == str(row.balance)
-    said = run("explain", folder, *names, "--at", at).stdout
+    said = run("explain", torn, *names, "--at", at).stdout
     assert f"{int(row.balance):,} since {at}" in said
     assert "unit of balances  the asset's smallest" in said
 
 
-def test_what_is_no_account_is_refused(folder):
+def test_what_is_no_account_is_refused(torn):
     with pytest.raises(ValueError, match="an account has asset_id"):
-        ba.Archive(folder).explain(["x"], at="2023-04-01")
+        ba.Archive(torn).explain(["x"], at="2023-04-01")
     short = [name[:6] for name in ROWS[0].account]
-    explanation = ba.Archive(folder).explain(short, at="2023-04-01")
+    explanation = ba.Archive(torn).explain(short, at="2023-04-01")
     assert explanation.balance is None
     assert f"no row has the asset_id '{short[0]}'" in explanation.why

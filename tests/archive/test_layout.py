@@ -12,51 +12,40 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import END, START, node_of, run_export, spread_history
+from tests.archive.exporting import node_of, run_export
+from tests.archive.months import END, ROW_GROUP, ROWS, START
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
-ROWS = spread_history(5, rows=200, accounts=15)
 FILE_ORDER = ["party_id", "asset_id", "account_type", "market_id", "timestamp"]
-ROW_GROUP = 7
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """An archive with small row groups; not to be changed."""
-    made = tmp_path_factory.mktemp("layout") / "archive"
-    with pytest.MonkeyPatch.context() as patch, node_of(ROWS) as node:
-        patch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
-        run_export(node, made, start=START, end=END)
-    return made
-
-
-def test_what_is_no_row_has_a_name_that_engines_leave_out(folder):
-    files = {path.relative_to(folder).parts[0] for path in folder.rglob("*") if path.is_file()}
+def test_what_is_no_row_has_a_name_that_engines_leave_out(months):
+    files = {path.relative_to(months).parts[0] for path in months.rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith(("_", "."))} == {"changes"}
-    assert (folder / "_checkpoints" / "2023-05-01.pq").exists()
-    assert (folder / "_limits.parquet").exists()
+    assert (months / "_checkpoints" / "2023-05-01.pq").exists()
+    assert (months / "_limits.parquet").exists()
 
 
 @pytest.mark.parametrize("place", ["", "changes"])
-def test_arrow_reads_the_rows_and_nothing_else_wherever_it_is_pointed(folder, place):
-    assert ds.dataset(folder / place, format="parquet").count_rows() == len(ROWS)
+def test_arrow_reads_the_rows_and_nothing_else_wherever_it_is_pointed(months, place):
+    assert ds.dataset(months / place, format="parquet").count_rows() == len(ROWS)
 
 
 @pytest.mark.parametrize("place", ["changes/**/*.parquet", "changes", "**/*.parquet"])
-def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(folder, tmp_path, place):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_duckdb_reads_every_row_and_digit_and_no_checkpoint(months, tmp_path, place):
+    copy = shutil.copytree(months, tmp_path / "copy")
     (copy / "_limits.parquet").unlink()  # or DuckDB refuses the pattern of all files
     balances = duckdb.sql(f"select balance from read_parquet('{copy}/{place}')").fetchall()
     assert sorted(balances) == sorted((int(row.balance),) for row in ROWS)
 
 
-def test_duckdb_does_not_mix_the_limits_in_without_a_word(folder):
+def test_duckdb_does_not_mix_the_limits_in_without_a_word(months):
     with pytest.raises(duckdb.Error, match="schema mismatch"):
-        duckdb.sql(f"from read_parquet('{folder}/**/*.parquet')").to_arrow_table()
+        duckdb.sql(f"from read_parquet('{months}/**/*.parquet')").to_arrow_table()
 
 
-def test_a_file_names_its_order_and_keeps_to_it_and_a_row_group_has_only_its_own_ids(folder):
-    for path in folder.glob("changes/*/changes.parquet"):
+def test_a_file_names_its_order_and_keeps_to_it_and_a_row_group_has_only_its_own_ids(months):
+    for path in months.glob("changes/*/changes.parquet"):
         with pq.ParquetFile(path) as file:
             note = json.loads(file.metadata.metadata[b"balance_analysis"])
             assert note == {"format_version": 1, "kind": "balance changes"}
@@ -79,7 +68,7 @@ def test_a_party_is_read_out_of_few_row_groups_and_none_of_its_own_is_left_out(
 ):
     monkeypatch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
     rows = [replace(row, party_id=row.party_id[:4] * length) for row in ROWS]
-    with node_of(rows) as node:
+    with node_of(rows, head=END) as node:
         run_export(node, tmp_path / "a", start=START, end=END, partition="month")
     archive = ba.Archive(tmp_path / "a")
     one, whole = archive.select(asset_id=f"id:{rows[0].asset_id}").scan(), archive.scan()
@@ -88,4 +77,4 @@ def test_a_party_is_read_out_of_few_row_groups_and_none_of_its_own_is_left_out(
         own, chosen = matching(rows, party_ids=[party]), archive.select(party_ids=party)
         assert lines_of_table(chosen.read()) == lines_of_rows(own)
         groups = [*chosen.scan().groups()]
-        assert length > 1 or len(groups) <= len(own) // ROW_GROUP + 2 * 2
+        assert length > 1 or len(groups) <= len(own) // ROW_GROUP + 2 * 4

@@ -12,19 +12,10 @@ import pytest
 import balance_analysis as ba
 from balance_analysis.archive.sql import views_of
 from tests.analysis.tables import table_from
-from tests.archive.exporting import (
-    DAY,
-    END,
-    MONTH,
-    START,
-    content_of,
-    node_of,
-    run_export,
-    spread_history,
-)
+from tests.archive.exporting import content_of, node_of, run_export
+from tests.archive.months import END, ROWS, START
 from tests.node.truth import lines_of_table
 
-ROWS = spread_history(5, rows=90, accounts=40)
 CHANGES = [*ba.ACCOUNT_KEY, "timestamp", "balance", "symbol", "amount"]
 VIEWS = ("changes", "accounts", "coverage", "limits", "assets", "labels")
 WRITES = [
@@ -33,17 +24,6 @@ WRITES = [
     "select * from read_csv('{folder}/_archive.json')",
     "set enable_external_access = true",
 ]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """An archive with an unproven beginning and a gap, in a folder of an awkward name."""
-    made = tmp_path_factory.mktemp("sql") / "it's [a] *.folder"
-    with node_of([row for row in ROWS if row.timestamp_ns >= (MONTH - DAY) * 1000]) as node:
-        run_export(node, made, start=MONTH - DAY, end=END)
-    with node_of(ROWS) as node:
-        run_export(node, made, start=START, end=MONTH - DAY - DAY // 2)
-    return made
 
 
 def read(connection, view):
@@ -61,8 +41,8 @@ def _text(cell):
     return str(pd.Timestamp(cell).value) if hasattr(cell, "timestamp") else str(cell)
 
 
-def test_views_are_what_is_read_summarized_covered_and_limited(folder):
-    archive = ba.Archive(folder)
+def test_views_are_what_is_read_summarized_covered_and_limited(torn):
+    archive = ba.Archive(torn)
     connection = archive.connect()
     changes = read(connection, "changes")
     assert changes.column_names == CHANGES
@@ -93,7 +73,7 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
         for place, one in enumerate(ids[:-1])  # of the last one nothing is known
     }
     labels = {ROWS[0].party_id: "Alice's", tuple(getattr(ROWS[0], n) for n in ba.ACCOUNT_KEY): "x"}
-    with node_of(ROWS) as node:
+    with node_of(ROWS, head=END) as node:
         run_export(node, tmp_path / "a", start=START, end=END, assets=about, labels=labels)
     archive = ba.Archive(tmp_path / "a")
     connection = archive.connect()
@@ -115,11 +95,11 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
     assert ba.read_labels(answer) == archive.names().labels == ba.read_labels(labels)
 
 
-def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
+def test_an_archive_in_s3_is_asked_in_the_same_way(torn, address):
     store = ba.Archive(address).store
-    for name in (local := ba.Archive(folder).store).names():
+    for name in (local := ba.Archive(torn).store).names():
         store.write(name, local.read(name))
-    one, other = (views_of(ba.Archive(x).snapshot(), is_locked=True) for x in (folder, address))
+    one, other = (views_of(ba.Archive(x).snapshot(), is_locked=True) for x in (torn, address))
     for view in VIEWS:
         tables = [read(each, view) for each in (one, other)]
         assert tables[0].schema == tables[1].schema
@@ -128,7 +108,7 @@ def test_an_archive_in_s3_is_asked_in_the_same_way(folder, address):
 
 
 def test_an_archive_of_nothing_has_all_views(tmp_path):
-    with node_of([]) as node:
+    with node_of([], head=END) as node:
         run_export(node, tmp_path / "a", start=START, end=END)
     connection = ba.Archive(tmp_path / "a").connect()
     for view in ("changes", "accounts", "assets", "labels"):
@@ -137,10 +117,10 @@ def test_an_archive_of_nothing_has_all_views(tmp_path):
     assert read(connection, "coverage").num_rows == 1
 
 
-def test_files_that_the_coverage_does_not_name_are_not_read(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
+def test_files_that_the_coverage_does_not_name_are_not_read(torn, tmp_path):
+    copy = shutil.copytree(torn, tmp_path / "copy")
     name = min((copy / "changes").iterdir())
-    shutil.copytree(name, copy / "changes" / "date=2023-01-01")
+    shutil.copytree(name, copy / "changes" / "month=2023-01")
     answer = ba.Archive(copy).connect().sql("select count(*) from changes").fetchall()
     assert answer == [(len(ba.Archive(copy).read(partial=True)),)]
     (name / "changes.parquet").unlink()
@@ -149,10 +129,10 @@ def test_files_that_the_coverage_does_not_name_are_not_read(folder, tmp_path):
 
 
 @pytest.mark.parametrize("query", WRITES)
-def test_a_locked_connection_reaches_no_other_file(folder, query):
-    connection = views_of(ba.Archive(folder).snapshot(), is_locked=True)
-    before = content_of(folder)
+def test_a_locked_connection_reaches_no_other_file(torn, query):
+    connection = views_of(ba.Archive(torn).snapshot(), is_locked=True)
+    before = content_of(torn)
     with pytest.raises(duckdb.Error):
-        connection.execute(query.format(folder=str(folder).replace("'", "''")))
-    assert content_of(folder) == before
+        connection.execute(query.format(folder=str(torn).replace("'", "''")))
+    assert content_of(torn) == before
     assert connection.sql("select count(*) > 0 from changes").fetchall() == [(True,)]

@@ -220,7 +220,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "error", "first", "stride"), ENDS)
+@pytest.mark.parametrize(("kind", "error", "first", "stride"), ENDS, ids=str)
 def test_ended_at_any_step_the_archive_is_whole_and_the_next_run_completes_it(
     *, scenarios, tmp_path, kind, error, first, stride
 ):
