@@ -192,37 +192,19 @@ def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
         assert_exact(table, history)
 
 
-MANY = 132_000
-"""More rows than are written together."""
-
-
-def page_of_many(_, request):
-    """Answer with rows of two accounts in turn, a microsecond each: quick pages of many rows."""
-    bounds = (int(request.get(f"dateRange.{name}Timestamp")) for name in ("start", "end"))
-    first, end = (min(max((bound - TIMES[0]) // 1000, 0), MANY) for bound in bounds)
-    last = min(first + int(request.get("pagination.first")), end)
-    edges = [
-        f'{{"node": {{"assetId": "a", "accountType": "b", "partyId": "c", "marketId": "{n % 2}", '
-        f'"timestamp": "{TIMES[0] + n * 1000}", "balance": "{n}"}}}}'
-        for n in range(first, last)
-    ]
-    info = {"startCursor": "", "endCursor": "", "hasPreviousPage": False, "hasNextPage": last < end}
-    body = f'{{"balances": {{"edges": [{",".join(edges)}], "pageInfo": {json.dumps(info)}}}}}'
-    return Fault.answer(200, body)
-
-
-def test_a_large_file_is_of_row_groups_in_time_order_sorted_inside(tmp_path):
-    with client_to(LoopbackNode(faults=page_of_many)) as client:
-        ba.load_to_parquet(client, tmp_path / "x", **ALL, page_size=33_000, workers=1)
+def test_a_large_file_is_of_row_groups_in_time_order_sorted_inside(tmp_path, monkeypatch):
+    monkeypatch.setattr("balance_analysis.load.changes.ROW_GROUP", 30)
+    with client_to(LoopbackNode(HISTORY)) as client:
+        ba.load_to_parquet(client, tmp_path / "x", **ALL, page_size=PAGE, workers=1)
     with pq.ParquetFile(tmp_path / "x") as file:
-        groups = [file.read_row_group(n) for n in range(file.num_row_groups)]
-    assert len(groups) == 2
-    moments = [group["timestamp"].cast(pa.int64()).to_numpy() for group in groups]
-    assert moments[0].max() < moments[1].min()
+        groups = [file.read_row_group(n).to_pylist() for n in range(file.num_row_groups)]
+    assert len(groups) > 2
+    times = [[row["timestamp"] for row in group] for group in groups]
+    assert all(max(before) < min(after) for before, after in pairwise(times))
     for group in groups:
-        markets = group["market_id"].to_pylist()
-        assert markets == sorted(markets)
-    assert ba.read_parquet(tmp_path / "x")["balance"].sum() == sum(range(MANY))
+        accounts = [[row[name] for name in ba.ACCOUNT_KEY] for row in group]
+        assert accounts == sorted(accounts)
+    assert_exact(ba.read_parquet(tmp_path / "x"), HISTORY)
 
 
 def test_workers_do_not_multiply_the_requests():
