@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
-import signal
 import time
 from dataclasses import replace
 
 import pytest
 
 import balance_analysis as ba
-from tests.cli.running import child
 from tests.loopback import Fault, LoopbackNode, random_history
 from tests.moments import from_microseconds
 from tests.node.asking import client_to
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("without_waits")
 
 ROWS = random_history(5, rows=1200, accounts=150, largest_block=40)
 FIRST, LATE = ROWS[0].timestamp_ns // 1000, ROWS[-1].timestamp_ns + 1000
-HELD, FAR = 10, 4_000_000_000 * 10**9
+HELD = 10
 START = "2023-04-01"
 INTERVAL = {"start": START, "end": "2023-05-01"}
 
@@ -140,34 +138,28 @@ def test_pages_stay_at_what_a_node_answers(workers):
     assert {*sizes[-24:]} == {50}
 
 
-def failing_after(count):
-    return lambda index, _: Fault.status(503) if index >= count else None
+def interrupt(share, rows):
+    if rows > 100:
+        raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("served", "earlier"), [(0, None), (30, b"an earlier load")])
-def test_a_failed_load_leaves_the_folder_as_it_was(served, earlier, tmp_path):
+@pytest.mark.parametrize(
+    ("served", "progress", "earlier"),
+    [(0, None, None), (30, None, b"an earlier load"), (999, interrupt, None)],
+)
+def test_a_load_that_fails_or_is_interrupted_leaves_the_folder_as_it_was(
+    *, served, progress, earlier, tmp_path
+):
     path = tmp_path / "x.parquet"
     if earlier:
         path.write_bytes(earlier)
-    node = LoopbackNode(ROWS, faults=failing_after(served))
+    refuse = lambda index, _: Fault.status(503) if index >= served else None  # noqa: E731
+    node, how = LoopbackNode(ROWS, faults=refuse), {"page_size": 20, "workers": 1}
     with client_to(node) as client:
-        with pytest.raises(ba.RequestError):
-            ba.load_to_parquet(client, path, start=START, page_size=20, workers=1)
+        with pytest.raises((ba.RequestError, KeyboardInterrupt)):
+            ba.load_to_parquet(client, path, start=START, progress=progress, **how)
         assert [*tmp_path.iterdir()] == ([path] if earlier else [])
         assert not earlier or path.read_bytes() == earlier
         node.faults = []
         ba.load_to_parquet(client, path, start=START)
     assert len(ba.read_parquet(path)) == len(ROWS)
-
-
-def test_an_interrupted_fetch_leaves_no_file(tmp_path):
-    path = tmp_path / "x.parquet"
-    options = f"--since {START} --until 2023-05-01 --page-size 20 --workers 2".split()
-    with LoopbackNode(ROWS, block_timestamp=FAR, latency=0.05) as node:
-        process = child("fetch", node.url, "-o", path, *options)
-        while len(node.requests) < 20:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert list(tmp_path.iterdir()) == []

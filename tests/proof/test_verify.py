@@ -18,7 +18,6 @@ from tests.archive.exporting import (
     MONTH,
     ROWS,
     START,
-    content_of,
     edit_manifest,
     lasting,
     mend,
@@ -34,7 +33,6 @@ from tests.moments import from_microseconds
 from tests.proof.damages import (
     CHECKPOINT,
     FILES,
-    FIRST,
     HELPLESS,
     MANIFEST,
     SECOND,
@@ -257,16 +255,37 @@ def test_a_rebuilt_archive_of_months_begins_and_ends_with_its_rows(node, tmp_pat
     assert spans_of(tmp_path / "a") == [(min(times), max(times) + 1, False)]
 
 
-def test_what_ends_with_the_last_block_of_a_stopped_node_is_compared_and_mended(tmp_path):
-    folder, last = tmp_path / "x", max(row.timestamp_ns for row in ROWS) // 1000
-    with node_of(ROWS, head=last) as stopped:
-        run_export(stopped, folder, start=START)
-        before = lasting(folder)
-        assert spans_of(folder) == [(START, last + 1, True)]
-        assert verify(folder, against=stopped.url).compared[0].is_same
-        (folder / name_of("2023-05-03")).unlink()
-        assert mend(stopped, folder).left.is_whole
-    assert lasting(folder) == before
+BAD = next(row for row in ROWS if from_microseconds(row.timestamp_ns // 1000).day == 29)
+
+
+def spoil(row):
+    return {**row, "balance": "1e5"} if row["timestamp"] == str(BAD.timestamp_ns) else row
+
+
+NEWEST = max(row.timestamp_ns for row in ROWS) // 1000
+PARTY = max((row.party_id for row in ROWS), key=[row.party_id for row in ROWS].count)
+KINDS = {
+    "of a stopped node": (-1, {"head": NEWEST}, {}),
+    "of some accounts": (-1, {}, {"party_ids": PARTY, "partition": "month"}),
+    "with bad rows": (1, {"edit_row": spoil}, {}),
+    "with an unproven beginning": (0, {}, {"start": START - 3 * HOUR}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_archive_is_compared_and_a_lost_file_and_its_query_come_back(tmp_path, kind):
+    place, given, options = KINDS[kind]
+    with node_of(ROWS, **given) as node:
+        run_export(node, tmp_path / "x", **{"start": START, **options})
+        shutil.copytree(tmp_path / "x", tmp_path / "y")
+        assert not verify(tmp_path / "x", against=node.url).problems
+        sorted((tmp_path / "x" / "changes").glob("*/*.parquet"))[place].unlink()
+        done = mend(node, tmp_path / "x")
+        assert (done.left.is_whole, done.bad_rows > 0) == (True, kind == "with bad rows")
+        assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
+        (tmp_path / "x" / MANIFEST).unlink()
+        assert mend(node, tmp_path / "x").is_rebuilt
+    assert state_of(tmp_path / "x").query == state_of(tmp_path / "y").query
 
 
 def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_path):
@@ -276,20 +295,6 @@ def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_pat
         assert verify(folder, against=node.url).is_whole
         run_export(node, tmp_path / "again", start=START, end=END)
     assert lasting(folder) == lasting(tmp_path / "again")
-
-
-def test_an_archive_of_some_accounts_is_compared_and_mended_with_its_filters(node, tmp_path):
-    party = max((row.party_id for row in ROWS), key=[row.party_id for row in ROWS].count)
-    run_export(node, tmp_path / "x", start=START, party_ids=party, partition="month")
-    shutil.copytree(tmp_path / "x", tmp_path / "y")
-    assert verify(tmp_path / "x", against=node.url).is_whole
-    last = max((tmp_path / "x" / "changes").glob("*/*.parquet"))
-    last.write_bytes(last.read_bytes()[:-20])
-    assert mend(node, tmp_path / "x").left.is_whole
-    assert content_of(tmp_path / "x") == content_of(tmp_path / "y")
-    (tmp_path / "x" / MANIFEST).unlink()
-    assert mend(node, tmp_path / "x").is_rebuilt
-    assert state_of(tmp_path / "x").query == state_of(tmp_path / "y").query
 
 
 @pytest.mark.parametrize("harm", [truncate, None])
@@ -340,34 +345,10 @@ def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
     assert report.requests == len(node.requests) - before
 
 
-def test_bad_rows_are_left_out_of_a_repair_as_they_were_and_take_no_sound_row_away(
-    folder, tmp_path
-):
-    bad = next(row for row in ROWS if from_microseconds(row.timestamp_ns // 1000).day == 29)
-    before = lasting(folder)
-
-    def spoil(row):
-        return {**row, "balance": "1e5"} if row["timestamp"] == str(bad.timestamp_ns) else row
-
+def test_bad_rows_of_a_repair_take_no_sound_row_away(whole, folder):
     with node_of(ROWS, edit_row=spoil) as node:
-        run_export(node, tmp_path / "x", start=START)
-        shutil.copytree(tmp_path / "x", tmp_path / "y")
-        truncate(tmp_path / "x")
-        assert mend(node, tmp_path / "x").bad_rows
         assert mend(node, folder, start="2023-04-29", end="2023-04-30").bad_rows
-    assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
-    assert lasting(folder) == before
-
-
-def test_unproven_intervals_stay_so_in_a_repair(tmp_path):
-    early = START - 3 * HOUR
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "x", start=early)
-        shutil.copytree(tmp_path / "x", tmp_path / "y")
-        (tmp_path / "x" / name_of(FIRST)).unlink()
-        assert mend(node, tmp_path / "x").left.is_whole
-    assert lasting(tmp_path / "x") == lasting(tmp_path / "y")
-    assert not state_of(tmp_path / "x").evidence.answers[0].reached
+    assert lasting(folder) == lasting(whole)
 
 
 def test_a_manifest_whose_query_no_report_has_is_not_made_again(node, folder):
