@@ -32,18 +32,6 @@ def test_files_are_kept_under_their_names(place):
     assert (list(store.names()), store.read("a/z")) == (["a/b/c", "b"], None)
 
 
-def test_nothing_is_read_or_written_through_a_link(tmp_path):
-    store = ba.Archive(tmp_path / "a").store
-    store.write("folder/file", b"mine")
-    (tmp_path / "a" / "other").symlink_to(tmp_path / "a" / "folder")
-    (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "folder" / "file")
-    for name in ("link", "other/file", "other/new"):
-        for use in ("read", "open", "delete", "has", "write"):
-            with pytest.raises(ba.ArchiveError, match="is a symbolic link"):
-                getattr(store, use)(name, *([b"x"] if use == "write" else []))
-    assert store.read("folder/file") == b"mine"
-
-
 def test_an_archive_is_filled_and_read_wherever_it_is(place):
     with node_of(spread_history(4)) as node:
         run_export(node, place, start=START, end=MONTH, partition="month")

@@ -50,10 +50,6 @@ def rewritten(name, change, schema=ARROW_SCHEMA, **note):
     return rewrite
 
 
-def text(moment):
-    return from_microseconds(moment).isoformat(timespec="microseconds")
-
-
 def with_row_at(moment):
     return lambda rows: [*rows, {**rows[-1], "timestamp": from_microseconds(moment)}]
 

@@ -42,7 +42,6 @@ from tests.proof.damages import (
     flip,
     name_of,
     rewritten,
-    text,
     truncate,
     verify,
     with_balance,
@@ -300,7 +299,10 @@ def test_a_period_that_differs_is_replaced_where_it_is_asked_for(folder, tmp_pat
 @pytest.mark.parametrize("harm", [truncate, None])
 @pytest.mark.parametrize("kind", HELPLESS)
 def test_what_a_node_cannot_know_is_not_replaced(folder, kind, harm):
-    bounds = {"start": text(START + 19 * HOUR), "end": text(START + 20 * HOUR)}
+    bounds = {
+        "start": from_microseconds(START + 19 * HOUR),
+        "end": from_microseconds(START + 20 * HOUR),
+    }
     if harm is not None:
         bounds = harm(folder) or {}
     serve, said = HELPLESS[kind]
@@ -433,7 +435,9 @@ def test_rows_that_a_repair_replaced_are_not_confirmed_by_who_agreed_with_the_ol
     assert confirmed_in(folder, (moment, moment + 1))
     if harm is not None:
         harm(folder)
-    bounds = {} if harm else {"start": text(moment), "end": text(moment + 1)}
+    bounds = (
+        {} if harm else {"start": from_microseconds(moment), "end": from_microseconds(moment + 1)}
+    )
     with changed_node(lambda row: replace(row, balance=77) if row == victim else row) as other:
         assert mend(other, folder, **bounds).changed == (SECOND,)
     assert not confirmed_in(folder, (moment, moment + 1))
