@@ -217,9 +217,8 @@ class World(RuleBasedStateMachine):
     def confirm(self, place, other, since, until, spelling):
         held, span = self._of(self.archives, place), self._bounds(since, until)
         self.touched.append(held)
-        with self._source(other, spelling, held) as (source, view):
-            if view is not None:
-                held.compared.append((view, span))
+        with self._source(other, spelling) as (source, view):
+            held.compared.append((view, span))
             with contextlib.suppress(ba.BalanceAnalysisError):
                 outcome = ba.confirm(held.path, source, **self._moments(*span))
                 confirmed = held.spans("confirmed")
@@ -341,14 +340,15 @@ class World(RuleBasedStateMachine):
             ba.repair(client, held.path, **self._moments(start, end))
 
     @contextlib.contextmanager
-    def _source(self, number, spelling, held):
-        """Give something to compare with, and what it has; nothing if it is made of the archive."""
+    def _source(self, number, spelling):
+        """Give something to compare with, and what it has."""
         kind, which = number % 7, number // 7
         node, other = self._of(self.nodes, which), self._of(self.archives, which)
         if kind == 0 and self.tables:
             yield self._of(self.tables, which)
         elif kind in {1, 2, 3}:
-            source, view = other.path, None if other is held else other.view()
+            # What an archive had of a node before counts, when it has the same of another.
+            source, view = other.path, other.view()
             with serving(other.archive) if kind == 3 else contextlib.nullcontext() as url:
                 if kind == 2:
                     source = self._path("file").with_suffix(".parquet")
