@@ -75,11 +75,11 @@ def _read_all(screen):
 
 def fails(*arguments, code, folder):
     """Run a command that fails as documented: one line, no traceback, nothing written."""
-    before = _content(folder)
+    before = content_of(folder)
     result = run(*arguments, code=code)
     assert result.stdout == ""
     assert re.fullmatch(ONE_LINE, result.stderr)
-    assert _content(folder) == before
+    assert content_of(folder) == before
     return result.stderr
 
 
@@ -99,13 +99,39 @@ def moment(microseconds):
     return pd.Timestamp(microseconds, unit="us", tz="UTC")
 
 
-def _content(folder):
-    return {path: path.is_file() and path.read_bytes() for path in sorted(folder.rglob("*"))}
+def content_of(folder):
+    """Return every file's bytes, and where links point to."""
+    return {
+        path: path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
+        for path in folder.rglob("*")
+    }
 
 
 def printed_commands(said):
     """Arguments of the commands that a message names, as a shell would take them from there."""
     return [shlex.split(line)[1:] for line in re.findall("`(balance-analysis [^`]+)`", said)]
+
+
+DAMAGES = {"spoil": lambda path: path.write_bytes(path.read_bytes()[:-9]), "remove": Path.unlink}
+
+
+def play(session, archive, **places):
+    """Run commands one after the other, each with its exit code and a pattern of what it says.
+
+    A command may begin with variables of the environment. `{a}` is the archive, and `{last}` the
+    last command that a message named; `spoil` and `remove` are done to a file of the archive.
+    """
+    places, last = {name: shlex.quote(str(place)) for name, place in places.items()}, []
+    for line, code, says in session:
+        words = shlex.split(line.format(a=shlex.quote(str(archive)), last="", **places)) or last
+        if words[0] in DAMAGES:
+            DAMAGES[words[0]](archive / words[1])
+            continue
+        env = dict(word.split("=") for word in words if re.match("[A-Z_]+=", word))
+        env = {f"BALANCE_ANALYSIS_{name}": value for name, value in env.items()}
+        said = run(*words[len(env) :], code=code, env=env).output
+        assert re.search(says, said, re.MULTILINE), (line, said)
+        (last,) = printed_commands(said)[-1:] or [last]
 
 
 def child(*arguments, **options):

@@ -11,8 +11,8 @@ import pytest
 
 import balance_analysis as ba
 from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
-from tests.cli.running import child, printed_commands, run
-from tests.loopback import Fault, Kind, LoopbackNode
+from tests.cli.running import child, play, run
+from tests.loopback import Fault, Kind
 from tests.waits import sleeping
 
 ROWS = spread_history(7, rows=200, accounts=15)
@@ -42,30 +42,6 @@ def metric(path, name):
     """Return the value of a metric that a file has once."""
     (value,) = re.findall(rf"_{name}\{{.*\}} (\S+)$", path.read_text(), re.MULTILINE)
     return float(value)
-
-
-def test_export_makes_an_archive_of_every_row_and_says_so_in_one_line(node, tmp_path):
-    metrics = tmp_path / "x.prom"
-    result = run("export", tmp_path / "a", node.url, "--metrics-file", metrics)
-    assert re.fullmatch(
-        rf"{len(ROWS)} new rows from \S+ to \S+ in \d+ requests, \d+\.\d s: \S+\n", result.stderr
-    )
-    assert result.stdout == ""
-    assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
-    assert (metric(metrics, "archive_rows"), metric(metrics, "exit_code")) == (len(ROWS), 0)
-    assert "Nothing new" in run("export", tmp_path / "a", node.url).stderr
-    assert run("export", tmp_path / "a", node.url, "-q").stderr == ""
-
-
-def test_an_export_of_accounts_without_a_row_says_that_none_matches(node, tmp_path):
-    said = run("export", tmp_path / "a", node.url, "--party-id", "f" * 64, code=3).stderr
-    assert said.startswith("No row matches")
-
-
-def test_an_export_from_a_node_without_a_row_is_incomplete(tmp_path):
-    with node_of([]) as empty:
-        said = run("export", tmp_path / "a", empty.url, code=3).stderr
-    assert "covers nothing yet" in said
 
 
 @pytest.mark.parametrize("command", ["export", "fetch"])
@@ -99,47 +75,6 @@ def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
             run(*command, "--since", "2023-05-01", "--until", "2023-05-02", *rate)
         # A wait that isn't waited for is added to the next one.
         assert max(waits) > 50 * (len(node.requests) - before)
-    run("export", tmp_path / "b", node.url, "--max-requests-per-second", 0, code=2)
-
-
-def test_a_later_run_keeps_the_partition_of_the_first(node, tmp_path):
-    run("export", tmp_path / "a", node.url, "--partition", "month", "--until", "2023-04-30")
-    run("export", tmp_path / "a", node.url)
-    assert sorted(state_of(tmp_path / "a").files) == ["2023-04", "2023-05"]
-
-
-def test_a_dry_run_prints_the_intervals_to_ask_for_and_writes_nothing(node, tmp_path):
-    metrics = tmp_path / "x.prom"
-    said = run("export", tmp_path / "a", node.url, "--dry-run", "--metrics-file", metrics).stdout
-    header, line = said.splitlines()
-    assert header.split() == ["start", "end"]
-    assert line.split() == ["2023-04-28T20:00Z", "2023-05-03T08:00:00.000001Z"]
-    assert list(tmp_path.iterdir()) == []
-    assert len(node.requests) < 10
-
-
-def test_settings_come_from_the_environment(node, tmp_path):
-    """Others' variables, such as Kubernetes sets beside a service of that name, are ignored."""
-    env = {"EXPORT_UNTIL": "2023-05-01", "EXPORT_WORKERS": "2", "SERVICE_HOST": "10.0.0.1"}
-    env = {f"BALANCE_ANALYSIS_{name}": value for name, value in env.items()}
-    run("export", tmp_path / "a", node.url, env=env)
-    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 2 * DAY + 4 * 3_600_000_000
-    run("export", tmp_path / "a", node.url, "--until", "2023-05-02", env=env)
-    assert state_of(tmp_path / "a").evidence.bounds[1] == START + 3 * DAY + 4 * 3_600_000_000
-    wrong = {"BALANCE_ANALYSIS_EXPORT_LAG": "soon"}
-    said = run("export", tmp_path / "a", node.url, env=wrong, code=2).stderr
-    assert "'soon' is not a duration" in said
-
-
-def test_a_refused_connection_is_an_unavailable_source(tmp_path):
-    with LoopbackNode() as node:
-        url = node.url
-    metrics = tmp_path / "x.prom"
-    said = run("export", tmp_path / "a", url, "--metrics-file", metrics, code=4).stderr
-    refusals = [line for line in said.splitlines() if "can't be reached" in line]
-    assert len([line for line in refusals if "trying again" not in line]) == 1
-    assert metric(metrics, "exit_code") == 4
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["_lock"]
 
 
 def wait_for(condition):
@@ -196,92 +131,97 @@ def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
     assert metrics.read_text() == "of the first"
 
 
-def test_status_shows_what_an_archive_holds_and_ends_with_3_if_it_is_too_old(node, tmp_path):
-    run("export", tmp_path / "a", node.url)
-    assert re.search(r"^missing +none$", run("status", tmp_path / "a").stdout, re.MULTILINE)
-    assert json.loads(run("status", tmp_path / "a", "--format", "json").stdout)["rows"] == len(ROWS)
-    assert "more than 2h ago" in run("status", tmp_path / "a", "--max-age", "2h", code=3).stderr
-    run("status", tmp_path / "a", "--max-age", "5000w")
-    for form in ("table", "json"):
-        assert run("status", tmp_path / "a", "-q", "--format", form).output == ""
-    quiet = run("status", tmp_path / "a", "-q", "--max-age", "1h", code=3)
-    assert (quiet.stdout, quiet.stderr.count("\n")) == ("", 1)
+OF_PARTIES = f"--party-id {ROWS[0].party_id} --party-id network"
+OF_SOME = f"--asset-id {ROWS[0].asset_id} --account-type {ROWS[0].account_type} {OF_PARTIES}"
+WHOLE = "2023-04-28T20:00Z", "2023-05-03T08:00:00.000001Z"
+FORGOTTEN = "2023-01-01T00:00Z to 2023-04-28T20:00Z"
+NOTHING, ONE_LINE = r"\A\Z", r"\A[^\n]+\n\Z"
+SESSIONS = {
+    "every row, and then nothing new": [
+        ("export {a} {url} --dry-run", 0, rf"\Astart +end\n{WHOLE[0]} +{WHOLE[1]}\n\Z"),
+        ("status {a}", 2, "not an archive"),
+        ("export {a} {url}", 0, r"\A200 new rows from \S+ to \S+ in \d+ requests, \S+ s: .+\n\Z"),
+        ("export {a} {url}", 0, "Nothing new"),
+        ("export {a} {url} -q", 0, NOTHING),
+        ("status {a}", 0, "^missing +none$"),
+        ("status {a} --format json", 0, '"rows": 200,'),
+        ("status {a} --max-age 2h", 3, "more than 2h ago"),
+        ("status {a} --max-age 5000w", 0, "^rows +200 of 15 accounts$"),
+        ("status {a} -q", 0, NOTHING),
+        ("status {a} -q --format json", 0, NOTHING),
+        ("status {a} -q --max-age 1h", 3, ONE_LINE),
+        ("export {a} {url} --repair", 0, "Nothing to repair"),
+        ("verify {a} --against {url}", 0, "no problem"),
+    ],
+    "no row of an account": [
+        (f"export {{a}} {{url}} --party-id {'f' * 64}", 3, r"\ANo row matches")
+    ],
+    "a node that refuses": [
+        ("export {a} {nowhere}", 4, r"\A(.+; trying again.+\n)+.+reached.+\n\Z")
+    ],
+    "settings of the environment, and those of a service of that name in Kubernetes": [
+        ("EXPORT_UNTIL=2023-05-01 SERVICE_HOST=10.0.0.1 export {a} {url}", 0, "2023-05-01T00:00Z"),
+        ("EXPORT_UNTIL=2023-05-01 export {a} {url} --until 2023-05-02", 0, "2023-05-02T00:00Z"),
+        ("EXPORT_LAG=soon export {a} {url}", 2, "'soon' is not a duration"),
+        ("EXPORT_SINCE=2023-04-29 export {a} {url} --repair", 0, "Nothing to repair"),
+    ],
+    "a gap": [
+        ("export {a} {url} --since 2023-04-29 --until 2023-04-30", 0, "new rows"),
+        ("status {a} --fail-on-gaps", 0, "^unproven +none$"),
+        ("export {a} {url} --since 2023-04-28T21:00 --until 2023-04-28T22:00", 0, "Nothing new"),
+        ("status {a}", 0, "^missing +2023-04-28T22:00Z"),
+        ("status {a} --fail-on-gaps", 3, "unproven: 2023-04-28T22:00Z to 2023-04-29T00:00Z; "),
+        ("{last}", 0, "new row"),
+        ("status {a} --fail-on-gaps", 0, "^unproven +none$"),
+    ],
+    "what the node has forgotten": [
+        ("export {a} {url} --since 2023-01-01 --until 2023-05-01", 3, f"complete for {FORGOTTEN}"),
+        ("export {a} {url} --since 2023-01-01 --until 2023-05-01", 0, "Nothing new"),
+        ("status {a} --fail-on-gaps", 3, f"^unproven +2023-01-01T(.|\n)+unproven: {FORGOTTEN}; "),
+        ("status {a} --fail-on-gaps --max-age 1d", 3, "1d ago; missing or unproven: 2023-01-01"),
+    ],
+    **{
+        f"a damaged manifest of accounts {filters}": [
+            (f"export {{a}} {{url}} {filters}", 0, "new rows"),
+            ("spoil _archive.json", 0, ""),
+            ("status {a}", 5, ONE_LINE),
+            ("{last}", 0, "has been rebuilt from the files"),
+            ("status {a} --fail-on-gaps", 3, "unproven"),
+            ("{last}", 0, ""),
+            ("status {a} --fail-on-gaps", 0, ""),
+            ("verify {a}", 0, "no problem"),
+        ]
+        for filters in ("", OF_SOME)
+    },
+    "limits that are damaged": [
+        ("export {a} {url}", 0, "new rows"),
+        ("spoil _limits.parquet", 0, ""),
+        ("export {a} {url}", 5, "`balance-analysis verify "),
+        ("{last}", 5, "restore a backup of it; otherwise remove it"),
+        ("remove _limits.parquet", 0, ""),
+        ("export {a} {url}", 0, "Nothing new"),
+        ("verify {a}", 0, "no problem"),
+    ],
+    "a damaged file": [
+        ("export {a} {url}", 0, "new rows"),
+        ("spoil changes/date=2023-04-28/changes.parquet", 0, ""),
+        ("verify {a}", 5, "date=2023-04-28"),
+        ("status {a}", 5, "1 file damaged or gone"),
+        ("export {a} {url}", 5, "`balance-analysis verify "),
+        ("{last}", 0, "1 period requested again, 0 with different rows"),
+        ("verify {a}", 0, "no problem"),
+    ],
+    "a damaged month, which the first run made": [
+        ("export {a} {url} --partition month --until 2023-04-30", 0, "new rows"),
+        ("export {a} {url}", 0, "new rows"),
+        ("spoil changes/month=2023-05/changes.parquet", 0, ""),
+        ("export {a} {url}", 5, "or repair the archive with `"),
+        ("{last}", 0, "1 period requested again, 0 with different rows"),
+    ],
+}
+"""See `tests.cli.running.play`."""
 
 
-def test_status_of_an_archive_with_gaps_ends_with_3_when_asked(node, tmp_path):
-    run("export", tmp_path / "a", node.url, "--since", "2023-04-29", "--until", "2023-04-30")
-    run("status", tmp_path / "a", "--fail-on-gaps")
-    before = ("--since", "2023-04-28T21:00", "--until", "2023-04-28T22:00")
-    run("export", tmp_path / "a", node.url, *before)
-    run("status", tmp_path / "a")
-    said = run("status", tmp_path / "a", "--fail-on-gaps", code=3).stderr
-    assert "unproven: 2023-04-28T22:00Z to 2023-04-29T00:00Z; " in said
-    (fill,) = printed_commands(said)
-    run(*fill)
-    run("status", tmp_path / "a", "--fail-on-gaps")
-
-
-def test_what_a_node_had_forgotten_before_the_beginning_is_unproven_too(node, tmp_path):
-    asked = (tmp_path / "a", node.url, "--since", "2023-01-01", "--until", "2023-05-01")
-    said = run("export", *asked, code=3).stderr
-    assert "is not complete for 2023-01-01T00:00Z to 2023-04-28T20:00Z" in said
-    run("export", *asked)
-    result = run("status", tmp_path / "a", "--fail-on-gaps", code=3)
-    assert re.search(r"^unproven +2023-01-01T", result.stdout, re.MULTILINE)
-    assert "unproven: 2023-01-01T00:00Z to 2023-04-28T20:00Z; " in result.stderr
-    both = run("status", tmp_path / "a", "--fail-on-gaps", "--max-age", "1d", code=3).stderr
-    assert "more than 1d ago; missing or unproven: 2023-01-01" in both
-
-
-OF_PARTIES = "--party-id", ROWS[0].party_id, "--party-id", "network"
-OF_SOME = "--asset-id", ROWS[0].asset_id, "--account-type", ROWS[0].account_type, *OF_PARTIES
-
-
-@pytest.mark.parametrize("filters", [(), OF_SOME], ids=["of all accounts", "of some"])
-def test_a_damaged_manifest_is_made_again_and_proven_by_the_commands_that_are_named(
-    filters, node, tmp_path
-):
-    folder = tmp_path / "my archive"
-    run("export", folder, node.url, *filters)
-    (folder / "_archive.json").write_text("{")
-    (repair,) = printed_commands(run("status", folder, code=5).stderr)
-    assert repair[:3] == ["export", str(folder), node.url]
-    (fill,) = printed_commands(run(*repair).stderr)
-    run("status", folder, "--fail-on-gaps", code=3)
-    run(*fill)
-    run("status", folder, "--fail-on-gaps")
-    run("verify", folder)
-
-
-def test_the_schedules_interval_is_not_asked_for_again_by_a_repair(node, tmp_path):
-    env = {"BALANCE_ANALYSIS_EXPORT_SINCE": "2023-04-29"}
-    run("export", tmp_path / "a", node.url, env=env)
-    said = run("export", tmp_path / "a", node.url, "--repair", env=env).stderr
-    assert "Nothing to repair" in said
-
-
-def test_no_command_is_said_to_mend_limits_that_are_damaged(node, tmp_path):
-    run("export", tmp_path / "a", node.url)
-    damaged = tmp_path / "a" / "_limits.parquet"
-    damaged.write_bytes(damaged.read_bytes()[:-9])
-    (only,) = printed_commands(run("export", tmp_path / "a", node.url, code=5).stderr)
-    assert "restore a backup of it; otherwise remove it" in run(*only, code=5).stdout
-    damaged.unlink()
-    run("export", tmp_path / "a", node.url)
-    run("verify", tmp_path / "a")
-
-
-def test_verify_names_a_damaged_file_and_repair_mends_it(node, tmp_path):
-    run("export", tmp_path / "a", node.url)
-    damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
-    content = damaged.read_bytes()
-    damaged.write_bytes(content[:-9])
-    assert damaged.parent.name in run("verify", tmp_path / "a", code=5).stdout
-    assert "1 file damaged or gone" in run("status", tmp_path / "a", code=5).stderr
-    show, mend = printed_commands(run("export", tmp_path / "a", node.url, code=5).stderr)
-    run(*show, code=5)
-    said = run(*mend).stderr
-    assert "1 period requested again, 0 with different rows" in said
-    assert damaged.read_bytes() == content
-    assert "no problem" in run("verify", tmp_path / "a").stdout
-    run("verify", tmp_path / "a", "--against", node.url)
+@pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
+def test_a_command_ends_with_its_code_and_says_why_and_what_to_run_next(session, node, tmp_path):
+    play(session, tmp_path / "my archive", url=node.url, nowhere="http://127.0.0.1:1")

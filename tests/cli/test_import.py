@@ -4,46 +4,46 @@ from __future__ import annotations
 
 import zipfile
 
+import pytest
+
 import balance_analysis as ba
 from tests.archive.exporting import spread_history
-from tests.cli.running import fails, printed_commands, run
-from tests.node.truth import lines_of_rows, lines_of_table
+from tests.cli.running import fails, play, printed_commands, run
 from tests.segments.writer import flip, make_segments, old_segment, write_segments
 
 ROWS = spread_history(6, rows=90)
+USD = ROWS[0].asset_id
 
 
-def test_segments_become_an_archive_and_again_are_nothing_new(tmp_path):
-    write_segments(tmp_path / "segments", ROWS)
-    said = run("import", tmp_path / "archive", tmp_path / "segments").stderr
-    assert f"{len(ROWS)} new rows of 2023-04-28T20:00" in said
-    assert lines_of_table(ba.Archive(tmp_path / "archive").read()) == lines_of_rows(ROWS)
-    said = run("import", tmp_path / "archive", tmp_path / "segments/*.zip").stderr
-    assert "Nothing new from segments of" in said
+DRY = r"chain +vega-test-0011, 3 segments\nblocks +1 to 7, 2023.+missing +8 to 14\n"
+DRY += "before +nothing: they begin with the first block\nstart "
+SESSIONS = {
+    "segments, and again": [
+        ("import {a} {s}", 0, "90 new rows of 2023-04-28T20:00"),
+        ("import {a} {s}/*.zip", 0, "Nothing new from segments of"),
+        ("spoil changes/date=2023-04-28/changes.parquet", 0, ""),
+        # No node was asked so far: segments are no address.
+        ("import {a} {s}", 5, r"(?s)1 file damaged or gone.+ verify .+ export \S+ URL --repair`"),
+        ("verify {a}", 5, r"^ +balance-analysis export \S+ URL --repair$"),
+    ],
+    "a filter, which is that of an export": [
+        ("import {a} {s} --asset-id tUSD", 0, "new rows"),
+        ("sql {a} 'select distinct asset_id from changes' --wide", 0, rf"\A\w+\n{USD}\n\Z"),
+    ],
+    "a segment that is missing": [
+        ("remove {second}", 0, ""),
+        ("import {a} {s} --dry-run", 0, f"(?s){DRY}"),
+        ("status {a}", 2, "not an archive"),
+        ("import {a} {s}", 3, "new rows"),
+        ("import {a} {s} --dry-run", 0, "Nothing to import: the archive has all of it"),
+    ],
+}
 
 
-def test_filters_are_those_of_an_export(tmp_path):
-    write_segments(tmp_path / "segments", ROWS, assets={ROWS[0].asset_id: ("tUSD", 6)})
-    run("import", tmp_path / "archive", tmp_path / "segments", "--asset-id", "tUSD")
-    assert set(ba.Archive(tmp_path / "archive").read()["asset_id"]) == {ROWS[0].asset_id}
-
-
-def test_a_dry_run_prints_what_is_there_and_what_is_missing(tmp_path):
-    paths = write_segments(tmp_path / "segments", ROWS)
-    paths[1].unlink()
-    said = run("import", tmp_path / "archive", tmp_path / "segments", "--dry-run").stdout
-    for words in (
-        "blocks   1 to 7, 2023",
-        "chain    vega-test-0011, 3 segments",
-        "missing  8 to 14",
-        "before   nothing: they begin with the first block",
-        "start",
-    ):
-        assert words in said
-    assert not (tmp_path / "archive").exists()
-    run("import", tmp_path / "archive", tmp_path / "segments", code=3)
-    said = run("import", tmp_path / "archive", tmp_path / "segments", "--dry-run").stdout
-    assert "Nothing to import: the archive has all of it" in said
+@pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
+def test_an_import_ends_with_its_code_and_says_what_it_did(session, tmp_path):
+    paths = write_segments(tmp_path / "segments", ROWS, assets={USD: ("tUSD", 6)})
+    play(session, tmp_path / "archive", s=tmp_path / "segments", second=paths[1])
 
 
 def test_what_is_wrong_is_said_in_one_line(tmp_path):
@@ -73,20 +73,6 @@ def test_bad_rows_and_damage_end_with_5_and_what_is_before_is_kept(tmp_path):
     said = run("import", tmp_path / "other", tmp_path / "segments", code=5).stderr
     assert "history/balances can't be read" in said
     assert len(ba.Archive(tmp_path / "other").read(partial=True))
-
-
-def test_a_damaged_archive_is_reported_with_what_mends_it(tmp_path):
-    write_segments(tmp_path / "segments", ROWS)
-    run("import", tmp_path / "a", tmp_path / "segments")
-    damaged = min((tmp_path / "a" / "changes").rglob("*.parquet"))
-    damaged.write_bytes(damaged.read_bytes()[:-9])
-    said = run("import", tmp_path / "a", tmp_path / "segments", code=5).stderr
-    assert "1 file damaged or gone" in said
-    show, mend = printed_commands(said)
-    assert show == ["verify", str(tmp_path / "a")]
-    # No node was asked so far: segments are no address.
-    assert mend == ["export", str(tmp_path / "a"), "URL", "--repair"]
-    assert f"balance-analysis export {tmp_path / 'a'} URL " in run(*show, code=5).stdout
 
 
 def test_segments_in_the_place_of_the_archive_are_refused(tmp_path):

@@ -10,48 +10,48 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import balance_analysis as ba
 from balance_analysis import cli, demo
 from tests.archive.exporting import node_of
-from tests.cli.running import COMMANDS, ROWS, SAMPLE, on_a_terminal, run
+from tests.cli.running import COMMANDS, ROWS, SAMPLE, fails, on_a_terminal, run
 from tests.loopback import Fault, LoopbackNode
-from tests.waits import without_waits
+
+pytestmark = pytest.mark.usefixtures("without_waits")
 
 INPUTS = {"assets", "labels", "previous"}
 """The options that name a file to read."""
 
 WRITERS = {
-    "fetch --output": (["fetch", "{url}"], ".parquet"),
-    "limits --output": (["limits", "{url}"], ".json"),
-    "summary --output": (["summary", "{source}"], ".parquet"),
-    "series --output": (["series", "{source}"], ".parquet"),
-    "diff --output": (["diff", "{archive}", "{archive}"], ".csv"),
-    "compare --output": (
-        ["compare", "{source}", "--at", "2023-04-01", "--at", "2023-04-02"],
-        ".csv",
-    ),
-    "plot --output": (["plot", "{source}", "--kind", "activity"], ".png"),
-    "report --output": (["report", "{source}", "--largest", "0"], ".html"),
-    "export --metrics-file": (["export", "{archive}", "{url}"], ".prom"),
-    "sql --output": (["sql", "{archive}", "select 1 as one"], ".xlsx"),
-    "demo --out": (["demo"], ""),
+    "fetch --output": ("fetch {url}", ".parquet"),
+    "limits --output": ("limits {url}", ".json"),
+    "summary --output": ("summary {source}", ".parquet"),
+    "series --output": ("series {source}", ".parquet"),
+    "diff --output": ("diff {archive} {archive}", ".csv"),
+    "compare --output": ("compare {source} --at 2023-04-01 --at 2023-04-02", ".csv"),
+    "plot --output": ("plot {source} --kind activity", ".png"),
+    "report --output": ("report {source} --largest 0", ".html"),
+    "export --metrics-file": ("export {archive} {url}", ".prom"),
+    "sql --output": ("sql {archive} 'select 1 as one'", ".xlsx"),
+    "demo --out": ("demo", ""),
 }
 """How each command that writes is asked to, and what its files end with."""
 
 READING = [name for name, (words, _) in WRITERS.items() if "{source}" in words]
 PLACES = {
     "it": lambda world: world.source,
-    "a symbolic link to it": lambda world: world.linked(os.symlink),
-    "a hard link to it": lambda world: world.linked(os.link),
+    "a symbolic link to it": lambda world: linked(world, os.symlink, world.source),
+    "a hard link to it": lambda world: linked(world, os.link, world.source),
     "another spelling": lambda world: f"./x/../{world.source.name}",
     "a link to its folder": lambda world: world.around / world.source.name,
 }
@@ -61,82 +61,54 @@ ARCHIVE_PLACES = {
     "a new file": lambda world: world.archive / f"new{world.suffix}",
     "a new file of a folder": lambda world: world.archive / "changes" / f"new{world.suffix}",
     "another spelling": lambda world: f"x/../archive/new{world.suffix}",
-    "a symbolic link to a file of it": lambda world: world.linked(os.symlink, world.held),
+    "a symbolic link to a file of it": lambda world: linked(world, os.symlink, world.held),
     "a link to its folder": lambda world: world.around / "archive" / f"new{world.suffix}",
     "a folder of it that stands elsewhere": lambda world: world.archive / f"far/new{world.suffix}",
 }
 
 
-class World:
-    """A folder with an input and an archive, and a node that must not be asked."""
-
-    def __init__(self, folder, copied, node, suffix):
-        self.folder, self.suffix, self.node = folder, suffix, node
-        self._asked = len(node.requests)
-        self.archive, self.source = folder / "archive", folder / f"input{suffix}"
-        shutil.copytree(copied["archive"], self.archive)
-        (folder / "x").mkdir()
-        (folder / "elsewhere").mkdir()
-        (self.archive / "far").symlink_to(folder / "elsewhere")
-        self.around = folder / "x" / "around"
-        self.around.symlink_to(folder)
-        self.held = self.archive / f"kept{suffix}"
-        self.held.write_bytes(b"kept")
-        shutil.copy(copied["rows"], self.source)
-
-    @property
-    def requests(self):
-        return self.node.requests[self._asked :]
-
-    def linked(self, link, to=None):
-        path = self.folder / f"link{self.suffix}"
-        link(to or self.source, path)
-        return path
-
-    def content(self):
-        """Return every file's bytes, and where links point to."""
-        return {
-            path: path.readlink() if path.is_symlink() else path.is_file() and path.read_bytes()
-            for path in self.folder.rglob("*")
-        }
+def linked(world, link, target):
+    """Make a link to a file, and return it."""
+    path = world.folder / f"link{world.suffix}"
+    link(target, path)
+    return path
 
 
 @pytest.fixture(scope="module")
-def node():
-    with node_of(ROWS) as node, without_waits():
-        yield node
-
-
-@pytest.fixture(scope="module")
-def copied(whole, tmp_path_factory):
-    """An archive and a file of its rows."""
+def rows(whole, tmp_path_factory):
+    """A file of the archive's rows."""
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     ba.write_parquet(ba.Archive(whole).read(), path)
-    return {"archive": whole, "rows": path}
+    return path
 
 
 @pytest.fixture
-def world(name, node, copied, tmp_path, monkeypatch):
+def world(name, whole, rows, tmp_path, monkeypatch):
+    """A folder with an input and an archive, and a node that must not be asked."""
     monkeypatch.chdir(tmp_path)
-    return World(tmp_path, copied, node, WRITERS[name][1])
+    suffix, archive, around = WRITERS[name][1], tmp_path / "archive", tmp_path / "x" / "around"
+    source, held = (folder / f"input{suffix}" for folder in (tmp_path, archive))
+    shutil.copytree(whole, archive)
+    for place in (source, held):
+        shutil.copy(rows, place)
+    around.parent.mkdir()
+    around.symlink_to(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (archive / "far").symlink_to(tmp_path / "elsewhere")
+    paths = {"folder": tmp_path, "archive": archive, "around": around}
+    with node_of(ROWS) as node:
+        yield SimpleNamespace(**paths, source=source, held=held, suffix=suffix, node=node)
 
 
-def write(name, world, place, code=0, source=None):
-    """Let a command write to a place."""
-    words = [
-        word.format(url=world.node.url, source=source or world.source, archive=world.archive)
-        for word in WRITERS[name][0]
-    ]
-    return run(*words, name.split()[1], place, code=code)
+def writing(name, world, place, source=None):
+    """Return the words of a command that writes to a place."""
+    places = {"url": world.node.url, "source": source or world.source, "archive": world.archive}
+    return *shlex.split(WRITERS[name][0].format(**places)), name.split()[1], place
 
 
 def is_refused(name, world, place, **options):
-    before = world.content()
-    said = write(name, world, place, code=2, **options)
-    assert said.stdout == ""
-    assert re.fullmatch(r"balance-analysis: [^\n]+\n", said.stderr)
-    assert world.content() == before
-    assert world.requests == []
+    fails(*writing(name, world, place, **options), code=2, folder=world.folder)
+    assert world.node.requests == []
 
 
 def test_no_command_that_writes_is_forgotten_here():
@@ -170,31 +142,18 @@ def test_an_output_in_an_archive_is_refused(name, place, world):
 
 @pytest.mark.parametrize("name", ["export --metrics-file"])
 def test_metrics_in_an_archive_that_is_to_be_are_refused(name, world):
-    (world.folder / "new").mkdir()
-    before = world.content()
-    metrics = ("--metrics-file", world.folder / "new" / "x.prom")
-    assert "lies in" in run("export", world.folder / "new", world.node.url, *metrics, code=2).stderr
-    assert world.content() == before
+    (new := world.folder / "new").mkdir()
+    words = ("export", new, world.node.url, "--metrics-file", new / "x.prom")
+    assert "lies in" in fails(*words, code=2, folder=world.folder)
 
 
 @pytest.mark.parametrize("name", ["report --output"])
 def test_a_report_does_not_replace_the_file_of_its_units(name, world):
-    (world.folder / "assets.html").write_text("")
-    link = world.linked(os.link, world.folder / "assets.html")
-    before = world.content()
-    run("report", world.archive, "--assets", world.folder / "assets.html", "-o", link, code=2)
-    assert world.content() == before
-    table = ba.read_parquet(world.source)
+    (assets := world.folder / "assets.html").write_text("")
+    words = ("report", world.archive, "--assets", assets, "-o", linked(world, os.link, assets))
+    fails(*words, code=2, folder=world.folder)
     with pytest.raises(ValueError, match="the same file as"):
-        ba.write_report(table, "assets.html", assets=world.folder / "assets.html")
-
-
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "demo --out"])
-def test_an_older_output_is_replaced(name, world):
-    place = world.folder / f"y{world.suffix}"
-    place.write_text("")
-    write(name, world, place)
-    assert place.stat().st_size
+        ba.write_report(ba.read_parquet(world.source), "assets.html", assets=assets)
 
 
 @pytest.mark.parametrize("name", ["fetch --output"])
@@ -203,9 +162,9 @@ def test_an_output_that_is_no_regular_file_is_refused(name, world):
     is_refused(name, world, world.folder / "pipe")
 
 
-def test_the_library_writes_nothing_into_an_archive(whole, node):
+def test_the_library_writes_nothing_into_an_archive(whole):
     archive, table = whole, ba.Archive(whole).read()
-    with ba.Client(node.url) as client:
+    with node_of(ROWS) as node, ba.Client(node.url) as client:
         limits = ba.load_network_limits(client)
         for write_it in (
             lambda: ba.write_parquet(table, archive / "_limits.parquet"),
@@ -236,16 +195,21 @@ def full_disk():
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_full_disk_ends_with_74_and_names_the_path(name, world):
-    place = world.folder / f"y{world.suffix}"
+def test_a_full_disk_ends_with_74_names_the_path_and_keeps_what_else_is_replaced(name, world):
+    place, is_file = world.folder / f"y{world.suffix}", name != "demo --out"
+    if is_file:
+        place.write_text("old")
     with full_disk():
-        said = write(name, world, place, code=74).stderr.splitlines()[-1]
+        said = run(*writing(name, world, place), code=74).stderr.splitlines()[-1]
     # The archive of an export is written first, and the sample that a demo's node serves.
     written = {"export": world.archive, "demo": tempfile.gettempdir()}.get(name.split()[0], place)
     assert str(written) in said
     assert os.strerror(errno.EFBIG) in said
-    assert not place.is_file()
     assert not list(world.folder.glob(".*"))
+    if is_file:
+        assert place.read_text() == "old"
+        run(*writing(name, world, place))
+        assert place.read_bytes() != b"old"
 
 
 @pytest.mark.parametrize("name", ["fetch --output", "plot --output"])
@@ -254,10 +218,10 @@ def test_a_read_only_disk_ends_with_74_before_any_work(name, world, monkeypatch)
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    said = write(name, world, world.folder / f"y{world.suffix}", code=74).stderr
+    said = run(*writing(name, world, world.folder / f"y{world.suffix}"), code=74).stderr
     assert f"{world.folder}: " in said
     assert os.strerror(errno.EROFS) in said
-    assert world.requests == []
+    assert world.node.requests == []
 
 
 def test_a_full_disk_behind_stdout_ends_with_74():
@@ -317,7 +281,7 @@ def test_errors_and_log_lines_are_escaped(tmp_path):
     def fault(_index, _request):
         return Fault.code(503, 14, f"{ESCAPE}\nERROR forged")
 
-    with LoopbackNode(ROWS, faults=fault) as node, without_waits():
+    with LoopbackNode(ROWS, faults=fault) as node:
         said = run("fetch", node.url, "-o", tmp_path / "x.parquet", "-vv", code=4)
     assert is_harmless(said)
     assert "\\u001b]0;gone" in said.stderr

@@ -1,4 +1,4 @@
-"""The command line in a terminal, in a pipe and in a shell, and what it says to swapped words."""
+"""The command line in a terminal, in a pipe and in a shell."""
 
 from __future__ import annotations
 
@@ -15,17 +15,8 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
-from tests.cli.running import (
-    COMMANDS,
-    SAMPLE,
-    fails,
-    on_a_terminal,
-    printed_commands,
-    run,
-    write_to,
-)
+from tests.cli.running import COMMANDS, SAMPLE, on_a_terminal, run, write_to
 
-NODE = "http://127.0.0.1:1"
 PANELS = ("Query a node", "Fill, check and serve an archive", "Show the contents", "Try it")
 
 
@@ -147,39 +138,3 @@ def test_bash_completes_commands_options_and_values(tmp_path):
     *replied, registered = done.stdout.splitlines()
     assert (replied, done.stderr) == ([*COMPLETED.values()], "")
     assert registered.startswith("complete -o default ")
-
-
-# Swapped words
-
-EXPORTED = ("export", "archive", NODE)
-FETCHED = ("fetch", NODE, "-o", "changes.parquet")
-
-
-@pytest.mark.parametrize(
-    ("command", "says", "instead"),
-    [
-        (("export", NODE, "{archive}"), "is the address of a node", EXPORTED),
-        (("export", SAMPLE, NODE), "is a file, not an archive", ("summary", SAMPLE)),
-        (("export", "other", "{archive}"), "is an archive, not", ("status", "{archive}")),
-        (("fetch", SAMPLE, "-o", "x"), "is a file, not the address", ("summary", SAMPLE)),
-        (("fetch", NODE, "{archive}", "-o", "x"), "is an archive", ("status", "{archive}")),
-        (("limits", "{archive}"), "is an archive, not", ("status", "{archive}")),
-        (("doctor", SAMPLE), "is a file, not", ("summary", SAMPLE)),
-        (("status", NODE), "is the address of a node, not an archive", EXPORTED),
-        (("status", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
-        (("verify", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
-        (("serve", NODE), "is the address of a node", EXPORTED),
-        (("serve", SAMPLE), "is a file, not an archive", ("summary", SAMPLE)),
-        (("summary", NODE), "not a file or an archive", FETCHED),
-        (("series", NODE), "not a file or an archive", FETCHED),
-        (("plot", NODE, "-o", "x.png"), "not a file or an archive", FETCHED),
-        (("report", NODE, "-o", "x.html"), "not a file or an archive", FETCHED),
-    ],
-)
-def test_swapped_words_are_answered_with_what_to_write_instead(
-    command, says, instead, archive, tmp_path
-):
-    words = [word.format(archive=archive) for word in command]
-    said = fails(*words, code=2, folder=tmp_path)
-    assert says in said
-    assert printed_commands(said) == [[word.format(archive=archive) for word in instead]]
