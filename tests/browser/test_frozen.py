@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 
 import balance_analysis as ba
-from tests.analysis.tables import DAY, LARGEST, START, table_of
+from tests.analysis.tables import LARGEST, START, table_of
 from tests.browser.conftest import MARKET, SCRIPT, party, settle
-from tests.browser.test_live import check_tabs, chips, find, readout, sheet, tab
-from tests.columns import note_known
+from tests.browser.test_live import check_tabs, chips, click, find, press, readout, sheet, tab
 from tests.moments import from_microseconds
 
 TABS = ["holders", "totals", "flows", "movers", "account", "notes"]
@@ -44,8 +43,7 @@ def test_a_table_sorts_by_size_to_the_last_digit_and_filters_by_whole_ids(visit,
     held = [int(row["balance"].replace(",", "")) for row in sheet(page, "Holders")]
     assert (held, len(held)) == (sorted(held, reverse=True), 12)
     page.get_by_role("columnheader", name="balance").get_by_role("button").focus()
-    page.keyboard.press("Enter")
-    page.keyboard.press("Enter")
+    press(page, "Enter", "Enter")
     assert [int(row["balance"].replace(",", "")) for row in sheet(page, "Holders")] == sorted(held)
     field, count = page.get_by_label("Filter Holders"), page.locator(".sheet output").first
     field.fill(party(1)[:40])
@@ -79,16 +77,12 @@ def test_a_download_has_the_cells_that_write_table_writes_and_a_unit(open_page, 
     assert {one["unit"] for one in read(waited.value.path())} == {"VOTE, smallest units"}
 
 
-def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(
-    visit, open_page, frozen, tmp_path
-):
-    page = visit(frozen, f"asset={'f' * 64}")
-    assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
-    assert [row["balance"] for row in sheet(page, "Holders")] == [f"{LARGEST:,}"]
+def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(open_page, tmp_path):
     rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
     ba.write_report(table_of(rows), tmp_path / "report.html")
     page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
     assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
+    assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
     tab(page, "account")
     assert sheet(page, "Rows")[0]["balance"] == f"{LARGEST:,}"
 
@@ -106,22 +100,6 @@ def test_without_scripts_it_says_what_it_is_of(open_page, frozen):
     page = open_page(frozen, java_script_enabled=False)
     assert "need scripts" in page.locator("noscript").inner_text()
     assert page.get_by_text("not known to be complete").is_visible()
-
-
-def test_nothing_is_carried_into_what_is_not_known(open_page, tmp_path):
-    key = ("VOTE", "ACCOUNT_TYPE_GENERAL", party(1), "")
-    table = table_of([(*key, START, 5), (*key, START + DAY, 7), (*key, START + 6 * DAY, 9)])
-    note_known(table, [(START, START + 2 * DAY), (START + 4 * DAY, START + 8 * DAY)])
-    ba.write_report(table, tmp_path / "report.html", end=from_microseconds(START + 10 * DAY))
-    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#range=ALL")
-    box = page.locator("#chart .plot").bounding_box()
-    held = []
-    for day in (0.5, 1.5, 2.5, 5, 7, 9):
-        page.mouse.move(box["x"] + box["width"] * day / 10, box["y"] + 50)
-        held += readout(page)[1]
-    since = [f"since {from_microseconds(START + day * DAY):%Y-%m-%d %H:%M:%S}" for day in range(9)]
-    texts = ["5", "7", "unknown", "unknown", "9", "unknown"]
-    assert held == [*zip(texts, (since[day] for day in (0, 1, 2, 2, 6, 8)), strict=True)]
 
 
 def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, frozen):
@@ -143,8 +121,7 @@ def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(open_page
     assert chips(page) == [f"general · 000000…{n:04x}" for n in (29, 28, 27)]
     page.get_by_role("button", name="Next").click()
     assert sheet(page, "Holders")[0]["account"] == f"general · 000000…{9:04x}"
-    page.get_by_role("button", name=f"general · 000000…{9:04x}").click()
-    settle(page)
+    click(page.get_by_role("button", name=f"general · 000000…{9:04x}"))
     said = page.locator("#panel .note").first.inner_text()
     assert "doesn't have this account's history" in said
     assert readout(page)[1][-1] == ("unknown", "its history is not in this report")

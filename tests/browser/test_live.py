@@ -60,6 +60,25 @@ HURRIED = "((every) => { setInterval = (run, time) => every(run, time / 20); })(
 CLIPBOARD = "() => navigator.clipboard.readText()"
 
 
+def click(locator):
+    """Click on a part of a page, and wait until the page shows what that asks for."""
+    locator.click()
+    settle(locator.page)
+
+
+def press(page, *keys):
+    """Press keys, one after the other."""
+    for key in keys:
+        page.keyboard.press(key)
+    settle(page)
+
+
+def point(page, part):
+    """Move the pointer over the chart, to a part of its time."""
+    box = page.locator("#chart .plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * part, box["y"] + 50)
+
+
 def chips(page):
     return page.locator("#readout .link").all_inner_texts()
 
@@ -69,8 +88,7 @@ def state(page):
 
 
 def tab(page, name):
-    page.locator(f"#tab-{name}").click()
-    settle(page)
+    click(page.locator(f"#tab-{name}"))
 
 
 def sheet(page, caption):
@@ -233,8 +251,7 @@ def test_in_a_gap_nothing_is_held_drawn_or_made_up(visit, gapped):
         (inside - BEGIN) / (STOP - BEGIN),
     )
     assert (hatched, drawn) == (True, False)
-    box = page.locator("#chart .plot").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * (inside - BEGIN) / (STOP - BEGIN), box["y"] + 50)
+    point(page, (inside - BEGIN) / (STOP - BEGIN))
     assert {held for held, _ in readout(page)[1]} == {"unknown"}
 
 
@@ -264,11 +281,8 @@ def test_hidden_characters_are_seen_and_what_is_seen_is_found(visit, gapped):
     page = visit(gapped[0], "range=ALL")
     label = "general · p\\u000aq\\u0001\\u202ez"
     assert find(page, label, "p") == [label]
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    settle(page)
-    page.get_by_role("button", name=label).first.click()
-    settle(page)
+    press(page, "ArrowDown", "Enter")
+    click(page.get_by_role("button", name=label).first)
     assert "p\\u000aq\\u0001\\u202ez" in page.locator("#panel .ids dd").all_inner_texts()[1]
     assert HIDDEN not in page.locator("body").inner_text()
 
@@ -307,8 +321,7 @@ def test_a_page_of_rows_that_is_not_there_is_said_and_the_last_one_shown(visit, 
 def test_a_link_opens_the_same_view_and_nonsense_in_it_is_left_out(visit, open_page, gapped):
     url = gapped[0]
     page = visit(url, "range=1D&tab=movers")
-    page.locator(".remove").first.click()
-    settle(page)
+    click(page.locator(".remove").first)
     other = open_page(page.url)
     assert chips(other) == chips(page)
     for part in ("#panel table", "#headline"):
@@ -359,8 +372,7 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_fields_zoom(visit, gapped
     page.locator("#chart").focus()
     page.keyboard.press("PageUp")
     assert bounds() == pytest.approx([at - (end - start) / 2 for at in (start, end)], abs=2e6)
-    page.keyboard.press("0")
-    settle(page)
+    press(page, "0")
     assert state(page)["range"] == ["ALL"]
     page.get_by_label("From (UTC)").fill("2023-04-12T12:30:00")
     settle(page)
@@ -372,8 +384,7 @@ def test_the_wheel_a_drag_the_keys_the_buttons_and_two_fields_zoom(visit, gapped
 def test_the_pointer_reads_exact_balances_and_a_click_sets_the_moment_of_holders(visit, gapped):
     url, book, _ = gapped
     page = visit(url, "range=ALL&digits=all")
-    box = page.locator("#chart .plot").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.55, box["y"] + 50)
+    point(page, 0.55)
     page.locator("#readout .how", has_text="since 2023-04-1").first.wait_for()
     moment, rows = readout(page)
     keys = [tuple(map(unquote, one.split("|"))) for one in state(page)["account"]]
@@ -393,9 +404,8 @@ def test_the_pointer_reads_exact_balances_and_a_click_sets_the_moment_of_holders
 def test_the_pointer_over_thinned_steps_reads_the_very_row_at_that_time(visit, thick):
     url, archive = thick
     page = visit(url)
-    box = page.locator("#chart .plot").bounding_box()
     for part in (0.2, 0.7):
-        page.mouse.move(box["x"] + box["width"] * part, box["y"] + 50)
+        point(page, part)
         page.locator("#readout .n", has_text="…").wait_for(state="detached")
         page.locator("#readout .how", has_text=re.compile("since|changed")).wait_for()
         moment, [(balance, how)] = readout(page)
@@ -420,13 +430,10 @@ def test_a_search_leads_to_an_account_and_to_another_asset_by_the_keys_alone(vis
     page.keyboard.press("/")
     find(page, "treasury", "treasury")
     expect(page.locator("#found li > span")).to_have_text(["network treasury · network"])
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    settle(page)
+    press(page, "ArrowDown", "Enter")
     assert "network treasury · network" in chips(page)
     assert find(page, "tusd", "asset")[0] == "asset tUSD"
-    page.keyboard.press("Enter")
-    settle(page)
+    press(page, "Enter")
     assert page.get_by_label("Asset").locator("option:checked").inner_text().startswith("tUSD")
 
 
@@ -453,8 +460,7 @@ def test_a_click_on_an_amount_shows_where_it_comes_from(visit, gapped):
     page = visit(url, "digits=all")
     for amount in ("#panel tbody tr:nth-child(2) .origin", "#readout .origin"):
         tab(page, "holders")
-        page.locator(amount).first.click()
-        settle(page)
+        click(page.locator(amount).first)
         assert page.locator("#tab-explain").get_attribute("aria-selected") == "true"
         account = [unquote(part) for part in state(page)["focus"][0].split("|")]
         at = from_microseconds(int(state(page)["at"][0]))
@@ -472,14 +478,12 @@ def test_a_click_on_an_amount_shows_where_it_comes_from(visit, gapped):
 
 def test_a_party_s_page_opens_by_a_click_and_its_other_assets_lead_to_theirs(visit, demo):
     page = visit(demo)
-    page.get_by_role("button", name=re.compile("^party ")).first.click()
-    settle(page)
+    click(page.get_by_role("button", name=re.compile("^party ")).first)
     (wanted,) = state(page)["party"]
     assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
     words = page.locator("#panel .facts dt").all_inner_texts()
     assert {"between its own accounts", "inflow", "outflow"} <= {*words}
-    page.get_by_role("button", name=re.compile("Show its flows of ")).first.click()
-    settle(page)
+    click(page.get_by_role("button", name=re.compile("Show its flows of ")).first)
     assert page.locator("#panel .ids dd").first.inner_text().startswith(wanted)
     assert page.locator("table[aria-label^='Flows with others']").count() == 1
 
@@ -553,8 +557,7 @@ def test_a_new_export_offers_to_reload_and_a_state_that_is_gone_does(open_page, 
         assert page.locator("#stale").is_hidden()
         commit(writer_of(archive), rows, Stretch(end - DAY, end))
         page.locator("#stale").wait_for(timeout=20_000)
-        page.get_by_role("button", name="Reload").click()
-        settle(page)
+        click(page.get_by_role("button", name="Reload"))
         assert "to 2023-04-08" in page.locator("#interval").inner_text()
         page.route("**/explore/movers*", lambda route: route.fulfill(status=409, json={}), times=1)
         with page.expect_request("**/explore/about*"):
