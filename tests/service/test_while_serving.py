@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 
 import pytest
 
@@ -56,37 +55,6 @@ def test_an_archive_that_is_damaged_is_an_error_until_it_is_mended(tmp_path, par
         assert broken.json() == {"balances": whole}
     else:
         assert broken.error[:2] == (503, 14)
-
-
-def test_an_answer_is_of_one_state_while_a_day_is_replaced_again_and_again(tmp_path):
-    archive = write_archive(tmp_path / "archive", block_of(300))
-    versions = [[row._replace(balance=number) for row in block_of(300)] for number in range(2)]
-    replace_rows(writer_of(archive), "2023-05-01", versions[0])
-    ended, answered = threading.Event(), threading.Semaphore(0)
-
-    def write():
-        writer, number = writer_of(archive), 0
-        while not ended.is_set():
-            number += 1
-            replace_rows(writer, "2023-05-01", versions[number % 2])
-            for _ in range(2):  # a page that begins after a write sees it, however slow it is
-                answered.acquire()
-
-    balances = []
-    with answering(archive) as service:
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            while len(balances) < 30 or ({"0"} not in balances or {"1"} not in balances):
-                edges = service.page()["edges"]
-                balances.append({edge["node"]["balance"] for edge in edges})
-                answered.release()
-                assert (len(edges), len(balances[-1])) == (300, 1)
-                assert len(balances) < 3000
-        finally:
-            ended.set()
-            answered.release(2)
-            thread.join()
 
 
 @pytest.mark.parametrize("partition", ["day", "hour"])
