@@ -125,19 +125,14 @@ def test_a_base_address_may_have_a_path_and_a_slash(path):
     "address",
     ["", "node.example.org", "localhost:3008", "ftp://node.example.org", "http://", "http:///api",
      "http://host:port", "http://host:99999", "http://[::1", "https://host/?x=1",
-     "https://host/#top", None, 5, b"http://host"],
+     "https://host/#top", None, 5, b"http://host",
+     "https://me:s3cret@host/?x=1", "me:s3cret@host"],
 )  # fmt: skip
-def test_what_is_not_an_address_is_refused_at_once(address):
-    with pytest.raises(ValueError, match="is not the address of a node") as caught:
-        ba.Client(address)
-    assert repr(address) in str(caught.value)
-
-
-@pytest.mark.parametrize("address", ["https://me:s3cret@host/?x=1", "me:s3cret@host"])
-def test_a_malformed_address_is_named_without_its_user(address):
+def test_what_is_not_an_address_is_refused_at_once_and_named_without_its_user(address):
     with pytest.raises(ValueError, match="is not the address of a node") as caught:
         ba.Client(address)
     assert "s3cret" not in str(caught.value)
+    assert "s3cret" in str(address) or repr(address) in str(caught.value)
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "https://[::1]:3008/x", "HTTP://host"])
@@ -310,16 +305,6 @@ def test_a_pause_keeps_to_the_rate_and_spreads_those_that_were_refused(per_secon
     gaps = [after - before for before, after in itertools.pairwise(sorted(slots))]
     assert gap * 0.9 <= min(gaps)
     assert per_second is None or min(gaps) >= gap - 1e-9
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1.0])
-def test_refusals_slow_the_rate_down_to_a_pause_at_most(seconds):
-    clock = Clock()
-    throttle = Throttle(None, clock=clock, sleep=clock.sleep)
-    for _ in range(20):
-        refused(throttle, seconds)
-    throttle.wait()
-    assert throttle.wait() <= max(seconds, 1 / 16)
 
 
 def sized(head, body):

@@ -134,7 +134,8 @@ def test_a_quirk_has_its_verdict(name, verdict, options):
 @pytest.mark.parametrize("value", [None, {}, 7, "", "9" * 19, "9" * 30])
 @pytest.mark.parametrize("name", ["timestamp", "accountType", "balance"])
 def test_rows_that_are_not_the_interfaces_are_reported(name, value):
-    assert diagnose(edit_row=lambda row: {**row, name: value})["timestamps"].value is not None
+    report = diagnose(ROWS[:60], edit_row=lambda row: {**row, name: value})
+    assert report["timestamps"].value is not None
 
 
 @pytest.mark.parametrize(
