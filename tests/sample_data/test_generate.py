@@ -125,6 +125,7 @@ def rewarded(rows):
 
 
 FACTS = {
+    "no balance is negative": lambda x: x["balance"].min() >= 0,
     "a reward is 300 rows in one block": lambda x: rewarded(x).min() > 300,
     "most accounts begin with a row of 0": lambda x: (
         (x.loc[x["first"], "balance"] == 0).mean() > 0.5
