@@ -209,7 +209,8 @@ class Archive:
             the first complete interval to the end of the last one.
         opening
             Whether to add openings: each account's last row before `start`, which is the balance
-            held then. Accounts without a change in the interval are then included.
+            held then. Accounts without a change in the interval are then included, if they have
+            one in the archive.
         columns
             The columns of the table to return, in this order; fewer are read faster.
         partial

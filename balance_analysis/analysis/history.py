@@ -28,27 +28,20 @@ from balance_analysis.table.evidence import SetAside
 from balance_analysis.table.known import (
     EVIDENCE_KEY,
     ROWS_KEY,
-    UNOPENED_KEY,
     Known,
     Notes,
     is_opening,
     note_interval,
     read_notes,
 )
-from balance_analysis.table.moments import (
-    EVER,
-    Instant,
-    clipped,
-    iso_text,
-    moment_text,
-    to_microseconds,
-)
+from balance_analysis.table.moments import EVER, Instant, clipped, moment_text
 from balance_analysis.table.moments import between as gaps_between
 from balance_analysis.table.names import Names, names_in
 from balance_analysis.table.schema import (
     ACCOUNT_KEY,
     ATTRS_KEY,
     COLUMNS,
+    FIRST_MOMENT,
     account_numbers,
     are_heads,
 )
@@ -212,26 +205,21 @@ class History:
 
     @property
     def unopened_since(self) -> int | None:
-        """Since when an account must have changed to have a row; `None` if all have openings."""
-        known, start = self.known or (), self.start
-        noted = self.attrs.get(ATTRS_KEY, {}).get(UNOPENED_KEY)
-        if isinstance(noted, str) and not self.notes.nothing_before:
-            return to_microseconds(noted)
-        # A known interval before the start shows that the load looked for openings.
-        is_opened = self.has_openings or any(a < start <= b for a, b in known)
-        if not known or start == ALWAYS or is_opened or self.notes.nothing_before:
+        """Since when an account must have changed to have a row; `None` if each account has one."""
+        if not self.known or self.notes.nothing_before or self.known[0][0] <= FIRST_MOMENT:
             return None
-        return next((begin for begin, _ in clipped(known, start, NEVER)), max(start, 0))
+        return self.known[0][0]
 
     @property
     def left_out(self) -> list[str]:
         """Warnings about accounts missing from sums because the table has no row of them."""
         known, since, warnings = self.known or (), self.unopened_since, list[str]()
         if since is not None:
-            warnings.append(
-                f"accounts without a change since {moment_text(since)} are left out; load or read "
-                "with opening=True, which adds them if their older rows are still there"
-            )
+            left_out = " are left out; load or read with opening=True, which adds them if their "
+            left_out += "older rows are still there"
+            if since < self.start:
+                left_out = ", if there are any, are left out; only a source of older rows has them"
+            warnings.append(f"accounts without a change since {moment_text(since)}{left_out}")
         if gaps := gaps_between(known, known[0][0], known[-1][1]) if known else []:
             warnings.append(
                 f"accounts that changed only in {spans_text(gaps)} are left out: rows of that time "
@@ -495,9 +483,7 @@ def cut_table(
         part = part.merge(values.astype(dict.fromkeys(ACCOUNT_KEY, "str")), "left", keys)
         part = part.astype({name: whole[name].dtype for name in ACCOUNT_KEY})
     part.attrs = dict(whole.attrs)
-    first = min(begin, int(times.min(initial=begin)))
+    first = min(FIRST_MOMENT, int(times.min(initial=begin)))
     known = [(first, stop)] if history.known is None else [*clipped(history.known, EVER[0], stop)]
     note_interval(part, whole, [] if history.is_changed.any() else known, begin, stop)
-    if history.unopened_since is not None:
-        part.attrs[ATTRS_KEY][UNOPENED_KEY] = iso_text(history.unopened_since)
     return part

@@ -71,9 +71,9 @@ def ohlc(
     pandas.DataFrame
         One row for each account and period, sorted: `ACCOUNT_KEY` (category of str), `start` and
         `end` of the period (datetime64[us, tz]), and in decimal128(38, 0), in the asset's smallest
-        unit: `open` (the balance at `start`), `high` and `low` (of the known part) and `close` (the
-        balance just before `end`). In a period without rows, all four are the balance held. NA is
-        unknown.
+        unit: `open` (the balance at `start`), `high` and `low` (of the known part, `open` included)
+        and `close` (the balance just before `end`). In a period without rows, all four are the
+        balance held. NA is unknown.
 
     Raises
     ------
@@ -99,10 +99,9 @@ def ohlc(
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
 
     def candles(history: History) -> pd.DataFrame:
-        steps, _ = history.over(grid)
+        steps = history.at_points(grid)
         measures = _measure(steps, grid, {"minimum", "maximum"})
-        # The end of a known interval has the balance held until then.
-        rows, is_open = as_of(history.at(grid.edges[:-1]), grid.edges[:-1])
+        rows, is_open = as_of(steps, grid.edges[:-1])
         columns = {
             "open": int128.to_balances(int128.take(steps.words, rows), is_open),
             "high": int128.to_balances(measures["maximum"], measures["has_known"]),
@@ -111,7 +110,7 @@ def ohlc(
         }
         return _frame(steps, grid, columns)
 
-    yield from each_holder(source, by, candles, grid)
+    yield from each_holder(source, by, candles, grid, at_points=True)
 
 
 def _frame(steps: Steps, grid: Grid, columns: dict[str, Any]) -> pd.DataFrame:

@@ -128,8 +128,8 @@ class Scan:
         Files that may have selected rows, in time order.
     evidence
         The evidence for the rows; with openings also for the time before `start`.
-    start
-        Start of the complete rows (in microseconds), or `None` if unknown.
+    start, end
+        The interval (in microseconds); `None` if nothing was ever answered.
     openings
         Earlier files, which hold each account's last row before `files`; in time order.
     later
@@ -141,6 +141,7 @@ class Scan:
     files: tuple[FileSlice, ...]
     evidence: Evidence
     start: int | None = None
+    end: int | None = None
     openings: tuple[FileSlice, ...] = ()
     later: tuple[FileSlice, ...] = ()
 
@@ -251,7 +252,7 @@ class Scan:
 
         rows = itertools.chain(*self.map(read))
         table = merge([*read_last(self.openings), *rows, *read_last(self.later)])
-        note_evidence(table, self.evidence, self.start)
+        note_evidence(table, self.evidence, self.start, self.end)
         return table
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
@@ -474,13 +475,15 @@ class Snapshot:
         evidence = self.evidence.narrow(filters)
         if not partial:
             self.check_complete(begin, stop, evidence)
+        bounds = (begin, stop) if evidence.answers else (None, None)
         return Scan(
             self.store,
             filters,
             tuple(self.files(begin, stop)),
             # Gaps before `start` show which openings may have changed since.
             evidence.within(EVER[0] if opening else begin, stop),
-            begin if evidence.answers else None,
+            bounds[0],
+            bounds[1],
             tuple(self.files_since(begin, begin)) if opening else (),
         )
 

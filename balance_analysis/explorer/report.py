@@ -34,6 +34,7 @@ from balance_analysis.explorer.views import ViewRequest
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.table import moments, schema
 from balance_analysis.table.frame import check_table
+from balance_analysis.table.known import noted_rows
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.text import count_text, spans_text, without_credentials
 
@@ -254,7 +255,7 @@ def _archive_subject(archive: Archive, bounds: _Bounds, given: Names) -> _Subjec
 
 def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subject:
     history, load = open_history(data), data.attrs.get(schema.ATTRS_KEY)
-    if not isinstance(load, dict) or load.get("rows") != len(data):
+    if not isinstance(load, dict) or noted_rows(load) != len(data):
         load = {}  # the table no longer has exactly the rows of that load
     span, shown = _interval(bounds, _extent(history, load)), data
     if span is not None:

@@ -87,7 +87,7 @@ def load_balance_changes(
         timestamp. The load then requests all rows that the node has from before `start`, and keeps
         each account's last one. `known` reaches back to the oldest opening: if a gap follows an
         opening, the balance may have changed within it. An account without an opening has no row
-        before `start`, or the node has forgotten it.
+        before `start`, or the node has forgotten it: sums then warn that it may be left out.
     page_size
         Rows per request.
     workers

@@ -351,7 +351,8 @@ def to_table(
         aren't changes. If `known` has a gap between an opening and `start`, the balance at `start`
         is unknown. By default the one in the frame's attrs.
     nothing_before
-        Whether an account without an opening held nothing before its first row.
+        Whether an account without an opening held nothing before its first row. If not, sums warn
+        that accounts without a change since the first known interval are left out.
 
     Returns
     -------

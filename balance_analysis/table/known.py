@@ -53,12 +53,11 @@ selection of rows."""
 START_KEY: Final = "start"
 """The key of the moment since which the table has every change, as ISO 8601 in UTC."""
 
+END_KEY: Final = "end"
+"""The key of the end of the interval that was loaded, read or cut, as ISO 8601 in UTC."""
+
 NOTHING_BEFORE_KEY: Final = "nothing_before"
 """The key of a flag: accounts without an opening held nothing at the start."""
-
-UNOPENED_KEY: Final = "unopened_since"
-"""The key of a moment, as ISO 8601 in UTC: accounts without a change since then have no row. A part
-of a table without openings has it."""
 
 ROWS_KEY: Final = "account_rows"
 """The key of a text: the number of rows, and a digest of each account's rows in base64."""
@@ -225,7 +224,7 @@ def to_known(intervals: Stated) -> Known:
 
 def gaps_of(metadata: Mapping[str, Any]) -> list[Span]:
     """Return the parts of a load's interval that aren't known, according to its metadata."""
-    bounds = (to_microseconds(metadata[name]) for name in (START_KEY, "end"))
+    bounds = (to_microseconds(metadata[name]) for name in (START_KEY, END_KEY))
     return between(read_notes(metadata).known or (), *bounds)
 
 
@@ -251,12 +250,15 @@ def _known_json(known: Iterable[Span] | None, *, nothing_before: bool = False) -
     return noted | ({NOTHING_BEFORE_KEY: True} if nothing_before else {})
 
 
-def _note(table: pd.DataFrame, known: dict[str, Any], start: int | None = None) -> None:
-    """Replace what a table's attrs state about its known intervals, and set its start if given."""
+def _note(
+    table: pd.DataFrame, known: dict[str, Any], start: int | None = None, end: int | None = None
+) -> None:
+    """Replace what a table's attrs state about its known intervals; set its bounds if given."""
     replaced = {KNOWN_KEY, EVIDENCE_KEY, NOTHING_BEFORE_KEY}
     kept = {key: x for key, x in table.attrs.get(ATTRS_KEY, {}).items() if key not in replaced}
-    noted_start = {} if start is None else {START_KEY: iso_text(start)}
-    table.attrs[ATTRS_KEY] = {**kept, **known, **noted_start}
+    bounds = {START_KEY: start, END_KEY: end}
+    given = {key: iso_text(bound) for key, bound in bounds.items() if bound is not None}
+    table.attrs[ATTRS_KEY] = {**kept, **known, **given}
 
 
 def note_known(
@@ -283,12 +285,15 @@ def note_known(
     noted = read_notes(table.attrs.get(ATTRS_KEY)).known
     json = _known_json(noted if known is None else to_known(known), nothing_before=nothing_before)
     _note(table, json, None if start is None else to_microseconds(start))
+    table.attrs[ATTRS_KEY].pop(END_KEY, None)
     note_rows(table)
 
 
-def note_evidence(table: pd.DataFrame, evidence: Evidence, start: int | None = None) -> None:
+def note_evidence(
+    table: pd.DataFrame, evidence: Evidence, start: int | None = None, end: int | None = None
+) -> None:
     """Set the evidence for a table's rows in its attrs, and the known intervals that follow."""
-    _note(table, evidence_json(evidence), start)
+    _note(table, evidence_json(evidence), start, end)
 
 
 def note_rows(table: pd.DataFrame, *, is_sorted: bool = True) -> None:
@@ -335,11 +340,13 @@ def note_interval(
     """
     notes = notes_of(whole, is_sorted=True)
     if notes.evidence is not None:
-        note_evidence(cut, notes.evidence.within(EVER[0], end), start)
+        note_evidence(cut, notes.evidence.within(EVER[0], end), start, end)
     else:
         are_unknown = {} if notes.known is None else {EVIDENCE_KEY: None}  # its accounts
-        _note(cut, _known_json(known, nothing_before=notes.nothing_before) | are_unknown, start)
-    cut.attrs[ATTRS_KEY] |= {"end": iso_text(end), "rows": len(cut)}
+        _note(
+            cut, _known_json(known, nothing_before=notes.nothing_before) | are_unknown, start, end
+        )
+    cut.attrs[ATTRS_KEY]["rows"] = len(cut)
     note_rows(cut)
 
 
@@ -365,19 +372,18 @@ def merge_notes(table: pd.DataFrame, parts: Sequence[pd.DataFrame]) -> None:
         return
     notes = [*map(notes_of, parts)]
     start = min((part.start for part in notes if part.start is not None), default=None)
-    table.attrs[ATTRS_KEY].pop(UNOPENED_KEY, None)
-    for each, part in zip(metadata, notes, strict=True):
-        if part.start == start and UNOPENED_KEY in each:
-            table.attrs[ATTRS_KEY][UNOPENED_KEY] = each[UNOPENED_KEY]
+    ends = [each.get(END_KEY) for each in metadata]
+    end = max(map(to_microseconds, ends)) if all(isinstance(x, str) for x in ends) else None
+    table.attrs[ATTRS_KEY].pop(END_KEY, None)
     proofs = [part.evidence if part.start == start else part.since_start for part in notes]
     evidence = [proof for proof in proofs if proof is not None]
     if len(evidence) == len(parts) and len({proof.filters for proof in evidence}) == 1:
-        note_evidence(table, reduce(Evidence.updated, evidence), start)
+        note_evidence(table, reduce(Evidence.updated, evidence), start, end)
     else:
         # Each part knows its own accounts only, from its own start on.
         spans = [[*clipped(x.known or (), x.start or EVER[0], EVER[1])] for x in notes]
         known = reduce(overlap, spans)
-        _note(table, {**_known_json(known), EVIDENCE_KEY: None}, start)
+        _note(table, {**_known_json(known), EVIDENCE_KEY: None}, start, end)
         logger.warning(
             "concatenated tables cover different accounts; all changes are known only in %s",
             spans_text(known) or "no interval",

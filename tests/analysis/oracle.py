@@ -519,9 +519,11 @@ def ohlc(world, grid, by=KEY):
     result = []
     for key, holder in world.holders(by).items():
         for start, end in grid.periods(world):
+            first, last = holder.shown(start), holder.shown(end - 1)
             levels = [level for _, _, level in holder.known(start, end)]
+            levels += [] if first is None else [first]
             low, high = min(levels, default=None), max(levels, default=None)
-            result.append((*key, start, end, holder.shown(start), high, low, holder.level(end - 1)))
+            result.append((*key, start, end, first, high, low, last))
     return result
 
 

@@ -137,6 +137,17 @@ def test_a_file_has_them_too(tmp_path):
         assert notes[name] == others[name]
 
 
+def test_sums_say_since_when_accounts_have_openings_of_a_node_that_forgets(caplog):
+    oldest = TIMES[30]
+    kept = [row for row in ROWS if row.timestamp_ns // 1000 >= oldest]
+    table = load(LoopbackNode(kept, block_timestamp=END * 1000))
+    caplog.clear()
+    ba.totals(table)
+    (said,) = caplog.messages
+    assert said.startswith(f"accounts without a change since {moment_text(oldest)}, if there are")
+    assert said.endswith("only a source of older rows has them")
+
+
 def test_a_load_that_fails_among_the_openings_fails(tmp_path):
     options = {"start": from_microseconds(MIDDLE), "end": from_microseconds(END), "opening": True}
     with LoopbackNode(ROWS) as node, client_to(node) as client:

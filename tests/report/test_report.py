@@ -301,6 +301,17 @@ def test_what_may_be_missing_is_logged_once_and_by_its_name(folder, tmp_path, ca
     assert caplog.messages == [said]
 
 
+def test_the_hours_before_a_node_s_oldest_row_are_not_called_complete(tmp_path):
+    start = RISING - 2 * HOUR
+    with node_of(OF_ONE, head=STOP) as node:
+        run_export(node, tmp_path / "archive", start=start, end=STOP)
+    archive = ba.Archive(tmp_path / "archive")
+    for source in (archive, archive.read(partial=True)):
+        page = read_page(write(source, tmp_path))
+        assert page.bounds() == (start, STOP)
+        assert f"Not known to be complete: {range_text(start, RISING)}." in page.text("p")
+
+
 def test_a_part_of_an_archive_is_complete_and_what_lies_beyond_it_a_gap(folder, tmp_path):
     start, end = (from_microseconds(moment) for moment in (RISING + 3 * DAY, STOP))
     page = read_page(write(ba.Archive(folder), tmp_path, start=start, end=end))
