@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -16,7 +14,7 @@ import balance_analysis as ba
 from balance_analysis import errors
 from balance_analysis.archive.datafile import KeyRange
 from balance_analysis.slices import mapped
-from tests.scale.archives import SIZE, assert_same, write_archive
+from tests.scale.archives import SIZE, assert_same
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +77,6 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(client, archive, 
     assert killed[0] not in client.run(os.getpid).values()
 
 
-def test_a_file_that_is_damaged_is_named_and_its_error_is_itself(client, table, tmp_path):
-    archive = write_archive(tmp_path / "archive", table)
-    file = sorted((tmp_path / "archive" / "changes").rglob("*.parquet"))[4]
-    content = bytearray(file.read_bytes())
-    content[100:140] = bytes(40)
-    file.write_bytes(content)
-
-    said = f"{file.parent.name}/changes.parquet"
-    with client.as_current(), pytest.raises(ba.ArchiveError, match=said) as failed:
-        ba.over_accounts(ba.flows, archive, rows_per_slice=SIZE)
-    assert failed.value.__notes__
-
-
 def test_what_a_task_raises_arrives_with_a_note_of_the_task(client):
     with client.as_current(), pytest.raises(ba.CheckError, match="wrong") as failed:
         list(mapped(_refuse, [KeyRange(("a",), ("b",))]))
@@ -125,15 +110,3 @@ def test_the_client_that_the_caller_made_is_used(client):
 
 def _process(_item):
     return os.getpid()
-
-
-def test_nothing_of_dask_is_imported_without_a_client(archive):
-    code = (
-        "import sys; import balance_analysis as ba\n"
-        "result = ba.totals(ba.Archive(sys.argv[1]), freq='1D')\n"
-        "assert not {'dask', 'distributed'} & {*sys.modules}\n"
-        "print(len(result))"
-    )
-    command = [sys.executable, "-c", code, archive.uri]
-    said = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert int(said.stdout) > 0
