@@ -520,8 +520,10 @@ def ohlc(world, grid, by=KEY):
     for key, holder in world.holders(by).items():
         for start, end in grid.periods(world):
             first, last = holder.shown(start), holder.shown(end - 1)
+            ends = {end for member in holder.members for end in member.ends}
+            shown = [holder.shown(at) for at in {start, *ends} if start <= at < end]
             levels = [level for _, _, level in holder.known(start, end)]
-            levels += [] if first is None else [first]
+            levels += [level for level in shown if level is not None]
             low, high = min(levels, default=None), max(levels, default=None)
             result.append((*key, start, end, first, high, low, last))
     return result
