@@ -58,6 +58,17 @@ def test_holders_are_by_default_those_just_before_the_end_of_what_is_known(table
     assert "no balance is known at" in caplog.text
 
 
+def test_a_candle_opens_with_the_sum_that_holders_name_where_knowledge_ends():
+    """One of the party's accounts has a row at that moment, the other holds what it held."""
+    table = opened(World([*ROWS, (*GENERAL, START + 10 * DAY, 9)], {}, KNOWN))
+    bounds = {"start": day(10), "end": day(11), "by": "party_id"}
+    (candle,) = records(ba.ohlc(table, "1D", **bounds)[["open", "high", "low", "close"]])
+    assert candle == (10, 10, 10, None)
+    assert ba.holders(table, day(10), by="party_id")["balance"].tolist() == [10]
+    assert ba.totals(table, freq="1D", **bounds)["total"].tolist() == [10]
+    assert ba.balance_series(table, freq="1D", **bounds).iloc[0].tolist() == [10]
+
+
 @pytest.mark.parametrize(
     "known", [["2023-04-01"], [("2023-04-02", "2023-04-01")], [("soon", "later")]]
 )
