@@ -140,6 +140,9 @@ BEYOND: Final = chr(sys.maxunicode)
 _GROUPS: Final = 16
 """Row groups to read at once; more don't fit into a processor's cache."""
 
+_GROUPS_OF_IDS: Final = 64
+"""Row groups whose ids alone to read at once."""
+
 _TAIL: Final = 1 << 16
 """Bytes to read first from a file's end, where the footer is."""
 
@@ -452,6 +455,22 @@ class DataFile:
         counts = np.append(0, np.cumsum(np.logical_and.reduce(masks)))[np.append(0, ends)]
         return [number for number, count in zip(groups, np.diff(counts), strict=True) if count]
 
+    def with_others(self, groups: Sequence[int], known: pa.Table) -> list[int]:
+        """Return the row groups that have the last row of other accounts; read only ids."""
+        others: list[int] = []
+        for begin in range(0, len(groups), _GROUPS_OF_IDS):
+            some = groups[begin : begin + _GROUPS_OF_IDS]
+            rows = self.read(some, FILE_KEY)
+            last = last_rows(rows.append_column("place", pa.array(np.arange(rows.num_rows))))
+            both = pa.concat_tables([known.select(FILE_KEY), last.select(FILE_KEY)])
+            codes, ids = zip(*(schema.sorted_codes(both[name]) for name in FILE_KEY), strict=True)
+            numbers = schema.account_numbers(codes, [*map(len, ids)])
+            is_other = ~np.isin(numbers[known.num_rows :], numbers[: known.num_rows])
+            ends = np.cumsum([self.footer.metadata.row_group(number).num_rows for number in some])
+            places = np.searchsorted(ends, last["place"].to_numpy()[is_other], side="right")
+            others += [some[place] for place in np.unique(places)]
+        return others
+
     def close(self) -> None:
         """Close the file."""
         self._file.close(force=True)
@@ -461,7 +480,7 @@ def mask_of(column: pa.ChunkedArray, values: Sequence[str]) -> NDArray[np.bool_]
     """Return a mask of the rows whose id is among the values."""
     wanted = pa.array(values, pa.string())
     masks = [
-        pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False)[chunk.indices.to_numpy()]
+        pc.is_in(chunk.dictionary, wanted).to_numpy(zero_copy_only=False).take(chunk.indices)
         for chunk in column.chunks
     ]
     return np.concatenate([np.zeros(0, np.bool_), *masks])

@@ -71,6 +71,9 @@ _TRIES: Final = 10
 _TASKS: Final = 4
 """Tasks per processor."""
 
+_ROWS_EACH: Final = 8
+"""Rows per account of a file from which on most row groups are read only in a later file."""
+
 _LISTED_IDS: Final = 3
 """Maximum ids in an error message."""
 
@@ -173,10 +176,12 @@ class Scan:
         with opened(self.store, file) as data:
             yield from data.rows(predicate, columns, use_threads=use_threads)
 
-    def map(self, function: Callable[[Scan], T], parts: list[Scan] | None = None) -> list[T]:
+    def map(
+        self, function: Callable[[Scan], T], parts: list[Scan] | None = None, tasks: int = _TASKS
+    ) -> list[T]:
         """Return a function's results for parts of this scan, by default files, in parallel."""
         if self.store.folder is not None:
-            count = len(self.files) // (_TASKS * (os.cpu_count() or 1)) + 1
+            count = len(self.files) // (tasks * (os.cpu_count() or 1)) + 1
             return map_parallel(function, self.split(count) if parts is None else parts)
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))
@@ -225,13 +230,25 @@ class Scan:
     ) -> pa.Table:
         """Return each account's last row in these files, in the order of a file.
 
+        Files are read from the last one on. Where its accounts have many rows, only those row
+        groups of earlier files are read that have others.
+
         Raises
         ------
         ArchiveError
             If a file can't be read.
         """
-        rows = (part for file in self.files for part in self.rows(file, columns, key_range))
-        return datafile.merge_last_rows(map(datafile.last_rows, rows), columns)
+        parts: list[pa.Table] = []
+        for file in reversed(self.files):
+            predicate = datafile.Predicate(self.filters.allowed(), file.bounds, key_range)
+            with opened(self.store, file) as data:
+                groups, known = data.row_groups(predicate), sum(part.num_rows for part in parts)
+                is_whole = predicate == datafile.Predicate()
+                if is_whole and parts and _ROWS_EACH * known < data.footer.metadata.num_rows:
+                    groups = data.with_others(groups, pa.concat_tables(parts))
+                rows = data.rows(predicate, columns, groups=groups, use_threads=False)
+                parts = [*map(datafile.last_rows, rows), *parts]
+        return datafile.merge_last_rows(parts, columns)
 
     def read(self, key_range: datafile.KeyRange = datafile.ALL) -> pd.DataFrame:
         """Return the rows and openings as a table, for all accounts or for a slice.
@@ -247,10 +264,12 @@ class Scan:
             return list(sort_parts(tables))
 
         def read_last(files: tuple[FileSlice, ...]) -> Iterator[Part]:
-            parts = replace(self, files=files).map(lambda part: part.last_rows(COLUMNS, key_range))
+            scan = replace(self, files=files)
+            parts = scan.map(lambda part: part.last_rows(COLUMNS, key_range), tasks=1)
             return sort_parts([datafile.merge_last_rows(parts)])
 
-        rows = itertools.chain(*self.map(read))
+        # Sorting the few rows of a party takes as long as sorting some thousands.
+        rows = itertools.chain(*self.map(read, tasks=1 if self.filters.party_ids else _TASKS))
         table = merge([*read_last(self.openings), *rows, *read_last(self.later)])
         note_evidence(table, self.evidence, self.start, self.end)
         return table
@@ -551,7 +570,8 @@ class Snapshot:
     ) -> pa.Table:
         """Return each account's last row up to a moment, in the order of files."""
         files = tuple(self.files_since(moment, moment + 1))
-        parts = Scan(self.store, filters, files, Evidence()).map(lambda x: x.last_rows(columns))
+        scan = Scan(self.store, filters, files, Evidence())
+        parts = scan.map(lambda part: part.last_rows(columns), tasks=1)
         return datafile.merge_last_rows(parts, columns)
 
     def ids(self, filters: Filters = Filters()) -> dict[str, set[str]]:
