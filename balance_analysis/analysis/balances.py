@@ -315,7 +315,8 @@ def _cells(steps: Steps, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
         cells = slice(first * height, (first + len(block)) * height)
         words[cells], block_states = int128.take(block.words, rows), states[cells]
         reached = count_before(points, block.times)
-        hits = np.flatnonzero(np.append(points, ALWAYS)[reached] == block.times)
+        is_hit = np.append(points, ALWAYS)[reached] == block.times
+        hits = np.flatnonzero(is_hit & block.is_row)  # an opening may stand at ALWAYS
         block_states[block.numbers[hits] * height + reached[hits]] = _OBSERVED
         if not block.is_row.all():
             block_states[~block.is_row[rows]] = _OPENING

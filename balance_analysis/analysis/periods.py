@@ -187,9 +187,9 @@ def _fall(_: int, steps: Steps) -> Columns:
     peaks = int128.running_maxima(steps.words, steps.heads)
     highest = int128.take(steps.words, peaks)
     depths, too_large = int128.subtract(highest, steps.words)
-    check_fits(too_large, lambda row: f"the depth of {steps.name_row(row)}")
     gaps = np.cumsum(steps.starts_known & ~steps.is_head)
     is_known = gaps == gaps[steps.heads][steps.numbers]
+    check_fits(too_large & is_known, lambda row: f"the depth of {steps.name_row(row)}")
     columns = {"peak": highest, "peak_at": steps.times[peaks], "depth": depths}
     columns["is_known"] = is_known
     kept = slice(None) if steps.is_row.all() else steps.is_row

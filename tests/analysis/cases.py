@@ -106,9 +106,16 @@ def keyed(*args, **options):
 
 
 long = partial(ba.balance_series, layout="long")
+averages, states = ba.time_weighted_average, oracle.series_with_states
+LEVEL = ("timestamp", "balance")
 FLOWS = ("start", "end", "inflow", "outflow", "net", "changes", "active", "unknown")
 MOVED = (*FLOWS[:5], "internal", *FLOWS[5:])
+AVERAGE = ("start", "end", "average")
+CANDLE = ("start", "end", "open", "high", "low", "close")
 TOTALS = ("timestamp", "total", "known", "unknown")
+HELD = ("balance", "share", "cumulative_share", "accounts", "unknown")
+COMPARED = ("before", "after", "change", "change_percent", "state", "accounts", "unknown")
+PARTY = ("accounts", "unknown", *SUMMARY, "internal", *FALL)
 
 
 def balances(table, start, end):
@@ -119,8 +126,8 @@ def holder_series(table, **how):
     return long(table, **how).drop(columns="state")
 
 
-def holders(table, start, end, by):
-    return ba.holders(table, start, by=by)
+def holders(table, start, end, by, n=None):
+    return ba.holders(table, start, by=by, n=n)
 
 
 def comparison(table, start, end, by):
@@ -132,92 +139,53 @@ def wide_flows(world, grid, by, place):
     return [(*row[: len(by) + 1], row[len(by) + 2 + place]) for row in flows]
 
 
+def with_option(function, expected, columns, bounds, **option):
+    """Return a case of an option that the loop has as well."""
+    return Case(partial(function, **option), partial(expected, **option), columns, bounds)
+
+
 def wide(value):
-    return Case(
-        partial(ba.flows, layout="wide", value=value),
-        partial(wide_flows, place=FLOWS.index(value) - 2),
-        bounds="periods",
-    )
+    place = partial(wide_flows, place=FLOWS.index(value) - 2)
+    return Case(partial(ba.flows, layout="wide", value=value), place, bounds="periods")
+
+
+def at_moments(function, expected, columns):
+    """Return a case of balances of any size at two moments."""
+    return Case(function, expected, columns, "moments", amounts=signed)
 
 
 CASES = {
-    "balances": keyed(
-        balances, oracle.balances_at, ("timestamp", "balance", "since"), bounds="moments"
-    ),
-    "series": Case(holder_series, oracle.series, ("timestamp", "balance")),
-    "series of accounts": keyed(long, oracle.series_with_states, ("timestamp", "balance", "state")),
+    "balances": keyed(balances, oracle.balances_at, (*LEVEL, "since"), bounds="moments"),
+    "series": Case(holder_series, oracle.series, LEVEL),
+    "series of accounts": keyed(long, states, (*LEVEL, "state")),
     "wide series": Case(ba.balance_series, oracle.series),
     "wide series of accounts": keyed(ba.balance_series, oracle.series),
-    "changes": keyed(long, oracle.changes, ("timestamp", "balance", "state"), bounds="interval"),
-    "wide changes": keyed(ba.balance_series, oracle.wide_changes, bounds="interval"),
-    "deltas": keyed(ba.deltas, oracle.deltas, ("timestamp", "balance", "delta"), bounds="nothing"),
-    "flows": Case(ba.flows, oracle.flows, FLOWS, bounds="periods"),
+    "changes": keyed(long, states, (*LEVEL, "state"), bounds="interval"),
+    "wide changes": keyed(ba.balance_series, oracle.series, bounds="interval"),
+    "deltas": keyed(ba.deltas, oracle.deltas, (*LEVEL, "delta"), bounds="nothing"),
+    "flows": Case(ba.flows, oracle.flows, FLOWS, "periods"),
     "flows of accounts": keyed(ba.flows, oracle.flows, FLOWS, bounds="periods"),
-    "internal flows": Case(
-        partial(ba.flows, internal=True),
-        partial(oracle.flows, internal=True),
-        MOVED,
-        bounds="periods",
-    ),
+    "internal flows": with_option(ba.flows, oracle.flows, MOVED, "periods", internal=True),
     "wide net": wide("net"),
     "wide active": wide("active"),
-    "averages": Case(
-        ba.time_weighted_average, oracle.averages, ("start", "end", "average"), bounds="periods"
+    "averages": Case(averages, oracle.averages, AVERAGE, "periods"),
+    "averages of accounts": keyed(averages, oracle.averages, AVERAGE, bounds="periods"),
+    "averages of parts": with_option(
+        averages, oracle.averages, (*AVERAGE, "known_share"), "periods", partial=True
     ),
-    "averages of accounts": keyed(
-        ba.time_weighted_average, oracle.averages, ("start", "end", "average"), bounds="periods"
-    ),
-    "averages of parts": Case(
-        partial(ba.time_weighted_average, partial=True),
-        oracle.parts_of_averages,
-        ("start", "end", "average", "known_share"),
-        bounds="periods",
-    ),
-    "candles": Case(ba.ohlc, oracle.ohlc, ("start", "end", "open", "high", "low", "close")),
-    "candles of accounts": keyed(
-        ba.ohlc, oracle.ohlc, ("start", "end", "open", "high", "low", "close")
-    ),
+    "candles": Case(ba.ohlc, oracle.ohlc, CANDLE),
+    "candles of accounts": keyed(ba.ohlc, oracle.ohlc, CANDLE),
     "drawdowns": keyed(
-        ba.drawdown,
-        oracle.drawdowns,
-        ("timestamp", "balance", "peak", "peak_at", "depth"),
-        bounds="nothing",
+        ba.drawdown, oracle.drawdowns, (*LEVEL, "peak", "peak_at", "depth"), bounds="nothing"
     ),
-    "totals": Case(ba.totals, oracle.totals, TOTALS, bounds="periods"),
-    "totals of any size": Case(
-        partial(ba.totals), oracle.totals, TOTALS, bounds="periods", amounts=signed
-    ),
-    "shares": Case(
-        partial(ba.totals, share=True), oracle.shares, (*TOTALS, "share"), bounds="periods"
-    ),
+    "totals": Case(ba.totals, oracle.totals, TOTALS, "periods"),
+    "totals of any size": Case(ba.totals, oracle.totals, TOTALS, "periods", amounts=signed),
+    "shares": Case(partial(ba.totals, share=True), oracle.shares, (*TOTALS, "share"), "periods"),
     "summaries": keyed(
         ba.summarize_accounts, oracle.summaries, (*SUMMARY, *FALL), bounds="interval"
     ),
-    "parties": Case(
-        ba.summarize_parties,
-        oracle.party_summaries,
-        ("accounts", "unknown", *SUMMARY, "internal", *FALL),
-        bounds="interval",
-    ),
-    "holders": Case(
-        holders,
-        oracle.ranked_holders,
-        ("balance", "share", "cumulative_share", "accounts", "unknown"),
-        bounds="moments",
-        amounts=signed,
-    ),
-    "first holders": Case(
-        lambda table, start, end, by: ba.holders(table, start, by=by, n=2),
-        partial(oracle.ranked_holders, n=2),
-        ("balance", "share", "cumulative_share", "accounts", "unknown"),
-        bounds="moments",
-        amounts=signed,
-    ),
-    "comparison": Case(
-        comparison,
-        oracle.comparison,
-        ("before", "after", "change", "change_percent", "state", "accounts", "unknown"),
-        bounds="moments",
-        amounts=signed,
-    ),
+    "parties": Case(ba.summarize_parties, oracle.party_summaries, PARTY, "interval"),
+    "holders": at_moments(holders, oracle.ranked_holders, HELD),
+    "first holders": at_moments(partial(holders, n=2), partial(oracle.ranked_holders, n=2), HELD),
+    "comparison": at_moments(comparison, oracle.comparison, COMPARED),
 }

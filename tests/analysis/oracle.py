@@ -139,11 +139,11 @@ class Holder:
         return [piece for piece in self.pieces(start, end) if piece[2] is not None]
 
     def average(self, start, end):
-        """Return the exact average, None where a part is unknown."""
-        pieces = self.pieces(start, end)
-        if any(level is None for _, _, level in pieces):
-            return None
-        return Fraction(sum((right - left) * level for left, right, level in pieces), end - start)
+        """Return the exact average of the parts that are known, and their share of the whole."""
+        pieces = self.known(start, end)
+        length = sum(right - left for left, right, _ in pieces)
+        held = sum((right - left) * level for left, right, level in pieces)
+        return Fraction(held, length or 1), Fraction(length, end - start)
 
     def flow(self, start, end, *, internal):
         """Return inflow, outflow, net and what moved inside; what is unknown counts as nothing.
@@ -435,37 +435,23 @@ def balances_at(world, grid, _by=KEY):
 
 
 def series(world, grid, by=KEY):
+    """Return levels at the points of a grid, or at all changes of any account."""
+    points = grid.points(world) if grid.freq else grid.own(row[4] for row in world.rows)
     return [
         (*key, point, holder.shown(point))
         for key, holder in world.holders(by).items()
-        for point in grid.points(world)
+        for point in points
     ]
 
 
 def series_with_states(world, grid, _by=KEY):
+    """Return levels and states at the points of a grid, or at each account's own changes."""
     return [
         (*key, point, account.shown(point), account.state(point))
         for key, account in world.book().items()
-        for point in grid.points(world)
-    ]
-
-
-def changes(world, grid, _by=KEY):
-    """Return a series at each account's own rows, and at the start."""
-    return [
-        (*key, point, account.shown(point), account.state(point))
-        for key, account in world.book().items()
-        for point in grid.own(time for time, _ in account.changes)
-    ]
-
-
-def wide_changes(world, grid, _by=KEY):
-    """Return a series at each change of any account, and at the start."""
-    points = grid.own(row[4] for row in world.rows)
-    return [
-        (*key, point, account.shown(point))
-        for key, account in world.book().items()
-        for point in points
+        for point in (
+            grid.points(world) if grid.freq else grid.own(time for time, _ in account.changes)
+        )
     ]
 
 
@@ -493,25 +479,14 @@ def flows(world, grid, by=KEY, *, full=False, internal=False):
     return result
 
 
-def averages(world, grid, by=KEY):
-    return [
-        (*key, start, end, None if exact is None else half_even(exact))
-        for key, holder in world.holders(by).items()
-        for start, end in grid.periods(world)
-        for exact in [holder.average(start, end)]
-    ]
-
-
-def parts_of_averages(world, grid, by=KEY):
-    """Return the averages of what is known, and which part of the period that is."""
+def averages(world, grid, by=KEY, *, partial=False):
+    """Return averages; of parts of periods too, with their shares, if that is asked for."""
     result = []
     for key, holder in world.holders(by).items():
         for start, end in grid.periods(world):
-            pieces = holder.known(start, end)
-            length = sum(right - left for left, right, _ in pieces)
-            held = sum((right - left) * level for left, right, level in pieces)
-            part = half_even(Fraction(held, length)) if pieces else None
-            result.append((*key, start, end, part, length / (end - start)))
+            exact, share = holder.average(start, end)
+            average = half_even(exact) if share == 1 or (share and partial) else None
+            result.append((*key, start, end, average, *([float(share)] * partial)))
     return result
 
 
@@ -589,7 +564,7 @@ def _summary(holder, start, end):
     known = holder.known(start, end)
     levels = [level for _, _, level in known]
     inflow, outflow, net, internal = fit(*holder.flow(start, end, internal=True))
-    exact = holder.average(start, end)
+    exact, share = holder.average(start, end)
     low, high = min(levels, default=None), max(levels, default=None)
     at_zero = sum(right - left for left, right, level in known if level == 0)
     time_known = sum(right - left for left, right, _ in known)
@@ -620,7 +595,7 @@ def _summary(holder, start, end):
         "outflow": outflow,
         "net": net,
         "internal": internal,
-        "average": None if exact is None else half_even(exact),
+        "average": half_even(exact) if share == 1 else None,
         "drawdown": fit(deepest)[0],
         "drawdown_at": known[falls.index(deepest)][0] if deepest else None,
         "zero_share": at_zero / time_known if known else None,

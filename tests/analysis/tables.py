@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pandas as pd
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -65,19 +66,6 @@ def recorded_table(recorded_rows):
 def rows_of(table):
     """Return a table's rows as the tuples that `table_of` takes."""
     return records(table[list(COLUMNS)])
-
-
-def by_account(rows):
-    """Return {account: [(time, balance), ...]}, accounts and times ascending."""
-    histories = defaultdict(list)
-    for *account, time, balance in sorted(rows):
-        histories[tuple(account)].append((time, balance))
-    return dict(histories)
-
-
-def amount(value):
-    """Return a value of a table as a Python integer, None where it is missing."""
-    return None if pd.isna(value) else int(value)
 
 
 def moment(value):
@@ -186,24 +174,35 @@ def edge_rows():
 
 
 def disorder(table, rng):
-    """Return a table's rows in any order, some twice, or the table in another make."""
-    kind = rng.randrange(4)
-    if kind == 0:
-        order = [*range(len(table)), *range(0, len(table), 2)]
-        rng.shuffle(order)
-        return table.iloc[order]
-    if kind == 1:
-        cut = rng.randint(0, len(table))
-        return pd.concat([table.iloc[:cut], table.iloc[cut:]])
-    if kind == 2:
-        ends = [(end, end, end, end, START, 7) for end in ("", "~")]
-        return table_of([*rows_of(table), *ends]).iloc[1:-1]
+    """Return a table's rows in any order, some twice, or the table in another make, or as it is."""
     rows = table.copy()
-    for name in ACCOUNT_KEY:
-        categories = ["", "~", *rows[name].cat.categories.drop("", errors="ignore")]
-        rng.shuffle(categories)
-        rows = rows.assign(**{name: rows[name].cat.set_categories(categories)})
+    match rng.randrange(5):
+        case 0:
+            order = [*range(len(table)), *range(0, len(table), 2)]
+            rng.shuffle(order)
+            rows = table.iloc[order]
+        case 1:
+            cut = rng.randint(0, len(table))
+            rows = pd.concat([table.iloc[:cut], table.iloc[cut:]])
+        case 2:
+            ends = [(end, end, end, end, START, 7) for end in ("", "~")]
+            rows = table_of([*rows_of(table), *ends]).iloc[1:-1]
+        case 3:
+            for name in ACCOUNT_KEY:
+                categories = ["", "~", *rows[name].cat.categories.drop("", errors="ignore")]
+                rng.shuffle(categories)
+                rows = rows.assign(**{name: rows[name].cat.set_categories(categories)})
+    rows.attrs = table.attrs
     return rows
+
+
+@contextmanager
+def in_blocks(size):
+    """Work on so many rows at once: few make many blocks of a small table."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("balance_analysis.analysis.steps.BLOCK", size)
+        patch.setattr("balance_analysis.analysis.totals.AT_ONCE", size)
+        yield
 
 
 def instant(microseconds):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from decimal import Decimal
 
 import pandas as pd
@@ -26,11 +25,6 @@ def raised(table):
     with pytest.raises(CheckError) as caught:
         check_table(table)
     return caught.value
-
-
-@given(rows)
-def test_what_to_frame_returns_is_a_table(rows):
-    check_table(table_of(rows))
 
 
 @given(rows.filter(lambda rows: len(rows) > 1), st.randoms(use_true_random=False))
@@ -110,11 +104,6 @@ def test_what_breaks_a_rule_is_refused_with_the_rule_and_its_rows(table, change,
         assert error.rows.index.tolist() == [1]
     else:
         assert (error.rows if rows is None else rows_of(error.rows)) == rows
-
-
-def test_the_error_pickles_with_its_rows():
-    error = pickle.loads(pickle.dumps(raised(table_of([(*OTHER, START, -1)]))))
-    assert rows_of(error.rows) == [(*OTHER, START, -1)]
 
 
 @given(rows, st.randoms(use_true_random=False))
