@@ -9,7 +9,6 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.dates import num2date
 
 import balance_analysis as ba
 from tests.analysis.tables import DAY, START, table_of
@@ -37,7 +36,7 @@ def micros(dates):
     dates = np.asarray(dates)
     if dates.dtype.kind == "M":
         return [int(date) for date in dates.astype("M8[us]").astype(int)]
-    return [round(num2date(date).timestamp() * 1e6) for date in dates]
+    return [round(date * DAY) for date in dates.tolist()]
 
 
 def lines(ax):

@@ -13,16 +13,12 @@ from tests.figures.drawn import areas, lines, said, us
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
 @settings(max_examples=12)
 def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak(levels):
-    ax = ba.plot_drawdown(
-        table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
-    )
-    depths = [max(levels[: n + 1]) - level for n, level in enumerate(levels)]
+    table = table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
+    ax, falls = ba.plot_drawdown(table), ba.to_integers(ba.drawdown(table))
     ((_, area),) = areas(ax).items()
     assert [level for _, level in lines(ax)["balance"]] == [*levels, levels[-1]]
-    assert [-level for _, level in area[:-1]] == depths
-    assert [level for _, level in lines(ax)["its peak so far"]][:-1] == [
-        balance + depth for balance, depth in zip(levels, depths, strict=True)
-    ]
+    assert [-level for _, level in area[:-1]] == falls["depth"].tolist()
+    assert [level for _, level in lines(ax)["its peak so far"]][:-1] == falls["peak"].tolist()
     plt.close(ax.figure)
 
 

@@ -42,29 +42,27 @@ def test_an_archive_is_drawn_as_its_frame_is(plot, frame, sample):
 
 
 @pytest.mark.parametrize(
-    ("plot", "empty", "says"),
+    ("plot", "empty", "says", "refused"),
     [
-        (ba.plot_coverage, coverage_frame(), "nothing is covered yet"),
+        (
+            ba.plot_coverage,
+            coverage_frame(),
+            "nothing is covered yet",
+            r"Archive\.coverage.*no column start, end, state",
+        ),
         (
             ba.plot_limits,
             snapshots(("2023-04-01", "2023-04-01", True, True))[:0],
             "no snapshot of the limits",
+            r"Archive\.limits.*no column first_seen, last_seen",
         ),
     ],
 )
-def test_an_empty_frame_gives_axes_that_say_so(plot, empty, says):
+def test_an_empty_frame_gives_axes_that_say_so_and_another_one_is_refused(
+    plot, empty, says, refused
+):
     assert [text.get_text() for text in plot(empty).texts] == [says]
-
-
-@pytest.mark.parametrize(
-    ("plot", "says"),
-    [
-        (ba.plot_coverage, r"Archive\.coverage.*no column start, end, state"),
-        (ba.plot_limits, r"Archive\.limits.*no column first_seen, last_seen"),
-    ],
-)
-def test_what_is_no_such_frame_is_refused(plot, says):
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=refused):
         plot(table_of([(*GENERAL, START, 5)]))
     for wrong in ([], 5, None):
         with pytest.raises(TypeError, match="expected an Archive or the path of one"):
