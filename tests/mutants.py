@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import copy
 import random
 import shutil
 import subprocess
@@ -39,42 +38,30 @@ LEFT_OUT = shutil.ignore_patterns(".*", "node_modules", "build", "__pycache__")
 
 def faults(tree):
     """Return of each small fault of a module its line, what it changes, and the module with it."""
-    places = [(number, node) for number, node in enumerate(ast.walk(tree)) if _has_fault(node)]
     made = []
-    for number, node in places:
-        broken = copy.deepcopy(tree)
-        target = next(each for place, each in enumerate(ast.walk(broken)) if place == number)
-        before = ast.unparse(target)
-        _break(target)
-        made.append((node.lineno, f"{before} -> {ast.unparse(target)}", ast.unparse(broken)))
+    for node in ast.walk(tree):
+        if broken := _broken(node):
+            own, before = dict(vars(node)), ast.unparse(node)
+            vars(node).update(broken)
+            made.append((node.lineno, f"{before} -> {ast.unparse(node)}", ast.unparse(tree)))
+            vars(node).update(own)
     return made
 
 
-def _has_fault(node):
+def _broken(node):
+    """Return the fields of a node that differ in a faulty module."""
     match node:
-        case ast.Compare(ops=[op]):
-            return type(op) in SWAPS
-        case ast.BinOp() | ast.BoolOp():
-            return type(node.op) in SWAPS
-        case ast.UnaryOp(op=ast.Not()) | ast.IfExp():
-            return True
-        case ast.Constant(value=int(value)):
-            return not isinstance(value, bool)
-    return False
-
-
-def _break(node):
-    match node:
-        case ast.Compare():
-            node.ops = [SWAPS[type(node.ops[0])]()]
-        case ast.BinOp() | ast.BoolOp():
-            node.op = SWAPS[type(node.op)]()
-        case ast.UnaryOp():
-            node.operand = ast.UnaryOp(ast.Not(), node.operand)
+        case ast.Compare(ops=[op]) if type(op) in SWAPS:
+            return {"ops": [SWAPS[type(op)]()]}
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in SWAPS:
+            return {"op": SWAPS[type(op)]()}
+        case ast.UnaryOp(op=ast.Not()):
+            return {"operand": ast.UnaryOp(ast.Not(), node.operand)}
         case ast.IfExp():
-            node.body, node.orelse = node.orelse, node.body
-        case ast.Constant():
-            node.value += 1
+            return {"body": node.orelse, "orelse": node.body}
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return {"value": value + 1}
+    return {}
 
 
 def survivors(module, *, count, seed, tests):

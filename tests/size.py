@@ -33,7 +33,6 @@ class Module:
     below the package's door.
     """
 
-    name: str
     room: str
     lines: int
     code: int
@@ -50,11 +49,6 @@ def read_package(folder):
     return [_read_module(path, folder) for path in sorted(folder.rglob("*.py"))]
 
 
-def _dotted(path, folder):
-    parts = path.relative_to(folder.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
 def _read_module(path, folder):
     text = path.read_text()
     tree = ast.parse(text)
@@ -66,7 +60,6 @@ def _read_module(path, folder):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return Module(
-        name=_dotted(path, folder),
         room=f"{parts[0]}/" if len(parts) > 1 else "(top)",
         lines=len(text.splitlines()),
         code=len(code),

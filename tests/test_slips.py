@@ -9,7 +9,6 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import demo
-from tests.archive.exporting import node_of, spread_history
 
 URL = "http://127.0.0.1:1"
 FILE = demo.sample_data() / "changes.parquet"
@@ -103,22 +102,13 @@ def test_what_is_no_table_is_refused(function, rest, wrong, tmp_path, monkeypatc
     plt.close("all")
 
 
-@pytest.mark.usefixtures("without_waits")
-def test_the_path_of_an_archive_is_an_archive(tmp_path):
-    with node_of(spread_history(3, rows=20)) as node, ba.Client(node.url) as client:
-        ba.export(client, tmp_path / "a")
-    ba.write_report(tmp_path / "a", tmp_path / "r.html", largest=0)
-    assert ba.plot_coverage(tmp_path / "a").has_data()
-    plt.close("all")
-    assert len(ba.Archive(tmp_path / "a").read()) > 0
-
-
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
         (lambda: ba.Archive(TABLE), TypeError, "expected an Archive or the path of one"),
         (lambda: ba.Archive(FILE), ba.ArchiveError, "is a file, .* ba.read_parquet"),
         (lambda: ba.write_report(FILE, "x.html"), ba.ArchiveError, "ba.read_parquet"),
+        (lambda: ba.write_report(5, "x.html"), TypeError, "an Archive or the path of one, not 5"),
         (lambda: ba.read_parquet(FILE.parent.parent), OSError, r"folder .* ba.Archive\(...\).read"),
         (lambda: ba.read_parquet(ba.Archive("x")), TypeError, "path of a file, not Arch"),
         (lambda: ba.write_table("x.csv", TABLE), TypeError, "path of a file, not Table"),

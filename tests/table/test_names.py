@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.table import names
+from tests.analysis.cases import CASES
+from tests.analysis.oracle import Days, Grid
+from tests.moments import to_microseconds
 
 PARTY, MARKET, OTHER = "a1" * 32, "b2" * 32, "c3" * 32
 ACCOUNT = ("VOTE", "ACCOUNT_TYPE_MARGIN", PARTY, MARKET)
@@ -374,33 +377,33 @@ def test_each_row_has_the_label_of_its_own_account_whatever_the_order(rows, as_c
 SAMPLE = Path(demo.sample_data() / "changes.parquet")
 SYMBOLS = {one: asset.symbol for one, asset in demo.sample_assets().items()}
 DAYS = ("2023-04-11", "2023-04-13")
-PLAIN = ba.read_parquet(SAMPLE).balances.between(*DAYS)
+POOLS = ["bond", "insurance"]
+
+
+def days_of(**names):
+    """Return some days of a few accounts of the sample."""
+    table = ba.read_parquet(SAMPLE, **names).balances.select(account_types=POOLS)
+    return table.balances.between(*DAYS)
+
+
+PLAIN = days_of()
 SOME = sorted({*PLAIN["party_id"]} - {"network"})[:3]
 OWN = {SOME[0]: "Alice", SOME[1]: "Desk", SOME[2]: "Desk"}
-NAMED = ba.read_parquet(SAMPLE, assets=demo.sample_assets(), labels=OWN).balances.between(*DAYS)
+NAMED = days_of(assets=demo.sample_assets(), labels=OWN)
 PLAIN.attrs["balance_analysis"] = {
     key: value
     for key, value in PLAIN.attrs["balance_analysis"].items()
     if key not in {"assets", "labels"}
 }
-RESULTS = {
-    "table": ba.labelled,
-    "at": lambda t: ba.balance_at(t, "2023-04-12"),
-    "series": lambda t: ba.balance_series(t, freq="1D", layout="long"),
-    "summarize": ba.summarize_accounts,
-    "parties": ba.summarize_parties,
-    "deltas": ba.deltas,
-    "flows": lambda t: ba.flows(t, freq="1D", by=["asset_id", "party_id"]),
-    "totals": lambda t: ba.totals(t, freq="1D", by=["asset_id", "party_id"]),
-    "holders": lambda t: ba.holders(t, "2023-04-12", by=["asset_id", "party_id"]),
-    "compare": lambda t: ba.compare(t, at=("2023-04-11", "2023-04-12")),
-}
+GRID = Grid(Days(1), to_microseconds(DAYS[0]), to_microseconds(DAYS[1]))
+LONG = [name for name, case in CASES.items() if case.columns]
 
 
-@pytest.mark.parametrize("result", RESULTS)
-def test_every_long_result_of_a_table_with_names_has_symbol_and_label_first(result):
-    plain = PLAIN if result == "table" else RESULTS[result](PLAIN)
-    shown = RESULTS[result](NAMED)
+@pytest.mark.parametrize("name", ["table", *LONG])
+def test_every_long_result_of_a_table_with_names_has_symbol_and_label_first(name):
+    plain, shown = PLAIN, ba.labelled(NAMED)
+    if name in CASES:
+        plain, shown = (CASES[name].of(table, GRID) for table in (PLAIN, NAMED))
     assert not {"symbol", "label"} & {*plain}
     pd.testing.assert_frame_equal(pd.DataFrame(shown.iloc[:, 2:]), pd.DataFrame(plain))
     assert [*shown][:2] == ["symbol", "label"]
@@ -495,7 +498,7 @@ def test_the_text_of_a_table_fits_a_terminal_and_has_names_and_balances():
     assert max(map(len, rows)) <= 100
     assert len(rows) <= 14
     assert str(NAMED["balance"].iloc[2]) in shown
-    assert "tGOV" in shown
+    assert "tUSD" in shown
     assert "<table" in NAMED.balances._repr_html_()
     assert "Alice" in repr(NAMED[NAMED["party_id"] == SOME[0]].balances)
 
