@@ -204,23 +204,21 @@ class History:
         return self.start != ALWAYS and not self.steps.is_row[self.steps.times > ALWAYS].all()
 
     @property
-    def unopened_since(self) -> int | None:
-        """Since when an account must have changed to have a row; `None` if each account has one."""
-        if not self.known or self.notes.nothing_before or self.known[0][0] <= FIRST_MOMENT:
-            return None
-        return self.known[0][0]
-
-    @property
     def left_out(self) -> list[str]:
         """Warnings about accounts missing from sums because the table has no row of them."""
-        known, since, warnings = self.known or (), self.unopened_since, list[str]()
-        if since is not None:
+        known, warnings = self.known, list[str]()
+        if known is None:
+            return warnings
+        if not known:
+            return ["accounts without a row are left out; no interval is known to be complete"]
+        (since, _), last = known[0], max([known[-1][1] - 1, *self.extent.tolist()])
+        if not self.notes.nothing_before and since > FIRST_MOMENT:
             left_out = " are left out; load or read with opening=True, which adds them if their "
             left_out += "older rows are still there"
             if since < self.start:
                 left_out = ", if there are any, are left out; only a source of older rows has them"
             warnings.append(f"accounts without a change since {moment_text(since)}{left_out}")
-        if gaps := gaps_between(known, known[0][0], known[-1][1]) if known else []:
+        if gaps := gaps_between(known, since, last + 1):
             warnings.append(
                 f"accounts that changed only in {spans_text(gaps)} are left out: rows of that time "
                 "may be missing"

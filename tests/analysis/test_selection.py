@@ -430,7 +430,18 @@ def test_sums_with_openings_and_what_adds_nothing_up_say_nothing_of_quiet_accoun
 @pytest.mark.parametrize(("gaps", "more"), [(1, ""), (3, ""), (5, ", and 2 more")])
 def test_sums_over_gaps_say_that_accounts_of_these_are_left_out(gaps, more, caplog):
     known = [(START + n * HOUR, START + n * HOUR + HOUR - 1) for n in range(gaps + 1)]
+    known[-1] = (known[-1][0], START + 60 * DAY)
     ba.totals(made(known=known, nothing_before=True), by="asset_id")
     (said,) = caplog.messages
     shown = [f"2023-03-28T1{n}:39:59.999999Z to 2023-03-28T1{n}:40Z" for n in range(1, gaps + 1)]
     assert said.startswith(f"accounts that changed only in {', '.join(shown[:3])}{more} are left")
+
+
+def test_sums_say_it_too_of_rows_after_what_is_known_and_where_nothing_is(caplog):
+    known = ((START, START + HOUR),)
+    ba.totals(made(known=known, nothing_before=True), by="asset_id")
+    assert caplog.messages[0].startswith("accounts that changed only in 2023-03-28T11:40Z to ")
+    caplog.clear()
+    ba.totals(ba.to_table(table_of(ROWS), known=[]), by="asset_id")
+    said = "accounts without a row are left out; no interval is known to be complete"
+    assert caplog.messages == [said]
