@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
@@ -21,6 +21,7 @@ def moment_of(text):
     return moment, dt.datetime.now(dt.UTC) - moment
 
 
+@settings(max_examples=5)
 @given(st.integers(0, 2000), st.sampled_from(["", "now-"]))
 @pytest.mark.parametrize(
     ("letter", "unit"),
