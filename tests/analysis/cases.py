@@ -107,6 +107,7 @@ def keyed(*args, **options):
 
 long = partial(ba.balance_series, layout="long")
 averages, states = ba.time_weighted_average, oracle.series_with_states
+own_summaries = partial(oracle.summaries, without=("accounts", "unknown", "internal"))
 LEVEL = ("timestamp", "balance")
 FLOWS = ("start", "end", "inflow", "outflow", "net", "changes", "active", "unknown")
 MOVED = (*FLOWS[:5], "internal", *FLOWS[5:])
@@ -181,10 +182,8 @@ CASES = {
     "totals": Case(ba.totals, oracle.totals, TOTALS, "periods"),
     "totals of any size": Case(ba.totals, oracle.totals, TOTALS, "periods", amounts=signed),
     "shares": Case(partial(ba.totals, share=True), oracle.shares, (*TOTALS, "share"), "periods"),
-    "summaries": keyed(
-        ba.summarize_accounts, oracle.summaries, (*SUMMARY, *FALL), bounds="interval"
-    ),
-    "parties": Case(ba.summarize_parties, oracle.party_summaries, PARTY, "interval"),
+    "summaries": keyed(ba.summarize_accounts, own_summaries, (*SUMMARY, *FALL), bounds="interval"),
+    "parties": Case(ba.summarize_parties, oracle.summaries, PARTY, "interval"),
     "holders": at_moments(holders, oracle.ranked_holders, HELD),
     "first holders": at_moments(partial(holders, n=2), partial(oracle.ranked_holders, n=2), HELD),
     "comparison": at_moments(comparison, oracle.comparison, COMPARED),

@@ -539,23 +539,16 @@ def shares(world, grid, by):
     return result
 
 
-def summaries(world, grid, _by=KEY):
-    """Return the summaries of accounts: those of parties, without what these have besides."""
-    own = ("accounts", "unknown", "internal")
-    rows = _summaries(world, grid, KEY)
-    return [(*key, *(x for name, x in row.items() if name not in own)) for key, row in rows]
-
-
-def party_summaries(world, grid, by):
-    return [(*key, *row.values()) for key, row in _summaries(world, grid, by)]
-
-
-def _summaries(world, grid, by):
+def summaries(world, grid, by, without=()):
+    """Return the summaries of accounts or parties, but for some columns."""
     if not world.book():
         return []
     whole = replace(grid, freq=None).periods(world)
     [(start, end)] = whole or [(world.begin, world.begin + 1)]
-    return [(key, _summary(holder, start, end)) for key, holder in world.holders(by).items()]
+    rows = {key: _summary(holder, start, end) for key, holder in world.holders(by).items()}
+    return [
+        (*key, *(row[name] for name in row if name not in without)) for key, row in rows.items()
+    ]
 
 
 def _summary(holder, start, end):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 
@@ -43,7 +42,7 @@ from tests.analysis.tables import (
     tables,
     worlds,
 )
-from tests.columns import EXTERNAL, empty_table
+from tests.columns import empty_table
 
 GRIDDED = [name for name, case in CASES.items() if case.bounds in {"points", "periods"}]
 LARGE = [name for name, case in CASES.items() if case.amounts is signed]
@@ -338,15 +337,3 @@ def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
     assert deltas.index.equals(chosen.index)
     assert deltas["balance"].equals(chosen["balance"])
     assert [*ba.deltas(chosen[::-1]).index] == [*range(len(chosen))]
-
-
-def test_deltas_of_the_recording_are_the_ledger(recorded_rows, recorded_ledger):
-    nets = defaultdict(int)
-    for account, time, net in recorded_ledger:
-        nets[*account, time] += net
-    deltas = ba.deltas(ba.to_table(recorded_table(recorded_rows), nothing_before=True))
-    compared = {row[:5]: row[6] for row in records(deltas) if row[1] != EXTERNAL}
-    assert {key: delta for key, delta in compared.items() if delta} == {
-        key: net for key, net in nets.items() if net and key[1] != EXTERNAL
-    }
-    assert len(compared) > 100

@@ -44,23 +44,17 @@ def test_integers_become_words_and_decimals_and_come_back_null_where_they_are_no
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1))
-def test_differences_are_exact_or_said_to_be_too_large(pairs):
-    left, right = map(list, zip(*pairs, strict=True))
-    words, too_large = int128.subtract(int128.words_from(left), int128.words_from(right))
-    check(words, too_large, [a - b for a, b in pairs])
+def test_amounts_compare_as_integers_do_and_differences_are_exact_or_too_large(pairs):
+    left, right = (int128.words_from(list(side)) for side in zip(*pairs, strict=True))
+    check(*int128.subtract(left, right), [a - b for a, b in pairs])
+    assert int128.is_less(left, right).tolist() == [a < b for a, b in pairs]
+    assert int128.is_zero(left).tolist() == [a == 0 for a, _ in pairs]
 
 
 def check(words, too_large, expected):
     assert too_large.tolist() == [abs(value) >= LIMIT for value in expected]
     for value, exact in zip(int128.integers_of(words), expected, strict=True):
         assert value == exact or abs(exact) >= LIMIT
-
-
-@given(st.lists(st.tuples(numbers, numbers), min_size=1))
-def test_amounts_compare_as_integers_do(pairs):
-    left, right = (int128.words_from(list(side)) for side in zip(*pairs, strict=True))
-    assert int128.is_less(left, right).tolist() == [a < b for a, b in pairs]
-    assert int128.is_zero(left).tolist() == [a == 0 for a, _ in pairs]
 
 
 @given(lists, widths)

@@ -22,13 +22,13 @@ def test_a_line_is_what_the_accounts_of_a_party_hold_together():
     assert ax.get_title("left") == "VOTE balances of 2 parties"
 
 
-def test_lines_and_areas_are_named_by_a_column_of_the_table():
+def test_lines_and_areas_are_named_by_a_column_of_the_table_or_what_it_lacks():
     table = table_of(ROWS)
-    table["desk"] = table["party_id"].map({"a1": "east", "b2": "west"})
+    table["desk"] = table["party_id"].map({"a1": "east"})
     ax = ba.plot_balances(table, by="desk", **END)
-    assert [line.get_label() for line in ax.get_lines()] == ["east", "west"]
+    assert [line.get_label() for line in ax.get_lines()] == ["east", "no desk"]
     ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
-    assert entries(ax) == ["west 4", "east 12"]
+    assert entries(ax) == ["no desk 4", "east 12"]
     with pytest.raises(ValueError, match="by must name columns"):
         ba.plot_balances(table, by="floor")
 
@@ -37,13 +37,6 @@ def test_the_largest_holders_have_names_of_ones_own():
     names = {"a1": "Alice"}
     ax = ba.plot_totals(table_of(ROWS), by="party_id", share=True, labels=names, **END)
     assert "Alice 75%" in entries(ax)
-
-
-def test_accounts_without_a_value_in_a_column_are_named_so():
-    table = table_of(ROWS)
-    table["desk"] = table["party_id"].map({"a1": "east"})
-    ax = ba.plot_totals(table, by=["asset_id", "desk"], **END)
-    assert entries(ax) == ["no desk 4", "east 12"]
 
 
 def test_a_drawdown_is_that_of_one_party():

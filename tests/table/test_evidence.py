@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pytest
@@ -66,10 +66,6 @@ class Model:
     disputed: set = field(default_factory=set)
     starts: bool = False
 
-    def copy(self):
-        parts = {name: type(part)(part) for name, part in vars(self).items()}
-        return Model(**parts)
-
     def complete(self):
         bad = {moment for moment, _ in self.bad}
         return {at for at, (_, reached, *_) in self.answers.items() if reached and at not in bad}
@@ -98,43 +94,38 @@ class Model:
         return "confirmed" if at in self.confirmed() else "complete"
 
     def joined(self, newer):
-        model = self.copy()
-        for at, answer in newer.answers.items():
-            if answer[1] or not self.answers.get(at, (None, False))[1]:
-                model.answers[at] = answer
         again = {at for at, (_, reached, *_) in newer.answers.items() if reached}
-        model.bad = {(at, account) for at, account in self.bad if at not in again} | newer.bad
-        model.agreed |= newer.agreed
-        model.disputed |= newer.disputed
-        first = min(model.answers, default=None)
-        model.starts = any(
-            x.starts and min(x.answers, default=None) == first for x in (self, newer)
+        kept = {at for at, (_, reached, *_) in self.answers.items() if reached} - again
+        answers = self.answers | {at: x for at, x in newer.answers.items() if at not in kept}
+        first = min(answers, default=None)
+        return Model(
+            self.accounts,
+            answers,
+            {(at, account) for at, account in self.bad if at not in again} | newer.bad,
+            self.agreed | newer.agreed,
+            self.disputed | newer.disputed,
+            any(x.starts and min(x.answers, default=None) == first for x in (self, newer)),
         )
-        return model
 
     def within(self, moments):
-        model = self.copy()
-        model.answers = {at: answer for at, answer in self.answers.items() if at in moments}
-        for name in ("bad", "agreed", "disputed"):
-            setattr(model, name, {each for each in getattr(self, name) if each[0] in moments})
-        first = min(self.answers, default=None)
-        model.starts = self.starts and first in model.answers
-        return model
+        answers = {at: answer for at, answer in self.answers.items() if at in moments}
+        starts = self.starts and min(self.answers, default=None) in answers
+        parts = (
+            {x for x in part if x[0] in moments} for part in (self.bad, self.agreed, self.disputed)
+        )
+        return Model(self.accounts, answers, *parts, starts)
 
     def narrowed(self, accounts):
-        model = self.copy()
-        model.accounts &= accounts
-        if not model.accounts:
-            return Model(model.accounts)
-        model.bad = {(at, x) for at, x in self.bad if x is None or x in model.accounts}
-        return model
+        some = self.accounts & accounts
+        bad = {(at, x) for at, x in self.bad if x is None or x in some}
+        return replace(self, accounts=some, bad=bad) if some else Model(some)
 
     def with_verdict(self, node, shared, differing):
-        model = self.copy()
+        kept = {}
         for name, moments in (("agreed", shared - differing), ("disputed", shared & differing)):
             older = {(at, x) for at, x in getattr(self, name) if x != node or at not in shared}
-            setattr(model, name, older | {(at, node) for at in moments})
-        return model
+            kept[name] = older | {(at, node) for at in moments}
+        return replace(self, **kept)
 
 
 def are_independent(node, other):
