@@ -38,7 +38,7 @@ from balance_analysis.table.frame import frame_of, to_plain_arrow
 from balance_analysis.table.known import note_evidence
 from balance_analysis.table.moments import EVER
 from balance_analysis.table.names import Names, note_names
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, canonical, numbers_of_ids
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, canonical, number_ids
 
 ROWS: Final = 2_000_000
 """Rows per slice: with their results, a thread needs some 400 MB."""
@@ -354,7 +354,7 @@ def _write(frames: Iterable[pd.DataFrame], path: PathLike) -> None:
                 raise ValueError("the wide layout can't be written: pass layout='long'")
             rows = to_plain_arrow(frame)
             if {*FILE_KEY} <= {*frame}:
-                order = np.argsort(numbers_of_ids(frame[[*FILE_KEY]]), kind="stable")
+                order = np.argsort(number_ids(frame[[*FILE_KEY]]), kind="stable")
                 rows = rows.take(pa.array(order))
             if rows.num_rows or not number:
                 rows = rows.replace_schema_metadata(make_note({"kind": "analysis"}))

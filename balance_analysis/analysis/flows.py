@@ -42,7 +42,7 @@ from balance_analysis.table.schema import (
     EXTERNAL,
     are_heads,
     distinct_ids,
-    numbers_of_ids,
+    number_ids,
 )
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
@@ -587,7 +587,7 @@ def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame
     sides = [side[names].assign(is_flow=side is ledger) for side in (rows, ledger)]
     both = door.concatenated(sides, ACCOUNT_KEY)
     both = both[(both["account_type"] != EXTERNAL).to_numpy()]
-    order, starts = runs_of(numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
+    order, starts = runs_of(number_ids(both[ACCOUNT_KEY]), microseconds(both))
     both = both.iloc[order]
     is_flow, is_unknown = both["is_flow"].to_numpy(), ~both["is_known"].to_numpy()
     words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]

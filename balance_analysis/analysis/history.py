@@ -8,7 +8,6 @@ rows are known.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
+from balance_analysis.errors import logger
 from balance_analysis.table import frame as frames
 from balance_analysis.table.evidence import SetAside
 from balance_analysis.table.known import (
@@ -42,14 +42,12 @@ from balance_analysis.table.schema import (
     ATTRS_KEY,
     COLUMNS,
     FIRST_MOMENT,
-    account_numbers,
     are_heads,
+    number_ids,
 )
 from balance_analysis.table.text import count_text, spans_text
 
 T = TypeVar("T")
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,9 +433,9 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
     if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
     ids = {name: frames.sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY}
-    codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
-    numbers = account_numbers(codes, sizes)
-    return (heads, pd.DataFrame(ids)) if np.all(numbers[1:] > numbers[:-1]) else None
+    accounts = pd.DataFrame(ids)
+    numbers = number_ids(accounts)
+    return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
 
 
 def are_known(

@@ -220,7 +220,7 @@ def account_numbers(
     return numbers
 
 
-def numbers_of_ids(ids: pd.DataFrame) -> NDArray[np.int64]:
+def number_ids(ids: pd.DataFrame) -> NDArray[np.int64]:
     """Return a number for each row of `ids`; the numbers sort as the rows do, NA last."""
     columns = [ids[name].array for name in ids]
     codes = [np.where(x.codes < 0, len(x.categories), x.codes) for x in columns]
@@ -229,7 +229,7 @@ def numbers_of_ids(ids: pd.DataFrame) -> NDArray[np.int64]:
 
 def distinct_ids(ids: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Return the distinct rows of `ids`, sorted, and each row's place among them."""
-    keys = numbers_of_ids(ids)
+    keys = number_ids(ids)
     if np.all(keys[1:] > keys[:-1]):
         return ids, np.arange(len(keys))
     _, firsts, numbers = np.unique(keys, return_index=True, return_inverse=True)
