@@ -22,7 +22,14 @@ from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.manifest import BoundQuery, Manifest
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError, ArchiveLockedError, logger
-from balance_analysis.table import moments
+from balance_analysis.table.moments import (
+    Moments,
+    Span,
+    exact_text,
+    from_microseconds,
+    joined,
+    to_moments,
+)
 from balance_analysis.table.schema import BadRow, NetworkLimits
 from balance_analysis.table.text import Record, list_text, spans_text, without_credentials
 
@@ -102,8 +109,8 @@ class Run(Record):
     ended: dt.datetime | None = None
     outcome: Outcome = "incomplete"
     error: str | None = None
-    spans: list[moments.Moments] = field(default_factory=list)
-    committed: list[moments.Moments] = field(default_factory=list)
+    spans: list[Moments] = field(default_factory=list)
+    committed: list[Moments] = field(default_factory=list)
     rows: int = 0
     conflicts: int = 0
     conflicting_rows: list[dict[str, str]] = field(default_factory=list)
@@ -164,13 +171,13 @@ class RunWriter:
     bad_rows: dict[BadRow, None] = field(default_factory=dict)
     limits: NetworkLimits | None = None
 
-    def asks(self, spans: Iterable[moments.Span]) -> None:
+    def asks(self, spans: Iterable[Span]) -> None:
         """Record stretches that the run asks for."""
-        self.record.spans += moments.to_moments(spans)
+        self.record.spans += to_moments(spans)
 
-    def commits(self, spans: Iterable[moments.Span]) -> None:
+    def commits(self, spans: Iterable[Span]) -> None:
         """Record stretches that the run has committed."""
-        self.record.committed = moments.joined([*self.record.committed, *moments.to_moments(spans)])
+        self.record.committed = joined([*self.record.committed, *to_moments(spans)])
 
     def replaces(self, rows: pa.Table) -> None:
         """Record rows of the archive that the node sent with another balance, or didn't send."""
@@ -195,7 +202,7 @@ class RunWriter:
             {
                 "row": bad.raw,
                 "reason": bad.reason,
-                "timestamp": None if bad.time is None else moments.exact_text(bad.time),
+                "timestamp": None if bad.time is None else exact_text(bad.time),
             }
             for bad in self.bad_rows
         ]
@@ -267,9 +274,7 @@ class RunWriter:
     def _write(self, manifest: Manifest) -> None:
         run, evidence = self.record, manifest.evidence
         self.counts_requests()
-        run.coverage_end = (
-            moments.from_microseconds(evidence.bounds[1]) if evidence.answers else None
-        )
+        run.coverage_end = from_microseconds(evidence.bounds[1]) if evidence.answers else None
         self.store.write(f"{layout.RUNS}{run.id}.json", f"{run.to_json()}\n".encode())
 
 

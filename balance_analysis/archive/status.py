@@ -14,8 +14,25 @@ from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import BoundQuery, lost_files
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
-from balance_analysis.table import moments, text
 from balance_analysis.table.evidence import STATES, Evidence
+from balance_analysis.table.moments import (
+    Duration,
+    Moments,
+    from_microseconds,
+    joined,
+    moment_text,
+    to_duration,
+    to_moments,
+    to_utc,
+)
+from balance_analysis.table.text import (
+    Record,
+    count_text,
+    duration_text,
+    list_text,
+    spans_text,
+    without_credentials,
+)
 
 _MOMENT: Final = "datetime64[us, UTC]"
 _COVERAGE: Final[dict[str, Any]] = {
@@ -32,7 +49,7 @@ _COVERAGE: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveStatus(text.Record):
+class ArchiveStatus(Record):
     """An archive's status. As text it is an overview for the terminal.
 
     Attributes
@@ -75,12 +92,12 @@ class ArchiveStatus(text.Record):
 
     uri: str
     query: BoundQuery
-    complete: tuple[moments.Moments, ...]
-    confirmed: tuple[moments.Moments, ...]
+    complete: tuple[Moments, ...]
+    confirmed: tuple[Moments, ...]
     confirmed_by: tuple[str, ...]
-    disputed: tuple[moments.Moments, ...]
-    missing: tuple[moments.Moments, ...]
-    unproven: tuple[moments.Moments, ...]
+    disputed: tuple[Moments, ...]
+    missing: tuple[Moments, ...]
+    unproven: tuple[Moments, ...]
     rows: int
     accounts: int | None
     files: int
@@ -101,10 +118,10 @@ class ArchiveStatus(text.Record):
         """Time since the end of the last complete interval; `None` if nothing is complete."""
         return self.now - self.complete[-1][1] if self.complete else None
 
-    def is_older_than(self, max_age: moments.Duration) -> bool:
+    def is_older_than(self, max_age: Duration) -> bool:
         """Return whether `age` exceeds `max_age`, such as "2h", or nothing is complete."""
         age = self.age
-        return age is None or age > moments.to_duration(max_age)
+        return age is None or age > to_duration(max_age)
 
     def _title(self) -> str:
         return "Status of an archive"
@@ -119,32 +136,29 @@ class ArchiveStatus(text.Record):
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "archive", self.uri
         yield "holds", str(self.query)
-        yield "complete", text.spans_text(self.complete) or "nothing"
-        by = f" by {text.list_text(self.confirmed_by)}" if self.confirmed_by else ""
-        yield "confirmed", (text.spans_text(self.confirmed) or "nothing") + by
+        yield "complete", spans_text(self.complete) or "nothing"
+        by = f" by {list_text(self.confirmed_by)}" if self.confirmed_by else ""
+        yield "confirmed", (spans_text(self.confirmed) or "nothing") + by
         if self.age is not None:
-            now = moments.moment_text(self.now, "seconds")
-            yield "age", f"{text.duration_text(self.age)} at {now}"
+            yield "age", f"{duration_text(self.age)} at {moment_text(self.now, 'seconds')}"
         if self.disputed:
-            yield "disputed", text.spans_text(self.disputed)
-        yield "missing", text.spans_text(self.missing) or "none"
-        yield "unproven", text.spans_text(self.unproven) or "none"
-        accounts = (
-            "" if self.accounts is None else f" of {text.count_text(self.accounts, 'account')}"
-        )
+            yield "disputed", spans_text(self.disputed)
+        yield "missing", spans_text(self.missing) or "none"
+        yield "unproven", spans_text(self.unproven) or "none"
+        accounts = "" if self.accounts is None else f" of {count_text(self.accounts, 'account')}"
         yield "rows", f"{self.rows:,}{accounts}"
-        checkpoints = text.count_text(self.checkpoints, "checkpoint")
-        files = f"{text.count_text(self.files, 'file')} ({self.query.partition}s with rows)"
+        checkpoints = count_text(self.checkpoints, "checkpoint")
+        files = f"{count_text(self.files, 'file')} ({self.query.partition}s with rows)"
         yield "files", f"{files}, {checkpoints}, {self.size / 1000:,.1f} kB"
         yield "last asked", _last_asked(self)
-        yield "limits", text.count_text(self.limits, "distinct snapshot")
+        yield "limits", count_text(self.limits, "distinct snapshot")
         yield "last run", _last_run(self)
         if self.writing is not None:
             yield "writing", self.writing
         if self.is_interrupted:
             yield "interrupted", "the last run was cut off; the next one cleans up after it"
         if self.lost:
-            yield "damaged", f"{text.list_text(self.lost)}: missing or truncated"
+            yield "damaged", f"{list_text(self.lost)}: missing or truncated"
 
 
 def read_status(
@@ -160,22 +174,22 @@ def read_status(
     is_open |= last_run is not None and last_run.outcome == "incomplete"
     entries = [*manifest.files.values(), *manifest.checkpoints.values()]
     return ArchiveStatus(
-        uri=text.without_credentials(store.uri),
+        uri=without_credentials(store.uri),
         query=manifest.query,
-        complete=moments.to_moments(evidence.complete),
-        confirmed=moments.to_moments(evidence.confirmed),
+        complete=to_moments(evidence.complete),
+        confirmed=to_moments(evidence.confirmed),
         confirmed_by=tuple(
-            sorted({text.without_credentials(node.name) for _, node in evidence.confirmations()})
+            sorted({without_credentials(node.name) for _, node in evidence.confirmations()})
         ),
-        disputed=moments.to_moments(moments.joined(span for span, _ in evidence.disputed)),
-        missing=moments.to_moments(evidence.missing(*evidence.bounds)),
-        unproven=moments.to_moments(evidence.unproven),
+        disputed=to_moments(joined(span for span, _ in evidence.disputed)),
+        missing=to_moments(evidence.missing(*evidence.bounds)),
+        unproven=to_moments(evidence.unproven),
         rows=sum(entry.rows for entry in manifest.files.values()),
         accounts=accounts,
         files=len(manifest.files),
         checkpoints=len(manifest.checkpoints),
         size=sum(entry.size for entry in entries),
-        asked_at=None if last is None else moments.from_microseconds(last.asked[1]),
+        asked_at=None if last is None else from_microseconds(last.asked[1]),
         source=None if last is None else last.node.name,
         block_height=None if last is None or last.heights is None else last.heights[1],
         limits=0 if manifest.limits is None else manifest.limits.rows,
@@ -183,7 +197,7 @@ def read_status(
         last_run=last_run,
         writing=writing,
         is_interrupted=is_open and writing is None,
-        now=dt.datetime.now(dt.UTC) if now is None else moments.to_utc(now),
+        now=dt.datetime.now(dt.UTC) if now is None else to_utc(now),
     )
 
 
@@ -194,8 +208,8 @@ def coverage_frame(evidence: Evidence) -> pd.DataFrame:
         details: tuple[object, ...] = (None,) * 6
         if answer is not None:
             (low, high), (first, last) = answer.heights or (None, None), answer.asked
-            other = node and text.without_credentials(node.name)
-            details = text.without_credentials(answer.node.name), high, low, last, first, other
+            other = node and without_credentials(node.name)
+            details = without_credentials(answer.node.name), high, low, last, first, other
         rows.append((*span, state, *details))
     numbers = {name: "Int64" for name, kind in _COVERAGE.items() if kind == _MOMENT}
     return pd.DataFrame(rows, columns=[*_COVERAGE]).astype(numbers).astype(_COVERAGE)
@@ -205,15 +219,15 @@ def _last_run(status: ArchiveStatus) -> str:
     run = status.last_run
     if run is None:
         return "none"
-    began = moments.moment_text(run.started, "seconds")
+    began = moment_text(run.started, "seconds")
     if run.outcome == "incomplete":
         return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
     error = f" ({run.error})" if run.error else ""
-    return f"{began}, {run.outcome}, {text.count_text(run.rows, 'new row')}{error}"
+    return f"{began}, {run.outcome}, {count_text(run.rows, 'new row')}{error}"
 
 
 def _last_asked(status: ArchiveStatus) -> str:
     if status.asked_at is None:
         return "never"
     height = "" if status.block_height is None else f" at block {status.block_height:,}"
-    return f"{moments.moment_text(status.asked_at)}, {status.source}{height}"
+    return f"{moment_text(status.asked_at)}, {status.source}{height}"

@@ -189,9 +189,7 @@ def _read_rows(file: ParquetFile) -> pa.Table:
     if incomplete := [name for name in schema.COLUMNS if rows[name].null_count]:
         raise ValueError(f"its column {incomplete[0]} has missing values")
     ids = [rows[name].cast(pa.string()).dictionary_encode() for name in schema.ACCOUNT_KEY]
-    others = [
-        rows[name].cast(schema.ARROW_SCHEMA.field(name).type) for name in schema.COLUMNS[len(ids) :]
-    ]
+    others = [rows[x].cast(schema.ARROW_SCHEMA.field(x).type) for x in schema.COLUMNS[len(ids) :]]
     return pa.table([*ids, *others], schema=schema.ARROW_SCHEMA)
 
 

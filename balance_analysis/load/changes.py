@@ -21,10 +21,18 @@ from balance_analysis.load.source import NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters
-from balance_analysis.table import moments, schema
+from balance_analysis.table import schema
 from balance_analysis.table.evidence import Evidence, least
 from balance_analysis.table.filters import make_filters
 from balance_analysis.table.known import evidence_json, note_rows
+from balance_analysis.table.moments import (
+    Instant,
+    Span,
+    between_all,
+    clipped,
+    iso_text,
+    moment_text,
+)
 from balance_analysis.table.names import AssetsLike, LabelsLike, Names, note_names, read_names
 from balance_analysis.table.text import count_text, facts_html, rows_html, spans_text
 
@@ -45,8 +53,8 @@ ROW_GROUP: Final = 1 << 17
 def load_balance_changes(
     client: Client,
     *,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -149,8 +157,8 @@ def load_to_parquet(
     client: Client,
     path: PathLike,
     *,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -213,8 +221,8 @@ def load_to_parquet(
 def iter_balance_changes(
     client: Client,
     *,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),
@@ -286,7 +294,7 @@ class _Load:
 
     source: NodeSource
     names: Names
-    bounds: tuple[moments.Instant | None, moments.Instant | None]
+    bounds: tuple[Instant | None, Instant | None]
     progress: bool | Report | None
     opening: bool = False
     is_logging: bool = False
@@ -297,7 +305,7 @@ class _Load:
 
     def __post_init__(self) -> None:
         self.start, self.end = make_bounds(*self.bounds)
-        self.interval: moments.Span = (self.end, self.end)
+        self.interval: Span = (self.end, self.end)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows in time order; then collect the evidence, and warn if it has gaps."""
@@ -348,15 +356,15 @@ class _Load:
         description = {
             "source": max(steps, key=steps.__getitem__, default=None),
             "steps_by_node": dict(steps),
-            "start": moments.iso_text(self.interval[0]),
-            "end": moments.iso_text(self.interval[1]),
+            "start": iso_text(self.interval[0]),
+            "end": iso_text(self.interval[1]),
             "filters": [list(pair) for pair in filter_parameters(self.source.filters)],
             "rows": self.rows,
             **self.source.stats.as_json(),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows / self.seconds, 1) if self.seconds else 0.0,
             "block_height": self.source.height,
-            "block_time": self.head and moments.iso_text(self.head),
+            "block_time": self.head and iso_text(self.head),
             **evidence_json(self.evidence),
             "quarantined": [
                 {"row": bad.raw, "reason": bad.reason} for bad in dict.fromkeys(self.bad_rows)
@@ -368,22 +376,17 @@ class _Load:
         """Return which part of [start, end) is complete, and why the rest isn't known to be."""
         evidence, head, reasons = self.evidence, self.head, list[str]()
         if missing := evidence.missing(start, end):
-            until = moments.moment_text(missing[0][0] if head is None else min(missing[0][0], head))
+            until = moment_text(missing[0][0] if head is None else min(missing[0][0], head))
             silent = f"the node names no last block, and its newest row is of {until}"
             reasons.append(silent if head is None else f"the node knows blocks only up to {until}")
-        if lacking := [*moments.clipped(self.source.incomplete, start, end)]:
+        if lacking := [*clipped(self.source.incomplete, start, end)]:
             reasons.append(f"the node says that it may lack rows of {spans_text(lacking)}")
-        unreached = moments.clipped(
-            moments.between_all(evidence.answered, evidence.reached), start, end
-        )
-        if forgotten := moments.between_all(unreached, lacking):
+        unreached = clipped(between_all(evidence.answered, evidence.reached), start, end)
+        if forgotten := between_all(unreached, lacking):
             reasons.append(f"the node may have forgotten rows of {spans_text(forgotten)}")
         if evidence.set_aside:
             reasons.append(f"{count_text(len(evidence.set_aside), 'bad row')} set aside")
-        interval, complete = (
-            spans_text([(start, end)]),
-            [*moments.clipped(evidence.complete, start, end)],
-        )
+        interval, complete = spans_text([(start, end)]), [*clipped(evidence.complete, start, end)]
         part = f"complete only for {spans_text(complete)}, not for all"
         part = part if complete else "complete for any part"
         return f"{'' if complete else 'not '}known to be {part} of {interval}: {'; '.join(reasons)}"
@@ -391,9 +394,8 @@ class _Load:
 
 def _last_rows(rows: pa.Table, batches: list[pa.RecordBatch]) -> pa.Table:
     """Return each account's last row."""
-    rows = schema.canonical(
-        pa.concat_tables([rows, pa.Table.from_batches(batches, schema.ARROW_SCHEMA)])
-    )
+    newer = pa.Table.from_batches(batches, schema.ARROW_SCHEMA)
+    rows = schema.canonical(pa.concat_tables([rows, newer]))
     heads = schema.account_heads(rows.select(schema.ACCOUNT_KEY))
     return rows.take(pa.array(np.append(heads[1:], rows.num_rows)[: len(heads)] - 1))
 
@@ -443,8 +445,8 @@ def iter_pages(
     last: int | None = None,
     before: str | None = None,
     newest_first: bool = True,
-    start: moments.Instant | None = None,
-    end: moments.Instant | None = None,
+    start: Instant | None = None,
+    end: Instant | None = None,
     asset_id: str | None = None,
     party_ids: str | Iterable[str] = (),
     market_ids: str | Iterable[str] = (),

@@ -19,8 +19,14 @@ from numpy.typing import NDArray
 
 from balance_analysis.analysis.int128 import take, to_decimals, words_of
 from balance_analysis.analysis.steps import map_parallel
-from balance_analysis.table import schema
 from balance_analysis.table.frame import categories_of, empty_table, frame_from
+from balance_analysis.table.schema import (
+    ACCOUNT_KEY,
+    PART,
+    account_heads,
+    account_numbers,
+    sorted_codes,
+)
 
 _PIECE: Final = 1 << 13
 """Rows per piece of a part; a piece's memory is released at once."""
@@ -59,7 +65,7 @@ def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
     for rows in tables:
         waiting.append(rows)
         size += rows.num_rows
-        if size >= schema.PART:
+        if size >= PART:
             yield _sorted(waiting)
             size = 0
     if size:
@@ -70,8 +76,8 @@ def _sorted(waiting: list[pa.Table]) -> Part:
     """Return the waiting tables as a part, and empty the list."""
     rows = pa.concat_tables(waiting)
     waiting.clear()
-    ids = rows.select(schema.ACCOUNT_KEY).unify_dictionaries()
-    heads = schema.account_heads(ids)
+    ids = rows.select(ACCOUNT_KEY).unify_dictionaries()
+    heads = account_heads(ids)
     sizes = np.diff(heads, append=rows.num_rows)
     stretches = ids.take(pa.array(heads)).append_column("rows", pa.array(sizes))
     order, accounts = _in_order(stretches)
@@ -116,7 +122,7 @@ def merge(parts: list[Part]) -> pd.DataFrame:
         words[begin : begin + len(rows)] = rows["balance"]
 
     map_parallel(fill, range(len(blocks)))
-    ids = (categories_of(accounts[name].chunk(0), counts) for name in schema.ACCOUNT_KEY)
+    ids = (categories_of(accounts[name].chunk(0), counts) for name in ACCOUNT_KEY)
     return frame_from(ids, times, pa.chunked_array([to_decimals(words)]))
 
 
@@ -155,10 +161,8 @@ def _blocks(
 
 def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
     """Return the table's order of the parts' accounts, and each account with its number of rows."""
-    codes, ids = zip(
-        *(schema.sorted_codes(stretches[name]) for name in schema.ACCOUNT_KEY), strict=True
-    )
-    numbers = schema.account_numbers(codes, [len(distinct) for distinct in ids])
+    codes, ids = zip(*(sorted_codes(stretches[name]) for name in ACCOUNT_KEY), strict=True)
+    numbers = account_numbers(codes, [len(distinct) for distinct in ids])
     order = np.argsort(numbers, kind="stable")
     firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     sizes = np.add.reduceat(stretches["rows"].to_numpy()[order], firsts)
@@ -167,7 +171,7 @@ def _in_order(stretches: pa.Table) -> tuple[NDArray[np.int64], pa.Table]:
         pa.DictionaryArray.from_arrays(pa.array(code[heads]), distinct)
         for code, distinct in zip(codes, ids, strict=True)
     ]
-    return order, pa.table([*columns, sizes], [*schema.ACCOUNT_KEY, "rows"])
+    return order, pa.table([*columns, sizes], [*ACCOUNT_KEY, "rows"])
 
 
 def _places(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[Any]:

@@ -31,9 +31,18 @@ from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_po
 from balance_analysis.node import walk
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
 from balance_analysis.node.reach import Asker, ask_reach, call_in_thread, origin_of, quiet_since
-from balance_analysis.table import moments
 from balance_analysis.table.evidence import Answer, Evidence, Node, Reach, least
 from balance_analysis.table.filters import Filters
+from balance_analysis.table.moments import (
+    EVER,
+    Span,
+    between,
+    between_all,
+    clipped,
+    joined,
+    moment_text,
+    overlap,
+)
 from balance_analysis.table.schema import has_repeats
 
 FILL: Final = 0.9
@@ -57,7 +66,7 @@ RESTING: Final = 10.0
 _LAG: Final = 60_000_000
 """How far an address may lag behind another without a warning (in microseconds)."""
 
-_UNRANKED: Final = (moments.EVER[1], 0, 0)
+_UNRANKED: Final = (EVER[1], 0, 0)
 
 T = TypeVar("T")
 
@@ -107,12 +116,12 @@ class NodeSource:
         self.taken: list[walk.Step] = []
         self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_STEPS)
         self._addresses = {url: _Address(url, client.session) for url in client.base_urls}
-        self._queried: moments.Span | None = None
-        self._proven: list[list[moments.Span]] = [[] for _ in self._parts]
+        self._queried: Span | None = None
+        self._proven: list[list[Span]] = [[] for _ in self._parts]
         """The stretches that answers prove, for each part of the filters."""
         self._quiet: list[Answer] = []
         """Answers that prove that one part of the filters has no row in a stretch."""
-        self._idle_end = moments.EVER[0]
+        self._idle_end = EVER[0]
         """End of the last block of an idle chain."""
         self._lock = threading.Lock()
 
@@ -127,15 +136,15 @@ class NodeSource:
         return least(*(step.block_height for step in self.taken))
 
     @property
-    def incomplete(self) -> list[moments.Span]:
+    def incomplete(self) -> list[Span]:
         """Stretches of the yielded steps for which nodes say that they may lack rows."""
-        return moments.joined(span for step in self.taken for span in step.incomplete)
+        return joined(span for step in self.taken for span in step.incomplete)
 
     def keep(self, urls: Iterable[str]) -> None:
         """Use only these addresses from now on."""
         self._addresses = {url: self._addresses[url] for url in urls}
 
-    def interval(self, start: int | None, end: int) -> moments.Span:
+    def interval(self, start: int | None, end: int) -> Span:
         """Return [start, end); without a start, it begins with these accounts' oldest row.
 
         That is the oldest row of any address. Without a row the interval is empty.
@@ -286,19 +295,19 @@ class NodeSource:
 
         Send further requests for the stretches that their answers don't prove.
         """
-        answered = moments.joined((step.start, step.known_end) for step in self.taken)
+        answered = joined((step.start, step.known_end) for step in self.taken)
         unproven = {
             (part, gap)
             for part, proven in enumerate(self._proven)
             for span in answered
-            for gap in moments.between(proven, *span)
+            for gap in between(proven, *span)
         }
         with ThreadPoolExecutor(self._workers) as pool:
             list(pool.map(self._prove_empty, sorted(unproven)))
-        reached = reduce(moments.overlap, self._proven, answered)
+        reached = reduce(overlap, self._proven, answered)
         evidence = self._evidence(reached)
         for answer in self._quiet:
-            parts = (replace(answer, span=part) for part in moments.overlap([answer.span], reached))
+            parts = (replace(answer, span=part) for part in overlap([answer.span], reached))
             evidence = evidence.updated(Evidence(self.filters, tuple(parts)))
         return evidence
 
@@ -306,13 +315,13 @@ class NodeSource:
         """Return the evidence for all yielded steps, unproven, without further requests."""
         return self._evidence([])
 
-    def _evidence(self, reached: list[moments.Span]) -> Evidence:
+    def _evidence(self, reached: list[Span]) -> Evidence:
         """Return the evidence for the yielded steps; `reached` are the proven stretches."""
         answers = (answer for step in self.taken for answer in _answers_of(step, reached))
         bad = dict.fromkeys(row for step in self.taken for row in step.set_aside)
         return Evidence(self.filters).updated(Evidence(self.filters, (*answers,), (*bad,)))
 
-    def _prove_empty(self, gap: tuple[int, moments.Span]) -> None:
+    def _prove_empty(self, gap: tuple[int, Span]) -> None:
         """Prove by further requests that a part of the filters has no row in a stretch."""
         part, (start, end) = gap
         for address in self._candidates(start):
@@ -379,9 +388,7 @@ class NodeSource:
         for url, known in ends.items():
             if known + _LAG < min(max(ends.values()), end) and not self._addresses[url].is_lagging:
                 self._addresses[url].is_lagging = True
-                logger.warning(
-                    "%s lags: it knows nothing after %s", url, moments.moment_text(known)
-                )
+                logger.warning("%s lags: it knows nothing after %s", url, moment_text(known))
 
     def _asker(self, address: _Address, *, is_strict: bool = False, **retry: Any) -> Asker:  # noqa: ANN401 - arguments of `Retry`
         # Don't repeat refused connections while there are other addresses.
@@ -412,7 +419,7 @@ class NodeSource:
         for step in self._answers([*left], lambda address: self._step(address, window, stopped)):
             steps.append(step)
             left = [x for x in left if x.url != step.node.name and x.failure is None]
-            may_know = max((moments.EVER[1] if x.head is None else x.head for x in left), default=0)
+            may_know = max((EVER[1] if x.head is None else x.head for x in left), default=0)
             if step.known_end == step.end or may_know <= step.known_end:
                 break
             if step.known_end > step.start:
@@ -450,7 +457,7 @@ class NodeSource:
             head=ask.head,
             block_height=ask.height,
             knows=knows,
-            incomplete=tuple(sorted({*moments.clipped(ask.incomplete, step.start, step.end)})),
+            incomplete=tuple(sorted({*clipped(ask.incomplete, step.start, step.end)})),
         )
 
     def _candidates(self, moment: int) -> list[_Address]:
@@ -526,7 +533,7 @@ class _Address:
     is_silent: bool = False
     is_lagging: bool = False
     failure: Exception | None = None
-    answered: set[tuple[int, moments.Span]] = field(default_factory=set)
+    answered: set[tuple[int, Span]] = field(default_factory=set)
 
     @property
     def is_dead(self) -> bool:
@@ -539,21 +546,16 @@ class _Address:
         return Node(self.url, origin_of(self.url, self.session))
 
 
-def _answers_of(step: walk.Step, reached: list[moments.Span]) -> Iterator[Answer]:
+def _answers_of(step: walk.Step, reached: list[Span]) -> Iterator[Answer]:
     """Yield a step as answers; `reached` are the proven stretches."""
-    proven = moments.between_all(
-        moments.clipped(reached, step.start, step.known_end), step.incomplete
-    )
-    for spans, is_reached in (
-        (proven, True),
-        (moments.between(proven, step.start, step.known_end), False),
-    ):
+    proven = between_all(clipped(reached, step.start, step.known_end), step.incomplete)
+    for spans, is_reached in (proven, True), (between(proven, step.start, step.known_end), False):
         for span in spans:
             yield _answer(span, step.node, step.asked, step.block_height, is_reached=is_reached)
 
 
 def _answer(
-    span: moments.Span, node: Node, asked: int, height: int | None, *, is_reached: bool = True
+    span: Span, node: Node, asked: int, height: int | None, *, is_reached: bool = True
 ) -> Answer:
     heights = None if height is None else (height, height)
     return Answer(span, node, (asked, asked), heights, is_reached)

@@ -476,9 +476,8 @@ def _join(
     """Return good lines as rows of the wanted accounts, in time order, and bad lines."""
     ids, moments, balances = table.columns
     account, block = accounts.find(ids), pc.index_in(moments, value_set=blocks.texts)
-    is_good = pc.and_(
-        pc.and_(schema.are_balances(balances), block.is_valid()), pa.array(account >= 0)
-    )
+    is_placed = pc.and_(block.is_valid(), pa.array(account >= 0))
+    is_good = pc.and_(is_placed, schema.are_balances(balances))
     height = pc.fill_null(block, -1).to_numpy()
     order = np.flatnonzero(is_good.to_numpy(zero_copy_only=False))
     order = order[accounts.wanted[account[order]]]
