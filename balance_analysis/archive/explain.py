@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from balance_analysis.archive import layout
 from balance_analysis.archive.snapshot import Scan, Snapshot
+from balance_analysis.table import text
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.moments import (
@@ -22,13 +23,6 @@ from balance_analysis.table.moments import (
     to_microseconds,
 )
 from balance_analysis.table.schema import ACCOUNT_KEY
-from balance_analysis.table.text import (
-    Record,
-    duration_text,
-    plain,
-    spans_text,
-    without_credentials,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,7 @@ class CitedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(Record):
+class Explanation(text.Record):
     """Where an account's balance at a moment comes from, or why it is unknown.
 
     Attributes
@@ -110,13 +104,13 @@ class Explanation(Record):
         for name, row in (("row", self.row), ("before", self.before), ("after", self.after)):
             yield name, "none" if row is None else str(row)
         if self.carried is not None:
-            yield "carried", duration_text(self.carried)
+            yield "carried", text.duration_text(self.carried)
         if self.state is not None:
             yield "state of the row", self.state
             yield "source", self.source
             for name, ends in (("asked", self.asked), ("at block", self.heights)):
                 if ends is not None:
-                    yield name, " to ".join(dict.fromkeys(map(plain, ends)))
+                    yield name, " to ".join(dict.fromkeys(map(text.plain, ends)))
             if self.confirmed_by is not None:
                 yield "confirmed by", self.confirmed_by
 
@@ -168,7 +162,7 @@ def explain(
     row_span = (since, since + 1)
     bad = tuple(x for x in evidence.set_aside if x.account is not None or x.span != row_span)
     if gaps := replace(evidence, set_aside=bad).incomplete(since, until):
-        when = spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
+        when = text.spans_text([(start, max(min(end, moment), start + 1)) for start, end in gaps])
         why = f"a change may be missing: {when} is not known to be complete"
         bare = replace(bare, balance=None, why=why)
     [(_, state, answer, by)] = evidence.within(since, since + 1).stretches()
@@ -178,10 +172,10 @@ def explain(
         return bare
     return replace(
         bare,
-        source=without_credentials(answer.node.name),
+        source=text.without_credentials(answer.node.name),
         heights=answer.heights,
         asked=(from_microseconds(answer.asked[0]), from_microseconds(answer.asked[1])),
-        confirmed_by=None if by is None else without_credentials(by.name),
+        confirmed_by=None if by is None else text.without_credentials(by.name),
     )
 
 

@@ -14,17 +14,8 @@ from balance_analysis.archive.lock import writer_of
 from balance_analysis.archive.manifest import BoundQuery, lost_files
 from balance_analysis.archive.runs import Run, iter_reports
 from balance_analysis.archive.snapshot import Snapshot
+from balance_analysis.table import moments
 from balance_analysis.table.evidence import STATES, Evidence
-from balance_analysis.table.moments import (
-    Duration,
-    Moments,
-    from_microseconds,
-    joined,
-    moment_text,
-    to_duration,
-    to_moments,
-    to_utc,
-)
 from balance_analysis.table.text import (
     Record,
     count_text,
@@ -92,12 +83,12 @@ class ArchiveStatus(Record):
 
     uri: str
     query: BoundQuery
-    complete: tuple[Moments, ...]
-    confirmed: tuple[Moments, ...]
+    complete: tuple[moments.Moments, ...]
+    confirmed: tuple[moments.Moments, ...]
     confirmed_by: tuple[str, ...]
-    disputed: tuple[Moments, ...]
-    missing: tuple[Moments, ...]
-    unproven: tuple[Moments, ...]
+    disputed: tuple[moments.Moments, ...]
+    missing: tuple[moments.Moments, ...]
+    unproven: tuple[moments.Moments, ...]
     rows: int
     accounts: int | None
     files: int
@@ -118,10 +109,10 @@ class ArchiveStatus(Record):
         """Time since the end of the last complete interval; `None` if nothing is complete."""
         return self.now - self.complete[-1][1] if self.complete else None
 
-    def is_older_than(self, max_age: Duration) -> bool:
+    def is_older_than(self, max_age: moments.Duration) -> bool:
         """Return whether `age` exceeds `max_age`, such as "2h", or nothing is complete."""
         age = self.age
-        return age is None or age > to_duration(max_age)
+        return age is None or age > moments.to_duration(max_age)
 
     def _title(self) -> str:
         return "Status of an archive"
@@ -140,7 +131,7 @@ class ArchiveStatus(Record):
         by = f" by {list_text(self.confirmed_by)}" if self.confirmed_by else ""
         yield "confirmed", (spans_text(self.confirmed) or "nothing") + by
         if self.age is not None:
-            yield "age", f"{duration_text(self.age)} at {moment_text(self.now, 'seconds')}"
+            yield "age", f"{duration_text(self.age)} at {moments.moment_text(self.now, 'seconds')}"
         if self.disputed:
             yield "disputed", spans_text(self.disputed)
         yield "missing", spans_text(self.missing) or "none"
@@ -176,20 +167,20 @@ def read_status(
     return ArchiveStatus(
         uri=without_credentials(store.uri),
         query=manifest.query,
-        complete=to_moments(evidence.complete),
-        confirmed=to_moments(evidence.confirmed),
+        complete=moments.to_moments(evidence.complete),
+        confirmed=moments.to_moments(evidence.confirmed),
         confirmed_by=tuple(
             sorted({without_credentials(node.name) for _, node in evidence.confirmations()})
         ),
-        disputed=to_moments(joined(span for span, _ in evidence.disputed)),
-        missing=to_moments(evidence.missing(*evidence.bounds)),
-        unproven=to_moments(evidence.unproven),
+        disputed=moments.to_moments(moments.joined(span for span, _ in evidence.disputed)),
+        missing=moments.to_moments(evidence.missing(*evidence.bounds)),
+        unproven=moments.to_moments(evidence.unproven),
         rows=sum(entry.rows for entry in manifest.files.values()),
         accounts=accounts,
         files=len(manifest.files),
         checkpoints=len(manifest.checkpoints),
         size=sum(entry.size for entry in entries),
-        asked_at=None if last is None else from_microseconds(last.asked[1]),
+        asked_at=None if last is None else moments.from_microseconds(last.asked[1]),
         source=None if last is None else last.node.name,
         block_height=None if last is None or last.heights is None else last.heights[1],
         limits=0 if manifest.limits is None else manifest.limits.rows,
@@ -197,7 +188,7 @@ def read_status(
         last_run=last_run,
         writing=writing,
         is_interrupted=is_open and writing is None,
-        now=dt.datetime.now(dt.UTC) if now is None else to_utc(now),
+        now=dt.datetime.now(dt.UTC) if now is None else moments.to_utc(now),
     )
 
 
@@ -219,7 +210,7 @@ def _last_run(status: ArchiveStatus) -> str:
     run = status.last_run
     if run is None:
         return "none"
-    began = moment_text(run.started, "seconds")
+    began = moments.moment_text(run.started, "seconds")
     if run.outcome == "incomplete":
         return f"{began}, {'cut off' if status.is_interrupted else 'under way'}"
     error = f" ({run.error})" if run.error else ""
@@ -230,4 +221,4 @@ def _last_asked(status: ArchiveStatus) -> str:
     if status.asked_at is None:
         return "never"
     height = "" if status.block_height is None else f" at block {status.block_height:,}"
-    return f"{moment_text(status.asked_at)}, {status.source}{height}"
+    return f"{moments.moment_text(status.asked_at)}, {status.source}{height}"

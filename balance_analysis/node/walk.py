@@ -30,19 +30,12 @@ from numpy.typing import NDArray
 from balance_analysis import errors
 from balance_analysis.node.client import Parameters
 from balance_analysis.node.decode import DecodedPage
+from balance_analysis.table import moments
 from balance_analysis.table.evidence import Node, SetAside, set_aside
 from balance_analysis.table.filters import Filters
-from balance_analysis.table.moments import (
-    EVER,
-    Span,
-    clipped,
-    moment_text,
-    range_text,
-    to_microseconds,
-)
 from balance_analysis.table.schema import BadRow, accounts_in, within
 
-EARLIEST: Final = to_microseconds("2020-01-01")
+EARLIEST: Final = moments.to_microseconds("2020-01-01")
 """The earliest start of a range: nodes refuse an earlier one."""
 
 LONGEST_WINDOW: Final = 364 * 86_400 * 1_000_000
@@ -215,14 +208,14 @@ def _check_order(times: NDArray[np.int64], request: PageRequest) -> None:
     times = times[::-1] if request.newest_first else times
     if np.any(times[1:] < times[:-1]):
         raise errors.IncompleteError(
-            f"rows came out of order in {range_text(request.start, request.end)}, so it is unknown "
-            "whether all were sent"
+            f"rows came out of order in {moments.range_text(request.start, request.end)}, so it "
+            "is unknown whether all were sent"
         )
     oldest, newest = int(times[0]), int(times[-1])
     if oldest < request.start or newest > request.end:
         raise errors.IncompleteError(
-            f"the node was asked for {range_text(request.start, request.end)} and sent rows from "
-            f"{moment(oldest)} to {moment(newest)}: it ignores or misreads the range"
+            f"the node was asked for {moments.range_text(request.start, request.end)} and sent "
+            f"rows from {moment(oldest)} to {moment(newest)}: it ignores or misreads the range"
         )
 
 
@@ -249,7 +242,7 @@ def _check_restart(listings: Sequence[Listing], at: int) -> None:
 
 def moment(microseconds: int) -> str:
     """Return a moment as text for a message, with the wire's nanoseconds."""
-    return f"{moment_text(microseconds)} ({microseconds * 1000} ns)"
+    return f"{moments.moment_text(microseconds)} ({microseconds * 1000} ns)"
 
 
 Proof = tuple[int, int, int]
@@ -292,8 +285,8 @@ class Step:
     asked: int = 0
     head: int | None = None
     block_height: int | None = None
-    knows: int = EVER[1]
-    incomplete: tuple[Span, ...] = ()
+    knows: int = moments.EVER[1]
+    incomplete: tuple[moments.Span, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -321,7 +314,7 @@ class Step:
             batches=tuple(batch for batch in batches if batch.num_rows),
             bad_rows=tuple(x for x in self.bad_rows if x.time is None or start <= x.time < end),
             rest=self.rest if end == self.end else None,
-            incomplete=tuple(clipped(self.incomplete, start, end)),
+            incomplete=tuple(moments.clipped(self.incomplete, start, end)),
         )
 
 
@@ -400,7 +393,8 @@ def _whole_blocks(
         return window.end, listing
     if not len(listing.times):
         raise errors.IncompleteError(
-            f"the node announced more rows in {range_text(window.start, window.end)} but sent none"
+            f"the node announced more rows in {moments.range_text(window.start, window.end)} but "
+            "sent none"
         )
     first, last = listing.span
     if first < last:
@@ -415,8 +409,8 @@ def _check_nothing_before(ask: Ask, filters: Filters, window: Window) -> None:
     listing, _ = fetch_less(ask, filters, window)
     if len(listing.times):
         raise errors.IncompleteError(
-            f"there are rows in {range_text(window.start, window.end)}, but the answer began "
-            "later: the node ignores the requested order"
+            f"there are rows in {moments.range_text(window.start, window.end)}, but the answer "
+            "began later: the node ignores the requested order"
         )
 
 
