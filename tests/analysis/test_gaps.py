@@ -115,5 +115,6 @@ def test_stated_intervals_are_joined_and_an_interval_has_those_up_to_its_end(som
     assert moments(known) == moments(some)
     assert all(before[1] < after[0] for before, after in pairwise(known))
     assert known_of(ba.to_table(table.sample(frac=1, random_state=1))) == known
+    assert known_of(ba.to_table(table, start=instant(cut[0]))) == known
     part = known_of(table.balances.between(*map(instant, cut)))
     assert moments(part) == {moment for moment in moments(some) if moment < cut[1]}
