@@ -256,7 +256,7 @@ def to_columns(rows: pa.Table) -> pd.DataFrame:
     types = {BALANCE_DTYPE.pyarrow_dtype: BALANCE_DTYPE}
     frame: pd.DataFrame = rows.to_pandas(types_mapper=types.get)
     for name in frame.columns.intersection(schema.ACCOUNT_KEY):
-        frame[name] = frame[name].cat.remove_unused_categories()
+        frame[name] = sorted_ids(frame[name].array)
     if "timestamp" in frame:
         frame["timestamp"] = frame["timestamp"].dt.tz_convert("UTC")
     return frame
