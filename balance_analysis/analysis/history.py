@@ -351,9 +351,8 @@ def open_history(
             lambda x: next(x.map(lambda whole: whole, x.outline.grid(start=start, end=end))),
             rows=sys.maxsize,
         )
-    table = source
-    rows, steps = _read_table(table)
-    notes = read_notes(table.attrs.get(ATTRS_KEY))
+    rows, steps = _read_table(source)
+    notes = read_notes(source.attrs.get(ATTRS_KEY))
     known, bad = notes.known_by_account
     is_changed = notes.are_changed(steps.accounts, steps.heads, steps.times)
     if is_changed.any():
@@ -363,13 +362,13 @@ def open_history(
             "state that your own rows are complete: to_table(table, known=...)",
             count_text(int(is_changed.sum()), "account"),
         )
-    frame = rows if {*COLUMNS} >= {*table} else table
+    frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:
         steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
         rows = rows if steps.is_row.all() else rows[steps.is_row]
     if notes.nothing_before:
         steps = _from_nothing(steps)
-    attrs = dict(table.attrs)
+    attrs = dict(source.attrs)
     return History(rows, steps, known, attrs, frame, steps.extent, bad, is_changed)
 
 
