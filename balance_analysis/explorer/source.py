@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -42,6 +42,9 @@ _DAY: Final = 86_400_000_000
 
 _PART_ROWS: Final = 2_000_000
 """Approximate number of rows, of all assets, in the files that one part of a view reads."""
+
+_SHARED_ROWS: Final = 2_600_000
+"""Maximum rows of an asset in a range whose views share all of them."""
 
 Edges = NDArray[np.int64] | None
 
@@ -100,7 +103,7 @@ class TableState:
         history = self.rows(Filters(asset), EVER, edges=None, check=never_cancel)
         return replace(self, history=history)
 
-    def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def parts(self, _: str, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return all edges as one part: the rows are in memory anyway."""
         return [edges]
 
@@ -150,6 +153,7 @@ class ArchiveState:
         self.start, self.end = span or snapshot.evidence.bounds
         self.known: Known | None = snapshot.known
         self.names: Names = archive.names().updated(given)
+        self._shared: dict[Filters, Span] = {}
 
     def rows(self, filters: Filters, span: Span, *, edges: Edges, check: Check) -> History:
         """Return the selected accounts' balance changes in a span (in microseconds).
@@ -160,12 +164,29 @@ class ArchiveState:
         for the changes between, are guaranteed. `check` is called between files and parts; an error
         that it raises ends the reading. Views of one span share one history.
         """
-        if edges is None:
+        wider = self._shared.get(filters)
+        if wider and wider[0] <= span[0] and span[1] <= wider[1]:
+            span, edges = wider, None
+        elif self._is_shared(filters, span):
+            self._shared[filters], edges = span, None
+        elif edges is None:
             return self._read(filters, span, None, check)[0]
-        hours = edges[edges % _DAY != 0]  # days' ends are read in any case
-        key = "rows", self.version, filters, span, hours.tobytes()
-        history: History = self._kept.get(key, lambda: self._read(filters, span, hours, check))
+        else:
+            edges = edges[edges % _DAY != 0]  # days' ends are read in any case
+        key = "rows", self.version, filters, span, None if edges is None else edges.tobytes()
+        history: History = self._kept.get(key, lambda: self._read(filters, span, edges, check))
         return history
+
+    def _is_shared(self, filters: Filters, span: Span) -> bool:
+        """Whether views of a span, and of spans within it, share all of its rows.
+
+        They do if leaving out rows that neither begin nor end an account's day would save little.
+        """
+        files = self._snapshot.files(*span)
+        accounts = [entry.rows for entry in self._snapshot.manifest.checkpoints.values()]
+        most = 2 * max(accounts, default=0) * (span[1] - span[0]) / _DAY
+        is_sparse = 0 < _rows_in(files) <= most and not filters.party_ids
+        return is_sparse and self._count(files)[filters.asset_id or ""] <= _SHARED_ROWS
 
     def _read(
         self, filters: Filters, span: Span, edges: Edges, check: Check
@@ -195,22 +216,11 @@ class ArchiveState:
             return counted(_joined(_ends(part, ends) for part in _parts(scan, file, check)))
 
         parts = [*map_parallel(outer, scan.openings), *map_parallel(inner, scan.files)]
-        if scan.later:
-            parts.append(Predicate(spans=((span[1], EVER[1]),)).select(self._latest(scan.filters)))
+        parts += map_parallel(outer, scan.later)
         rows = canonical(pa.concat_tables([NO_ROWS, *parts]))
         table = frame_of(rows)
         note_evidence(table, scan.evidence)
         return open_history(table), rows.nbytes + _ENTRY
-
-    def _latest(self, filters: Filters) -> pa.Table:
-        """Return each account's latest row."""
-
-        def read() -> tuple[pa.Table, int]:
-            rows = self._snapshot.last_rows(filters)
-            return rows, rows.nbytes + _ENTRY
-
-        latest: pa.Table = self._kept.get(("latest", self.version, filters), read)
-        return latest
 
     def _whole(self, filters: Filters = Filters()) -> Scan:
         """Return a scan of the whole interval, with openings."""
@@ -237,10 +247,13 @@ class ArchiveState:
         kept: pa.Table = self._kept.get((file, whole.filters), read)
         return Predicate(scan.filters.allowed()).select(kept)
 
-    def parts(self, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def parts(self, asset: str, edges: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Split the edges of periods into parts that each need a limited number of rows."""
-        files = self._snapshot.files_since(int(edges[0]), int(edges[-1]))
-        sizes = np.cumsum([0, *(max(entry.rows for entry in file.entries) for file in files)])
+        span = int(edges[0]), int(edges[-1])
+        if self._is_shared(Filters(asset), span):
+            return [edges]
+        files = self._snapshot.files_since(*span)
+        sizes = np.cumsum([0, *(_rows_in([file]) for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
         bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
@@ -248,6 +261,12 @@ class ArchiveState:
     @property
     def changes(self) -> Counter[str]:
         """The number of changes of each asset; 0 if it has only earlier rows."""
+        scan = self._whole()
+        older, changes = map(self._count, (scan.openings, scan.files))
+        return Counter({**dict.fromkeys(older, 0), **changes})
+
+    def _count(self, files: Sequence[FileSlice]) -> Counter[str]:
+        """Return each asset's number of rows in some files."""
         scan = self._whole()
 
         def count(file: FileSlice) -> Counter[str]:
@@ -258,9 +277,7 @@ class ArchiveState:
             counts: Counter[str] = self._kept.get(("assets", file), read)
             return counts
 
-        both = scan.openings, scan.files
-        older, changes = (sum(map_parallel(count, files), Counter[str]()) for files in both)
-        return Counter({**dict.fromkeys(older, 0), **changes})
+        return sum(map_parallel(count, files), Counter[str]())
 
     @property
     def outline(self) -> History:
@@ -311,6 +328,10 @@ def _joined(parts: Iterable[pa.Table]) -> pa.Table:
     # Row groups repeat ids of all assets: encoding those in use is faster than `canonical`.
     ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
     return pa.table([*ids, *rows.columns[len(ids) :]], schema=ARROW_SCHEMA).combine_chunks()
+
+
+def _rows_in(files: Iterable[FileSlice]) -> int:
+    return sum(max(entry.rows for entry in file.entries) for file in files)
 
 
 def _days(file: FileSlice) -> NDArray[np.int64]:

@@ -370,7 +370,7 @@ def _flows(request: ViewRequest) -> dict[str, Any]:
     query, is_known = request.query, True
     name, grid = fitting_grid(query.start, query.end, _BARS)
     periods: list[pd.DataFrame] = []
-    for edges in request.state.parts(grid.edges):
+    for edges in request.state.parts(query.asset, grid.edges):
         history = request.rows(span=(int(edges[0]), int(edges[-1])))
         part = Grid(edges, edges[:-1], grid.zone)
         flows = flows_of(part, "asset_id", False, history)
