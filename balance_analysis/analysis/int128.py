@@ -227,21 +227,6 @@ def difference(
     return words, too_large
 
 
-def sum_gains(
-    low: NDArray[np.uint64],
-    high: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the sums of the positive amounts in [begin, end), and a mask of those over 38 digits.
-
-    Amounts are given as their lower and upper words: see `halves`.
-    """
-    is_gain = ~(high >> np.int64(_WORD - 1))  # all bits set unless negative
-    sums = running_sums(low & is_gain.view(np.uint64), high & is_gain)
-    return difference(sums, begins, ends)
-
-
 def sum_words(
     words: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -204,31 +204,31 @@ def map_sums(
 
     def part(bounds: tuple[int, int]) -> T:
         low, high = bounds
-        chosen = order[starts[low] : starts[high]]
-        columns = {
-            name: int128.take(column, chosen) if column.ndim > 1 else column.take(chosen)
-            for name, column in changes.columns.items()
-        }
-        columns["groups"] = columns["groups"].astype(np.int64) - low
-        sizes = {"sizes": changes.by_group["sizes"][low:high]}
-        batch = door.Cells(ids.iloc[low:high], sizes, columns)
-        return function(low, _sum_up(batch, gained=gained))
+        rows = order[starts[low] : starts[high]]
+        columns, too_large = _sum_up(changes.columns, rows, low, gained=gained)
+        sums = Sums(ids.iloc[low:high], changes.by_group["sizes"][low:high], columns)
+        return function(low, sums.check_fit(too_large))
 
     results = map_parallel(part, batches)
     changes.columns.clear()
     return results
 
 
-def _sum_up(changes: door.Cells, *, gained: bool) -> Sums:
-    """Return the sums after each change, consuming the changes."""
-    names = ("groups", "times", "words", "known", "is_row")
-    groups, times, words, known, is_row = (changes.columns.pop(name) for name in names)
+def _sum_up(
+    changes: Columns, rows: NDArray[np.int64], first: int, *, gained: bool
+) -> tuple[Columns, NDArray[np.bool_]]:
+    """Return the sums after each change in some rows, and a mask of those over 38 digits.
+
+    Groups are numbered from `first`.
+    """
+    groups, times = (changes[name].take(rows) for name in ("groups", "times"))
+    groups = groups.astype(np.int64) - first
     order, starts = runs_of(groups, times)
-    groups, times = groups.take(order[starts]), times.take(order[starts])
+    groups, times, rows = groups[order[starts]], times[order[starts]], rows.take(order)
     ends = np.append(starts[1:], len(order))[: len(starts)]
     heads = np.flatnonzero(np.diff(groups, prepend=-1))
     begins = np.repeat(starts[heads], np.diff(heads, append=len(starts)))
-    words, known = int128.take(words, order), known.take(order)
+    words, known = int128.take(changes["words"], rows), changes["known"].take(rows)
     # In any order of the changes, each account has added one balance in the end.
     levels, too_large = int128.sum_words(words, begins, ends)
     columns: Columns = {
@@ -236,12 +236,12 @@ def _sum_up(changes: door.Cells, *, gained: bool) -> Sums:
         "times": times,
         "words": levels,
         "known": int128.sum_runs(known, begins, ends).astype(np.int32),
-        "is_row": int128.sum_runs(is_row.take(order), starts) > 0,
+        "is_row": int128.sum_runs(changes["is_row"].take(rows), starts) > 0,
     }
     if gained:
         words[np.flatnonzero(known)] = 0
         columns["gained"], _ = int128.sum_words(words, starts)
-    return Sums(changes.ids, changes.by_group["sizes"], columns).check_fit(too_large)
+    return columns, too_large
 
 
 def _all_sums(changes: door.Cells, *, rows_alone: bool = False) -> Sums:
