@@ -31,7 +31,7 @@ from balance_analysis.table.display import UNITS_KEY, noted_units, with_names
 from balance_analysis.table.frame import is_amounts, to_amounts
 from balance_analysis.table.known import EVIDENCE_KEY, note_rows
 from balance_analysis.table.names import AssetsLike, Names, carried, names_in, names_of
-from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, distinct_ids, numbers_of_ids
+from balance_analysis.table.schema import ACCOUNT_KEY, ATTRS_KEY, distinct_ids, number_ids
 from balance_analysis.table.text import list_text
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ def stacked(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
             whole = pd.concat(frames, axis="columns", sort=False).sort_index(axis="columns")
         else:
             whole = concatenated(frames, ids)
-            order = np.argsort(numbers_of_ids(whole[ids]), kind="stable")
+            order = np.argsort(number_ids(whole[ids]), kind="stable")
             whole = whole.take(order).reset_index(drop=True)
         if units := {x: y for frame in frames for x, y in noted_units(frame).items()}:
             notes = {**notes, UNITS_KEY: units}

@@ -34,16 +34,9 @@ from balance_analysis.analysis.steps import (
     take_ids,
 )
 from balance_analysis.analysis.totals import Sums, changes_of, map_sums, runs_of
+from balance_analysis.table import schema
 from balance_analysis.table.frame import microseconds, sorted_ids, to_arrow, to_frame
 from balance_analysis.table.moments import Instant
-from balance_analysis.table.schema import (
-    ACCOUNT_KEY,
-    ATTRS_KEY,
-    EXTERNAL,
-    are_heads,
-    distinct_ids,
-    numbers_of_ids,
-)
 
 AMOUNTS: Final = ("inflow", "outflow", "net")
 INTERNAL: Final = "internal"
@@ -118,7 +111,7 @@ def flows(
     source: AccountSlices,
     *,
     freq: Frequency | Grid | None = "1D",
-    by: str | Sequence[str] = ACCOUNT_KEY,
+    by: str | Sequence[str] = schema.ACCOUNT_KEY,
     start: Instant | None = None,
     end: Instant | None = None,
     layout: Layout = "long",
@@ -432,7 +425,7 @@ def gained(grid: Grid, first: int, sums: Sums) -> Columns:
     """Return what groups gained in each period, block by block, as `inflow`."""
     groups, words = sums.columns["groups"], sums.columns["gained"]
     periods = count_before(grid.edges - 1, sums.columns["times"]) - 1
-    begins = np.flatnonzero(are_heads([groups, periods]))
+    begins = np.flatnonzero(schema.are_heads([groups, periods]))
     inflow, too_large = int128.sum_words(words * (words[:, 1:] >= 0), begins)
     groups, periods = groups.take(begins).astype(np.int64), periods.take(begins)
     is_gain = ~int128.is_zero(inflow) & (periods >= 0) & (periods < len(grid))
@@ -472,7 +465,7 @@ def _name(ids: pd.DataFrame, number: np.int64) -> str:
     return f"a flow of {name_of(ids, int(number))}"
 
 
-_ROW: Final = [*ACCOUNT_KEY, "timestamp"]
+_ROW: Final = [*schema.ACCOUNT_KEY, "timestamp"]
 _REASONS: Final = pd.CategoricalDtype(pd.Index(["no row", "no flow", "other amount"], dtype="str"))
 
 
@@ -533,7 +526,7 @@ def reconcile(
     0 2023-04-05 00:00:00+00:00     -6   -5          -1  other amount
     """
     ledger = _read_flows(flows)
-    ids, numbers = distinct_ids(ledger[ACCOUNT_KEY])
+    ids, numbers = schema.distinct_ids(ledger[schema.ACCOUNT_KEY])
     accounts = pd.MultiIndex.from_frame(ids.astype("str"))
     ledger["is_known"] = _would_show(source.outline, ids, numbers, microseconds(ledger))
 
@@ -546,9 +539,9 @@ def reconcile(
     seen, results = zip(*source.map(compared), strict=True)
     rest = ledger[~np.logical_or.reduce(seen)[numbers]]  # of accounts without a row
     frames, counts = zip(*results, _differences(rest.iloc[:0], rest), strict=True)
-    whole = door.concatenated(frames, ACCOUNT_KEY).sort_values(_ROW, ignore_index=True)
-    result = whole.assign(**{name: sorted_ids(whole[name].array) for name in ACCOUNT_KEY})
-    result.attrs[ATTRS_KEY] = {"not_compared": sum(counts)}
+    whole = door.concatenated(frames, schema.ACCOUNT_KEY).sort_values(_ROW, ignore_index=True)
+    result = whole.assign(**{name: sorted_ids(whole[name].array) for name in schema.ACCOUNT_KEY})
+    result.attrs[schema.ATTRS_KEY] = {"not_compared": sum(counts)}
     yield result
 
 
@@ -586,9 +579,9 @@ def _differences(rows: pd.DataFrame, ledger: pd.DataFrame) -> tuple[pd.DataFrame
     """
     names = [*_ROW, "net", "is_known"]
     sides = [side[names].assign(is_flow=side is ledger) for side in (rows, ledger)]
-    both = door.concatenated(sides, ACCOUNT_KEY)
-    both = both[(both["account_type"] != EXTERNAL).to_numpy()]
-    order, starts = runs_of(numbers_of_ids(both[ACCOUNT_KEY]), microseconds(both))
+    both = door.concatenated(sides, schema.ACCOUNT_KEY)
+    both = both[(both["account_type"] != schema.EXTERNAL).to_numpy()]
+    order, starts = runs_of(schema.number_ids(both[schema.ACCOUNT_KEY]), microseconds(both))
     both = both.iloc[order]
     is_flow, is_unknown = both["is_flow"].to_numpy(), ~both["is_known"].to_numpy()
     words, cells = int128.words_of(pa.array(both["net"].fillna(0))), both.iloc[starts][_ROW]

@@ -8,7 +8,6 @@ rows are known.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from balance_analysis.analysis import int128
 from balance_analysis.analysis.grid import Frequency, Grid, make_grid
 from balance_analysis.analysis.steps import ALWAYS, NEVER, Steps, name_of
+from balance_analysis.errors import logger
 from balance_analysis.table import frame as frames
 from balance_analysis.table.evidence import SetAside
 from balance_analysis.table.known import (
@@ -42,14 +42,12 @@ from balance_analysis.table.schema import (
     ATTRS_KEY,
     COLUMNS,
     FIRST_MOMENT,
-    account_numbers,
     are_heads,
+    number_ids,
 )
 from balance_analysis.table.text import count_text, spans_text
 
 T = TypeVar("T")
-
-logger: logging.Logger = logging.getLogger("balance_analysis")
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,9 +351,8 @@ def open_history(
             lambda x: next(x.map(lambda whole: whole, x.outline.grid(start=start, end=end))),
             rows=sys.maxsize,
         )
-    table = source
-    rows, steps = _read_table(table)
-    notes = read_notes(table.attrs.get(ATTRS_KEY))
+    rows, steps = _read_table(source)
+    notes = read_notes(source.attrs.get(ATTRS_KEY))
     known, bad = notes.known_by_account
     is_changed = notes.are_changed(steps.accounts, steps.heads, steps.times)
     if is_changed.any():
@@ -365,13 +362,13 @@ def open_history(
             "state that your own rows are complete: to_table(table, known=...)",
             count_text(int(is_changed.sum()), "account"),
         )
-    frame = rows if {*COLUMNS} >= {*table} else table
+    frame = rows if {*COLUMNS} >= {*source} else source
     if notes.start is not None:
         steps = replace(steps, is_row=~is_opening(steps.times, notes.start))
         rows = rows if steps.is_row.all() else rows[steps.is_row]
     if notes.nothing_before:
         steps = _from_nothing(steps)
-    attrs = dict(table.attrs)
+    attrs = dict(source.attrs)
     return History(rows, steps, known, attrs, frame, steps.extent, bad, is_changed)
 
 
@@ -435,9 +432,9 @@ def _find_accounts(table: pd.DataFrame) -> tuple[NDArray[np.int64], pd.DataFrame
     if lacks or not np.all(is_head[1:] | (times[1:] > times[:-1])):
         return None
     ids = {name: frames.sorted_ids(table[name].array[heads]) for name in ACCOUNT_KEY}
-    codes, sizes = zip(*((x.codes, len(x.categories)) for x in ids.values()), strict=True)
-    numbers = account_numbers(codes, sizes)
-    return (heads, pd.DataFrame(ids)) if np.all(numbers[1:] > numbers[:-1]) else None
+    accounts = pd.DataFrame(ids)
+    numbers = number_ids(accounts)
+    return (heads, accounts) if np.all(numbers[1:] > numbers[:-1]) else None
 
 
 def are_known(

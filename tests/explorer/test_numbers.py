@@ -19,8 +19,8 @@ from tests.analysis.oracle import (
     averages,
     comparison,
     flows,
-    party_summaries,
     ranked_holders,
+    summaries,
 )
 from tests.archive.writing import writer_of
 from tests.explorer.asking import as_dicts, asking, write_key
@@ -117,7 +117,7 @@ def spans_in(records):
 
 def summed(world, start, end, by=KEY):
     """The summaries of accounts or parties, each as a dict."""
-    rows = party_summaries(world, Grid(None, start, end), by)
+    rows = summaries(world, Grid(None, start, end), by)
     return {row[: len(by)]: dict(zip(MEASURES, row[len(by) :], strict=True)) for row in rows}
 
 
