@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,7 +13,6 @@ from balance_analysis.table.frame import to_frame
 from balance_analysis.table.schema import ACCOUNT_KEY
 
 if TYPE_CHECKING:
-    import pandas as pd
     from numpy.typing import NDArray
 
 DAYS: Final = 90
@@ -44,10 +44,9 @@ def make_table(rows: int, accounts: int, *, duration: int = DAYS * DAY) -> pd.Da
     rng = np.random.default_rng(11)
     blocks = rows // ROWS_A_BLOCK
     owner, block = _places(rng, rows, accounts, blocks)
-    columns = {
-        name: pa.DictionaryArray.from_arrays(ids.indices.take(pa.array(owner)), ids.dictionary)
-        for name, ids in zip(ACCOUNT_KEY, _keys(rng, accounts), strict=True)
-    }
+    keys = _keys(rng, accounts)
+    ids = {name: pa.array(keys[name]).dictionary_encode() for name in ACCOUNT_KEY}
+    columns = {name: each.take(pa.array(owner)) for name, each in ids.items()}
     columns["timestamp"] = pa.array(
         _moments(rng, blocks, duration)[block], pa.timestamp("us", "UTC")
     )
@@ -73,29 +72,29 @@ def _places(
     owner = np.repeat(np.arange(accounts), rng.multinomial(tries, weights / weights.sum()))
     block = born[owner] + (rng.random(tries) * (blocks - born[owner])).astype(np.int64)
     births = np.arange(accounts) * blocks + born
-    places = np.sort(np.concatenate([births, owner * blocks + block]))
-    places = places[np.append(True, places[1:] != places[:-1])]
+    places = np.unique(np.concatenate([births, owner * blocks + block]))
     is_spare = ~np.isin(places, births, kind="sort")
     surplus = rng.choice(np.flatnonzero(is_spare), len(places) - rows, replace=False)
     places = np.delete(places, surplus)
     return places // blocks, places % blocks
 
 
-def _keys(rng: np.random.Generator, accounts: int) -> list[pa.Array[Any]]:
+def _keys(rng: np.random.Generator, accounts: int) -> pd.DataFrame:
     """Return the four ids of each account."""
     assets, markets, parties = (
-        [rng.bytes(32).hex() for _ in range(count)] for count in (ASSETS, MARKETS, accounts // 2)
+        np.array([rng.bytes(32).hex() for _ in range(count)])
+        for count in (ASSETS, MARKETS, accounts // 2)
     )
-    keys: dict[tuple[str, str, str, str], None] = {}
-    kinds = rng.choice(list(TYPES), 4 * accounts, p=list(TYPES.values())).tolist()
-    choices = (rng.integers(0, size, 4 * accounts) for size in (ASSETS, len(parties), MARKETS))
-    for kind, asset, party, market in zip(kinds, *choices, strict=True):
-        owner = "network" if kind in {"INSURANCE", "FEES_MAKER"} else parties[party]
-        place = "" if kind == "GENERAL" else markets[market]
-        keys[assets[asset], f"ACCOUNT_TYPE_{kind}", owner, place] = None
-        if len(keys) == accounts:
-            break
-    return [pa.array(ids).dictionary_encode() for ids in zip(*keys, strict=True)]
+    tries = 4 * accounts
+    kinds = rng.choice(list(TYPES), tries, p=list(TYPES.values()))
+    has_party = ~np.isin(kinds, ("INSURANCE", "FEES_MAKER"))
+    keys = {
+        "asset_id": rng.choice(assets, tries),
+        "account_type": np.char.add("ACCOUNT_TYPE_", kinds),
+        "party_id": np.where(has_party, rng.choice(parties, tries), "network"),
+        "market_id": np.where(kinds == "GENERAL", "", rng.choice(markets, tries)),
+    }
+    return pd.DataFrame(keys).drop_duplicates().head(accounts)
 
 
 def _balances(rng: np.random.Generator, owner: NDArray[np.int64], accounts: int) -> pa.Array[Any]:
