@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 from unittest.mock import patch
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from balance_analysis import Archive
@@ -111,8 +112,7 @@ def commit(writer, rows, stretch):
             end = min(stop, stretch.end)
             who = {"reached": stretch.proven, "height": HEIGHT}
             evidence = answered((since, end), stretch.source, asked_at, **who, **_bound(writer))
-            table = to_table([*_rows(known), *part])
-            writer.commit(period, table, evidence)
+            writer.commit(period, pa.concat_tables([known, to_table(part)]), evidence)
             since = end
 
 
@@ -131,19 +131,12 @@ def _bound(writer):
 def _leave(writer, rows, *, torn):
     """Announce a period's file, replace it or not, and stop there, as a crash may."""
     period = layout.period_of(rows[0].time, writer.manifest.partition)
-    content, note = rowfiles.encode_rows(to_table([*_rows(writer.rows_of(period)), *rows]))
+    table = pa.concat_tables([writer.rows_of(period), to_table(rows)])
+    content, note = rowfiles.encode_rows(table)
     file = layout.changes_file(period, writer.manifest.partition)
     writer.write_manifest(writer.manifest.announce(file, note, writer.manifest.evidence))
     if torn:
         writer.store.write(file, content)
-
-
-def _rows(table):
-    columns = table.to_pydict()
-    times = table["timestamp"].cast("int64").to_pylist()
-    ids = [columns[name] for name in ("asset_id", "account_type", "party_id", "market_id")]
-    balances = map(int, columns["balance"])
-    return [Row(*fields) for fields in zip(*ids, times, balances, strict=True)]
 
 
 _EDGES = sorted({START, END, *(BASE + moment for moment in MOMENTS), BASE + HOUR, BASE - 1500})

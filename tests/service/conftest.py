@@ -10,16 +10,6 @@ from tests.service.rows import block_of
 from tests.serving import answering
 
 
-def replace_archive(path, **held):
-    """Put an archive in the place of another, by two renames as a person would."""
-    part, old = path.with_suffix(".part"), path.with_suffix(".old")
-    write_archive(part, **held)
-    if path.exists():
-        path.rename(old)
-    part.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 class Node:
     """The service over an archive that a test may replace."""
 
@@ -27,8 +17,12 @@ class Node:
         self.path, self.get, self.page = path, service.get, service.page
 
     def hold(self, rows=(), **held):
-        """Put another archive in the place of the one that is served."""
-        replace_archive(self.path, rows=rows, **held)
+        """Put another archive in the place of the one that is served, as a person would."""
+        part, old = self.path.with_suffix(".part"), self.path.with_suffix(".old")
+        write_archive(part, rows=rows, **held)
+        self.path.rename(old)
+        part.rename(self.path)
+        shutil.rmtree(old)
         return self
 
     def refusal(self, items=()):

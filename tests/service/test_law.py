@@ -1,11 +1,11 @@
-"""What our own tools get from the service is what the archive holds: each row, and each byte."""
+"""What our own tools get from the service is what the archive holds, each byte of it.
+
+A load of any node is complete: `tests/load`. The service answers as a node: `test_model`.
+"""
 
 from __future__ import annotations
 
 import pandas as pd
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from balance_analysis import Archive, Client, export, load_balance_changes
 from tests.archive.exporting import (
@@ -22,63 +22,22 @@ from tests.archive.exporting import (
 )
 from tests.columns import lacking
 from tests.moments import from_microseconds
-from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.service.archives import WHOLE, Stretch, write_archive
 from tests.service.rows import BASE, block_of
 from tests.serving import serving
 
 ROWS = spread_history(6, rows=240, accounts=60, largest_block=40)
-ENDS = sorted({START, END, *(row.timestamp_ns // 1000 for row in ROWS)})
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """An archive of the whole history, and a client of the service over it."""
-    folder = tmp_path_factory.mktemp("law") / "archive"
+def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(tmp_path):
+    """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
+    folder = tmp_path / "archive"
     with node_of(ROWS) as node:
         # In several runs, which is how archives come about.
         for end in (START + DAY, START + DAY + HOUR, END):
             run_export(node, folder, start=START, end=end)
     with serving(Archive(folder)) as url, Client(url, timeout=20) as client:
-        yield folder, client
-
-
-def _some(values):
-    return st.just(()) | st.lists(st.sampled_from(sorted(values)), min_size=1, max_size=4)
-
-
-@st.composite
-def _questions(draw):
-    offs = st.sampled_from((-1, 0, 0, 1))
-    start = draw(st.sampled_from(ENDS[:-1])) + draw(offs)
-    end = draw(st.sampled_from([moment for moment in ENDS if moment > start])) + draw(offs)
-    return {
-        "start": start,
-        "end": max(end, start + 1),
-        "asset_id": draw(st.none() | st.sampled_from(sorted({row.asset_id for row in ROWS}))),
-        "party_ids": draw(_some({row.party_id for row in ROWS})),
-        "market_ids": draw(_some({row.market_id for row in ROWS if row.market_id})),
-        "account_types": draw(_some({row.account_type for row in ROWS})),
-    }
-
-
-def _bounded(question):
-    bounds = {name: from_microseconds(question[name]) for name in ("start", "end")}
-    return {**question, **bounds}
-
-
-@given(question=_questions(), size=st.sampled_from((1, 7, 30, 41, 5000)), workers=st.integers(1, 4))
-@settings(max_examples=12)
-def test_a_load_gives_the_rows_of_the_archive(source, question, size, workers):
-    _, client = source
-    table = load_balance_changes(client, **_bounded(question), page_size=size, workers=workers)
-    assert lines_of_table(table) == lines_of_rows(matching(ROWS, **question))
-
-
-def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(source, tmp_path):
-    """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
-    folder, client = source
-    export(client, Archive(tmp_path / "copy"), start=from_microseconds(START))
+        export(client, Archive(tmp_path / "copy"), start=from_microseconds(START))
     assert lasting(tmp_path / "copy") == lasting(folder)
     assert len(content_of(folder, "changes/")) >= 2
     names = ["propose_asset_enabled_from", "can_propose_market", "genesis_loaded", "extra"]
