@@ -24,7 +24,6 @@ from tests.loopback import Fault, Kind, LoopbackNode, random_history
 
 ROWS = random_history(7, rows=400, accounts=60, largest_block=20)
 LATE = 4_000_000_000 * 10**9
-USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -43,17 +42,11 @@ def test_fetch_writes_every_row_of_the_node(node, tmp_path):
     ba.check_table(table)
 
 
-@pytest.fixture
-def living(node):
-    """The node, of a chain that goes on: with a row of last month."""
-    last = dataclasses.replace(node.rows[-1], timestamp_ns=(int(time.time()) - 30 * 86_400) * 10**9)
-    node.replace([*node.rows, last])
-    node.block_timestamp = LATE
-    return node
-
-
-def test_relative_moments_are_counted_back_from_now(living, tmp_path):
-    run("fetch", living.url, "-o", tmp_path / "x.parquet", "--since", "7d", "--until", "now-1h")
+def test_relative_moments_are_counted_back_from_now(tmp_path):
+    last = dataclasses.replace(ROWS[-1], timestamp_ns=(int(time.time()) - 30 * 86_400) * 10**9)
+    words = ("-o", tmp_path / "x.parquet", "--since", "7d", "--until", "now-1h")
+    with LoopbackNode([*ROWS, last], block_timestamp=LATE) as living:
+        run("fetch", living.url, *words)
     loaded = ba.read_parquet(tmp_path / "x.parquet").attrs["balance_analysis"]
     start, end = pd.Timestamp(loaded["start"]), pd.Timestamp(loaded["end"])
     assert end - start == pd.Timedelta(days=7, hours=-1)

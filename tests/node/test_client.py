@@ -252,14 +252,6 @@ def test_a_block_that_is_no_number_is_unknown(text):
     assert (note["block_height"], note["block_time"]) == (None, None)
 
 
-@pytest.mark.parametrize("kind", [ba.RequestError, ba.TooLargeError])
-def test_an_error_pickles_with_its_attributes(kind):
-    error = kind("it", url="u", status=429, code=8, retryable=True, retry_after=5.0)
-    back = pickle.loads(pickle.dumps(error))
-    assert type(back) is kind
-    assert (back.args, vars(back)) == (error.args, vars(error))
-
-
 class Clock:
     """A clock that only sleeping and the test move."""
 
