@@ -320,7 +320,7 @@ def _add_up(steps: Steps, begins: NDArray[np.int64], ends: NDArray[np.int64], ou
     OverflowError
         If a delta or a sum has more than 38 digits.
     """
-    low, high = int128.halves(step_deltas(steps))
+    low, high = int128.halves(step_deltas(steps, runs=(begins, ends)))
     out["changes"][:] = int128.sum_runs((low != 0) | (high != 0), begins, ends)
     out["active"][:] = out["changes"] > 0
     out["unknown"][:] = is_unknown = steps.starts_known.take(begins)

@@ -220,18 +220,27 @@ def spread(column: NDArray[np.int64], cells: NDArray[np.int64], count: int) -> N
     return whole
 
 
-def step_deltas(steps: Steps, *, out: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+def step_deltas(
+    steps: Steps,
+    *,
+    runs: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    out: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
     """Return each row's delta, in `out` if given; 0 if unknown.
 
     Raises
     ------
     OverflowError
-        If a delta has more than 38 digits.
+        If a delta, of a row in the runs [begin, end) if given, has more than 38 digits.
     """
     words = np.empty_like(steps.words) if out is None else out
     too_large = int128.subtract(steps.words[1:], steps.words[:-1], out=words[1:])[1]
     unknown = steps.heads if steps.valid_until is None else np.flatnonzero(steps.starts_known)
     too_large[unknown[1:] - 1] = False
+    if runs is not None and too_large.any():
+        rows = np.flatnonzero(too_large) + 1
+        run = np.searchsorted(runs[0], rows, side="right") - 1
+        too_large[rows - 1] = rows < np.append(runs[1], 0)[run]
     check_fits(too_large, lambda row: f"the delta of {steps.name_row(row + 1)}")
     words[unknown] = 0
     return words

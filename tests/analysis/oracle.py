@@ -228,9 +228,10 @@ class World:
     @property
     def begins_with_nothing(self):
         """Whether accounts without an opening held nothing; a bad row may be of a first block."""
-        return self.nothing_before and not (
-            self.bad and [x for x, _ in self.seen()][:1] != [self.known[0][0]]
-        )
+        if not self.bad:
+            return self.nothing_before
+        starts = [[start for start, _ in spans][:1] for spans in (self.known, self.seen())]
+        return self.nothing_before and starts[0] == starts[1] != []
 
     def seen(self, account=None):
         """Return the known intervals of an account, or those of accounts without bad rows."""

@@ -337,3 +337,12 @@ def test_deltas_of_a_selection_stand_at_the_selections_rows(recorded_rows):
     assert deltas.index.equals(chosen.index)
     assert deltas["balance"].equals(chosen["balance"])
     assert [*ba.deltas(chosen[::-1]).index] == [*range(len(chosen))]
+
+
+@pytest.mark.parametrize("of", [ba.summarize_accounts, partial(ba.flows, freq=None)])
+def test_a_change_of_any_size_before_the_start_is_no_matter(of):
+    rows = [(*GENERAL, START, -LARGEST), (*GENERAL, START + 1, LARGEST), (*GENERAL, START + 3, 7)]
+    (row,) = records(of(table_of(rows), start=instant(START + 2))[["inflow", "net"]])
+    assert row == (0, 7 - LARGEST)
+    with pytest.raises(OverflowError, match="the delta of"):
+        of(table_of(rows))
