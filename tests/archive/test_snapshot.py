@@ -22,6 +22,7 @@ START, END = 1_676_000_000_000_000, 1_682_000_000_000_000  # 2023-02-10 to 2023-
 EARLIER, PROVEN, MIDDLE = START + 900_000_000_000, 1_678_000_000_000_000, 1_680_700_000_000_000
 ROWS = spread_history(8, start=START, end=END, rows=60, accounts=12)
 WIDE = {"start": "2020-01-01", "end": "2100-01-01", "partial": True}
+EVER = {"dateRange.startTimestamp": 1, "dateRange.endTimestamp": 2 * END * 1000}
 ACCOUNT = write_key(max(row.account for row in ROWS))
 FIELDS = ("complete", "missing", "unproven", "rows", "accounts", "files", "checkpoints", "size")
 
@@ -53,11 +54,12 @@ READS = {
 }
 """Reads of a state that may be fixed."""
 
-ANSWERS = READS | {
-    "a page of the service": lambda archive: answered(archive, CHANGES),
+SERVED = {
+    "a page of the service": lambda archive: answered(archive, CHANGES, **EVER),
     "rows of the explorer": lambda archive: answered(archive, "/explore/rows", account=ACCOUNT),
     "totals of the explorer": lambda archive: answered(archive, "/explore/totals"),
 }
+ANSWERS = READS | SERVED
 
 
 def watched(folder, look):
@@ -131,11 +133,9 @@ def scratch(tmp_path_factory):
 places = st.integers(0, 10**6)
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-@settings(max_examples=2)
-@given(begin=places, stride=st.integers(1, 5))
-def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, name, begin, stride):
-    now = begin = begin % len(states.files)
+def check_answer(states, scratch, name, begin, stride):
+    """Check what is answered while an export commits before each look at a file."""
+    now = begin
 
     def commit():
         nonlocal now
@@ -146,6 +146,18 @@ def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, nam
     states.put(begin, scratch)
     answer = ANSWERS[name](watched(scratch, commit))
     assert any(answer == states.answer(number, name) for number in range(now, begin - 1, -1))
+
+
+@settings(max_examples=12)
+@given(name=st.sampled_from([*READS]), begin=places, stride=st.integers(1, 5))
+def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, name, begin, stride):
+    check_answer(states, scratch, name, begin % len(states.files), stride)
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_what_is_served_is_of_a_state_that_was_while_it_was_made(states, scratch, name):
+    for begin in range(len(states.files)):
+        check_answer(states, scratch, name, begin, 1 + begin % 3)
 
 
 @settings(max_examples=12)
