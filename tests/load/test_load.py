@@ -270,7 +270,8 @@ def test_long_lists_are_split_into_short_urls():
         dataclasses.replace(HISTORY[0], timestamp_ns=TIMES[0] + number % 7 * 1000, party_id=party)
         for number, party in enumerate([*parties, "f" * 64])
     ]
-    node = LoopbackNode(rows, max_url_length=8191)
+
+    node = LoopbackNode(rows)
     table = load(node, party_ids=parties, page_size=60, workers=2)
     assert_exact(table, matching(rows, party_ids=parties))
     assert max(request.url_length for request in node.requests) < 8192

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from tests.loopback.query import History, Page, Refused, cursor_text, read_query
+from tests.loopback.query import History, Page, Refused, read_query
 from tests.loopback.server import Answer, Fault, Kind, Request, Server
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ class LoopbackNode:
         Seconds before each answer.
     max_answer_rows
         Answers of more rows end in 429, "received message larger than max".
-    max_url_length
-        Longer URLs end in 414.
     limits
         The network limits; by default those of the release, `None` before the first block (404).
     block_height, block_timestamp
@@ -89,8 +86,6 @@ class LoopbackNode:
     faults
         One for each request in turn (`None` for a right answer; after the last all are right), or a
         function of (request index, request).
-    port
-        0 is any free one, which is kept when the node is stopped and started again.
 
     Attributes
     ----------
@@ -111,7 +106,6 @@ class LoopbackNode:
     ignores: Sequence[str] = ()
     latency = 0.0
     max_answer_rows: int | None = None
-    max_url_length: int | None = None
     limits: Mapping[str, Any] | None = V71_LIMITS
     block_height: int | None = None
     block_timestamp: int | None = None
@@ -123,7 +117,7 @@ class LoopbackNode:
     turns: Sequence[int] = (0,)
 
     def __init__(self, rows: Iterable[Row] = (), **options: Any) -> None:
-        self._port = options.pop("port", 0)
+        self._port = 0
         self.faults = options.pop("faults", ())
         for name, value in options.items():
             getattr(type(self), name)  # a misspelt one fails
@@ -150,17 +144,11 @@ class LoopbackNode:
 
     @property
     def rows(self) -> list[Row]:
-        return self._history.rows
+        return self.history.rows
 
     def replace(self, rows: Iterable[Row]) -> None:
         """Hold other rows from now on: the history grew, or was pruned."""
-        history = History(rows, lossy=self.lossy_cursors)
-        edges: list[str | None] = [None] * len(history.rows)
-        blocks = len({row.timestamp_ns for row in history.rows})
-        types = {str(row.account_type) for row in history.rows}
-        with self._lock:
-            self._history, self._edges = history, edges
-            self._blocks, self.account_types = blocks, types
+        self.history = History(rows, lossy=self.lossy_cursors)
 
     def start(self) -> None:
         """Take requests; a node that was stopped comes back at the same address."""
@@ -196,18 +184,10 @@ class LoopbackNode:
 
     def record(self, path: str, headers: Mapping[str, str]) -> Request:
         """Note a request."""
-        parts = urlsplit(path)
-        params: dict[str, list[str]] = {}
-        for name, value in parse_qsl(parts.query, keep_blank_values=True):
-            params.setdefault(name, []).append(value)
+        parts, length = urlsplit(path), len(self.url) + len(path)
+        params = parse_qs(parts.query, keep_blank_values=True)
         with self._lock:
-            request = Request(
-                index=len(self.requests),
-                path=parts.path,
-                params=params,
-                headers=headers,
-                url_length=len(self.url) + len(path),
-            )
+            request = Request(len(self.requests), parts.path, params, headers, length)
             self.requests.append(request)
         return request
 
@@ -219,8 +199,6 @@ class LoopbackNode:
             return faults.popleft() if faults else None
 
     def _right_answer(self, request: Request) -> Answer:
-        if self.max_url_length is not None and request.url_length > self.max_url_length:
-            return Fault.html(414).sent
         if self.backends:
             turn = self.turns[request.index % len(self.turns)]
             return self.backends[turn % len(self.backends)]._right_answer(request)
@@ -231,7 +209,7 @@ class LoopbackNode:
         raise Refused(404, 5, None, message="Not Found")
 
     def _ok(self, text: str) -> Answer:
-        height = self._blocks if self.block_height is None else self.block_height
+        height = self.history.blocks if self.block_height is None else self.block_height
         rows = self.rows
         last = self.block_timestamp
         if last is None:
@@ -247,46 +225,26 @@ class LoopbackNode:
         return json.dumps({"limits": self.limits})
 
     def _changes(self, request: Request) -> str:
-        query = read_query(self, request.params)
-        with self._lock:
-            history, edges = self._history, self._edges
+        query, history = read_query(self, request.params), self.history
         page = history.page(
             query, start_exclusive=self.start_exclusive, end_inclusive=self.end_inclusive
         )
-        rows, most = len(page.positions), self.max_answer_rows
-        if most is not None and rows > most:
+        if self.max_answer_rows is not None and len(page.positions) > self.max_answer_rows:
             raise Refused(429, 8, "grpc: received message larger than max (20971521 vs. 20971520)")
-        text = self._render(history, edges, page)
+        text = self._render(history, page)
         if self.edit_page is None:
             return text
         answer = json.loads(text)
         edited = self.edit_page(answer, request)
         return json.dumps(answer if edited is None else edited)
 
-    def _render(self, history: History, edges: list[str | None], page: Page) -> str:
+    def _render(self, history: History, page: Page) -> str:
         places = page.positions
         info = {
             "hasNextPage": page.has_next,
             "hasPreviousPage": page.has_previous,
-            "startCursor": self._cursor(history.rows[places[0]]) if places else "",
-            "endCursor": self._cursor(history.rows[places[-1]]) if places else "",
+            "startCursor": history.cursor(places[0]) if places else "",
+            "endCursor": history.cursor(places[-1]) if places else "",
         }
-        body = ",".join(self._edge(history, edges, place) for place in places)
-        return f'{{"balances":{{"edges":[{body}],"pageInfo":{json.dumps(info)}}}}}'
-
-    def _cursor(self, row: Row) -> str:
-        return base64.b64encode(cursor_text(row, lossy=self.lossy_cursors).encode()).decode()
-
-    def _edge(self, history: History, edges: list[str | None], place: int) -> str:
-        text = edges[place]
-        if text is not None and self.edit_row is None:
-            return text
-        row = history.rows[place]
-        node = row.to_json()
-        if self.edit_row is not None:
-            edited = self.edit_row(node)
-            node = node if edited is None else edited
-        text = json.dumps({"node": node, "cursor": self._cursor(row)}, separators=(",", ":"))
-        if self.edit_row is None:
-            edges[place] = text
-        return text
+        edges = (history.edge(place, self.edit_row) for place in places)
+        return f'{{"balances":{{"edges":[{",".join(edges)}],"pageInfo":{json.dumps(info)}}}}}'

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tests.loopback.server import Fault
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tests.loopback.rows import Row
 
@@ -136,7 +136,7 @@ def _bound(params: Params, name: str) -> int | None:
 def _accounts(node: Any, params: Params) -> tuple[frozenset[str], ...]:
     asset, kinds, parties, markets = (params.get(name, ()) for name in FILTERS)
     _single(params, "filter.assetId")
-    if unknown := [name for name in kinds if name not in _TYPES | node.account_types]:
+    if unknown := [name for name in kinds if name not in _TYPES | node.history.types]:
         message = f'parsing list "filter.accountTypes": {unknown[0]!r} is not a valid value'
         raise Refused(400, 3, None, message=message)
     for kind, ids in (("party", {*parties} - {"network"}), ("market", markets)):
@@ -255,6 +255,25 @@ class History:
         self._times = [row.timestamp_ns for row in self.rows]
         self._orders = [row.order for row in self.rows]
         self._matching: dict[tuple[frozenset[str], ...], Sequence[int]] = {}
+        self._edges: dict[int, str] = {}
+        self.blocks, self.types = len({*self._times}), {str(row.account_type) for row in self.rows}
+
+    def cursor(self, place: int) -> str:
+        """Return the cursor of the row at a place."""
+        text = cursor_text(self.rows[place], lossy=self._lossy)
+        return base64.b64encode(text.encode()).decode()
+
+    def edge(self, place: int, edit: Callable[..., Any] | None) -> str:
+        """Return the JSON of the row at a place, edited if need be, and its cursor."""
+        if edit is None and place in self._edges:
+            return self._edges[place]
+        node = self.rows[place].to_json()
+        if edit is not None and (edited := edit(node)) is not None:
+            node = edited
+        text = json.dumps({"node": node, "cursor": self.cursor(place)}, separators=(",", ":"))
+        if edit is None:
+            self._edges[place] = text
+        return text
 
     def page(self, query: Query, *, start_exclusive: bool, end_inclusive: bool) -> Page:
         """Return the page that a query asks for.

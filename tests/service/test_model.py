@@ -41,7 +41,9 @@ class Node:
     def __init__(self, held):
         rows = [row.on_a_node for row in held.rows]
         self._node = LoopbackNode(rows, release="v0.73", lossy_cursors=False)
-        self.cursors = {place(row.to_json()): self._node._cursor(row) for row in self._node.rows}
+        history = self._node.history
+        places = [place(row.to_json()) for row in history.rows]
+        self.cursors = {each: history.cursor(n) for n, each in enumerate(places)}
 
     def ask(self, items):
         """Return the page, or `None` where it refuses."""
