@@ -257,16 +257,22 @@ def test_bad_rows_can_end_the_run_with_what_came_before_committed(surface, tmp_p
     assert_holds(tmp_path / "a", ROWS)
 
 
-def test_what_differs_is_a_conflict_and_the_newer_is_kept(surface, archive, tmp_path):
+def test_what_differs_is_a_conflict_and_the_newer_is_kept_as_what_was_missing_is(
+    surface, archive, tmp_path
+):
     if surface.imports:  # which leaves out the blocks of other segments that an archive has
         archive = tmp_path / "of a node"
         with node_of(ROWS, head=END) as node:
             run_export(node, archive, start=START, end=END)
     changed, gone = ROWS[-1], ROWS[30]
+    others = {row.account for row in matching(ROWS, start=LAST)}
+    late = next(row for row in ROWS if row.account not in others)
     came = [row for row in ROWS[:-1] if row is not gone]
-    came.append(replace(changed, balance=changed.balance + 1))
+    came += [replace(changed, balance=changed.balance + 1)]
+    came += [replace(late, timestamp_ns=changed.timestamp_ns)]
+    came.sort(key=lambda row: row.order)
     done = surface.fill(source_at(tmp_path, came, head=END + HOUR), archive, **AGAIN)
-    assert (done.rows, done.conflicts) == (0, 2)
+    assert (done.rows, done.conflicts) == (1, 2)
     held = sorted([*came, gone], key=lambda row: row.order)
     assert_holds(archive, held, whole=(START, END))
     before = [

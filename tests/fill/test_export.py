@@ -270,18 +270,6 @@ def test_a_refusal_of_the_limits_ends_the_run_before_anything_is_covered(node, f
         run_export(node, folder, end=END + HOUR)
 
 
-# What comes again and differs
-
-
-def test_a_row_that_was_missing_in_the_overlap_is_added(node, folder):
-    late = replace(ROWS[0], timestamp_ns=(LAST + 1) * 1000)
-    node.replace([*ROWS, late])
-    node.block_timestamp = (END + HOUR) * 1000
-    run = run_export(node, folder, end=END + HOUR)
-    assert (run.rows, run.conflicts) == (1, 0)
-    assert_holds(folder, [*ROWS, late], whole=(START, END + HOUR))
-
-
 # Another network
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from balance_analysis import CheckError, DecodeError, IncompleteError, RequestError
 from tests.analysis.tables import table_from
-from tests.columns import ARROW_SCHEMA, ATTRS_KEY, empty_table, lacking
+from tests.columns import ARROW_SCHEMA, ATTRS_KEY, empty_table, known_of, lacking
 from tests.loopback import (
     CHANGES,
     Fault,
@@ -44,6 +44,19 @@ UNKNOWN = "0" * 64
 HISTORY = random_history(11, rows=120, accounts=40, largest_block=15)
 TIMES = sorted({row.timestamp_ns for row in HISTORY})
 PAGE = 20
+
+
+SIZES = {"merge._PIECE": 7, "merge._BLOCKS": 3, "changes._BUFFER_ROWS": 20, "changes.ROW_GROUP": 40}
+"""So that few rows make many parts, blocks and row groups."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_parts():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("balance_analysis.table.schema.PART", 30)
+        for name, size in SIZES.items():
+            patch.setattr(f"balance_analysis.load.{name}", size)
+        yield
 
 
 def asked_too_often(index, _request):
@@ -192,13 +205,12 @@ def test_blocks_beyond_the_largest_page_are_loaded_exactly_or_named(
         assert_exact(table, history)
 
 
-def test_a_large_file_is_of_row_groups_in_time_order_sorted_inside(tmp_path, monkeypatch):
-    monkeypatch.setattr("balance_analysis.load.changes.ROW_GROUP", 30)
+def test_a_large_file_is_of_row_groups_in_time_order_sorted_inside(tmp_path):
     with client_to(LoopbackNode(HISTORY)) as client:
         ba.load_to_parquet(client, tmp_path / "x", **ALL, page_size=PAGE, workers=1)
     with pq.ParquetFile(tmp_path / "x") as file:
         groups = [file.read_row_group(n).to_pylist() for n in range(file.num_row_groups)]
-    assert len(groups) > 2
+    assert len(groups) > 1
     times = [[row["timestamp"] for row in group] for group in groups]
     assert all(max(before) < min(after) for before, after in pairwise(times))
     for group in groups:
@@ -543,39 +555,41 @@ def test_too_large_answers_are_asked_for_in_smaller_pages():
     assert 1 < len(asked) == len(set(asked))
 
 
+BLOCKS = [time // 1000 for time in TIMES]
+
+
 @given(
     st.sets(st.integers(0, len(HISTORY) - 1)),
     st.sampled_from([{"balance": "9" * 39}, {"partyId": None}]),
-    st.integers(2, 40),
-    st.integers(1, 3),
+    st.lists(st.sampled_from([*BLOCKS, BLOCKS[-1] + 1]), min_size=2, max_size=2, unique=True),
+    st.fixed_dictionaries({"page_size": st.integers(2, 40), "workers": st.integers(1, 3)}),
     st.sampled_from([load, load_file]),
 )
-@settings(max_examples=8)
-def test_any_bad_rows_are_raised_or_set_aside_once_each(places, change, page_size, workers, way):
-    bad = {json.dumps(HISTORY[place].to_json()) for place in places}
-    spoil = spoilt(lambda row: json.dumps(row) in bad, **change)
-    options = {"page_size": page_size, "workers": workers}
-    bad_rows = sorted(json.dumps({**json.loads(row), **change}) for row in bad)
-    if places:
+@settings(max_examples=10)
+def test_any_bad_rows_are_raised_or_set_aside_once_each_and_their_moments_are_not_known(
+    places, change, bounds, pages, way
+):
+    start, end = sorted(bounds)
+    bad = [row for place, row in enumerate(HISTORY) if place in places]
+    spoil = spoilt(lambda row: row in [each.to_json() for each in bad], **change)
+    options = {"edit_row": spoil, "end_inclusive": True, "block_timestamp": TIMES[-1] * 2}
+    asked = arguments_of({**pages, "start": start, "end": end})
+    inside = matching(bad, start=start, end=end)
+    bad_rows = sorted(json.dumps({**row.to_json(), **change}) for row in inside)
+    if inside:
         with pytest.raises(DecodeError) as caught:
-            way(LoopbackNode(HISTORY, edit_row=spoil), **options)
+            way(LoopbackNode(HISTORY, **options), **asked)
         assert json.dumps(json.loads(caught.value.row)) in bad_rows
-    table = way(LoopbackNode(HISTORY, edit_row=spoil), **options, on_bad_rows="quarantine")
-    assert_exact(table, [row for place, row in enumerate(HISTORY) if place not in places])
+    table = way(LoopbackNode(HISTORY, **options), **asked, on_bad_rows="quarantine")
+    rows = matching(HISTORY, start=start, end=end)
+    assert_exact(table, [row for row in rows if row not in inside])
     aside = table.attrs[ATTRS_KEY]["quarantined"]
     assert all(one["reason"] for one in aside)
     assert sorted(json.dumps(json.loads(one["row"])) for one in aside) == bad_rows
-
-
-def test_quarantined_rows_outside_the_window_are_left_out():
-    rows = [dataclasses.replace(row, balance="x") for row in HISTORY]
-    start, end = TIMES[5], TIMES[9]
-    bounds = {"start": from_microseconds(start // 1000), "end": from_microseconds(end // 1000)}
-    table = load(LoopbackNode(rows, end_inclusive=True), **bounds, on_bad_rows="quarantine")
-    times = [
-        int(json.loads(one["row"])["timestamp"]) for one in table.attrs[ATTRS_KEY]["quarantined"]
-    ]
-    assert sorted(times) == [row.timestamp_ns for row in rows if start <= row.timestamp_ns < end]
+    moments = sorted({row.timestamp_ns // 1000 for row in inside})
+    edges = [start, *(edge for moment in moments for edge in (moment, moment + 1)), end]
+    known = zip(edges[::2], edges[1::2], strict=True)
+    assert known_of(table) == tuple((since, until) for since, until in known if since < until)
 
 
 def test_what_the_node_says_it_may_lack_is_logged_and_noted(caplog):

@@ -40,18 +40,6 @@ def expected(rows, start=MIDDLE, end=END):
     return lines_of_rows([*last_rows(rows, start), *matching(rows, start=start, end=end)])
 
 
-def test_each_account_has_its_last_row_where_rows_are_dropped_on_the_way():
-    """Each account has rows for a while only, in the order of the table."""
-    accounts = sorted(ROWS[:7], key=lambda row: row.account)
-    rows = [
-        dataclasses.replace(accounts[place // 3_000], timestamp_ns=(TIMES[0] + place) * 1000)
-        for place in range(21_000)
-    ]
-    start = TIMES[0] + 20_900
-    table = load(LoopbackNode(rows), start=start, page_size=4_100)
-    assert lines_of_table(table) == expected(rows, start)
-
-
 def test_what_is_known_reaches_back_to_the_oldest_row_and_the_interval_stays():
     node = LoopbackNode(ROWS, block_timestamp=END * 1000)
     table, plain = load(node), load(node, opening=False)
