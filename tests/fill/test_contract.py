@@ -257,9 +257,7 @@ def test_bad_rows_can_end_the_run_with_what_came_before_committed(surface, tmp_p
     assert_holds(tmp_path / "a", ROWS)
 
 
-def test_what_differs_is_a_conflict_and_the_newer_is_kept_as_what_was_missing_is(
-    surface, archive, tmp_path
-):
+def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(surface, archive, tmp_path):
     if surface.imports:  # which leaves out the blocks of other segments that an archive has
         archive = tmp_path / "of a node"
         with node_of(ROWS, head=END) as node:

@@ -125,14 +125,15 @@ def lacking(rows, start, end):
     return node_of(there, extra_headers={"X-Incomplete": f"{start * 1000}-{end * 1000}"})
 
 
-def announce(folder):
-    """Leave what a run leaves that is killed before it replaces a file."""
+def cut_beside_another(folder):
+    """Cut a file off, and leave what a run leaves that is killed before it replaces it."""
 
     def add_pending(content):
         entry = {**content["files"][SECOND], "sha256": "0" * 64}
         content["pending"] = {"name": NAME, "file": entry, "evidence": content["evidence"]}
 
     edit_manifest(folder, add_pending)
+    truncate(folder)
 
 
 NAME, EARLY, OTHER_DAY = name_of(SECOND), START - HOUR, START + 40 * HOUR
@@ -141,6 +142,7 @@ FLOATS = ARROW_SCHEMA.set(5, pa.field("balance", pa.float64(), nullable=False))
 FILES = [
     (flip(NAME), NAME, "its SHA-256 is"),
     (truncate, NAME, "bytes, not"),
+    (cut_beside_another, NAME, "bytes, not"),
     (note_another(rows=1), NAME, r"rows from \S+ to \S+, not 1 row from"),
     (note_another(first=START + 5 * HOUR), NAME, r"has \d+ rows from \S+ to \S+, not \d+ rows"),
     (

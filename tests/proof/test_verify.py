@@ -36,7 +36,6 @@ from tests.proof.damages import (
     HELPLESS,
     MANIFEST,
     SECOND,
-    announce,
     changed_node,
     edit_answers,
     flip,
@@ -468,10 +467,3 @@ def test_a_run_that_replaces_files_meanwhile_is_no_problem_and_hides_none(tmp_pa
         assert (report.problems, report.rows) == ((), len(late))
     else:
         assert [problem.where for problem in report.problems] == [name_of(SECOND)]
-
-
-def test_a_file_that_is_neither_the_old_nor_the_announced_one_is_a_problem(folder):
-    announce(folder)
-    truncate(folder)
-    kinds = {problem.kind: problem.where for problem in verify(folder).problems}
-    assert kinds["rows"] == name_of(SECOND)
