@@ -13,7 +13,7 @@ from balance_analysis import Archive, Client, export, load_balance_changes, repa
 from balance_analysis.archive.manifest import read_manifest, sign
 from tests.loopback import LoopbackNode, random_history
 from tests.moments import from_microseconds, to_microseconds
-from tests.node.truth import lines_of_rows, lines_of_table
+from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -143,11 +143,7 @@ def lasting(folder: Path) -> tuple[Any, ...]:
 
 def in_spans(rows: Sequence[Row], spans: Sequence[tuple[int, int, bool]]) -> list[Row]:
     """Return the rows of a node that lie in answered stretches."""
-    return [
-        row
-        for row in rows
-        if any(start * 1000 <= row.timestamp_ns < end * 1000 for start, end, _ in spans)
-    ]
+    return [row for start, end, _ in spans for row in matching(rows, start=start, end=end)]
 
 
 def assert_holds(

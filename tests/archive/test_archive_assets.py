@@ -110,20 +110,6 @@ def lines(table):
     return table.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")).to_numpy().tolist()
 
 
-def test_assets_that_cannot_be_read_are_named_before_the_first_request(node, tmp_path):
-    before = len(node.requests)
-    with ba.Client(node.url) as client:
-        for load in (
-            lambda: ba.load_balance_changes(client, assets="none.toml"),
-            lambda: ba.load_to_parquet(client, tmp_path / "x", assets="none.toml"),
-            lambda: ba.export(client, ba.Archive(tmp_path / "a"), assets="none.toml"),
-        ):
-            with pytest.raises(FileNotFoundError):
-                load()
-    assert len(node.requests) == before
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(("kind", "given"), [("assets", NAMES), ("labels", LABELS)])
 def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them_again(
     node, archive, kind, given

@@ -46,7 +46,7 @@ AGAIN = {"end": END + HOUR, "overlap": "9d"}
 """Asks a node whose chain went on for all that an archive has."""
 
 SHARED = {"party_ids", "account_types", "asset_id", "partition", "on_bad_rows"}
-SHARED |= {"dry_run", "progress", "on_report"}
+SHARED |= {"dry_run", "progress", "on_report", "assets"}
 """The options that segments have a word for; the others are for nodes alone."""
 
 
@@ -317,12 +317,13 @@ def test_an_archive_is_bound_to_its_query(surface, archive, tmp_path):
         {"account_types": ["odd"]},
         {"asset_id": ""},
         {"party_ids": ["ab"]},
+        {"assets": "none.toml"},
     ],
     ids=lambda option: next(iter(option)),
 )
 def test_a_wrong_argument_is_refused_before_anything_is_asked_or_written(surface, tmp_path, wrong):
     source = source_at(tmp_path)
-    with pytest.raises(ValueError, match=r"week|eat|odd|asset|'ab'"):
+    with pytest.raises((ValueError, FileNotFoundError), match=r"week|eat|odd|asset|'ab'|none"):
         surface.fill(source, tmp_path / "a", **wrong)
     assert not (tmp_path / "a").exists()
     assert source.node.requests == []

@@ -345,9 +345,17 @@ def test_an_error_of_the_callers_progress_ends_the_load():
         ({"party_ids": "x"}, ValueError, "party id 'x'"),
         ({"account_types": "generel"}, ValueError, "did you mean GENERAL"),
         ({"start": 5}, TypeError, "a moment is a"),
+        ({"assets": "none.toml"}, FileNotFoundError, r"none\.toml"),
     ],
 )
-@pytest.mark.parametrize("way", [ba.load_balance_changes, ba.iter_balance_changes])
+@pytest.mark.parametrize(
+    "way",
+    [
+        ba.load_balance_changes,
+        ba.iter_balance_changes,
+        lambda client, **how: ba.load_to_parquet(client, tempfile.gettempdir() + "/x.none", **how),
+    ],
+)
 def test_a_callers_mistake_raises_before_the_first_request(arguments, kind, message, way):
     node = LoopbackNode(HISTORY)
     with pytest.raises(kind, match=message):
