@@ -192,8 +192,11 @@ def bare(months, tmp_path_factory):
 
 
 def test_each_month_before_the_first_gap_has_a_checkpoint(months, days, torn, bare):
-    checkpoints = [[*state_of(each).checkpoints] for each in (months, days, torn, bare)]
-    assert checkpoints == [[MARCH, APRIL, MAY]] * 2 + [[MARCH], []]
+    starts = [MARCH, APRIL, MAY]
+    for each, moments in ((months, starts), (days, starts), (torn, [MARCH]), (bare, [])):
+        assert [*state_of(each).checkpoints] == moments
+        assert len([*each.glob("_checkpoints/*")]) == len(moments)
+        assert Archive(each).verify().is_whole
 
 
 def test_balances_at_a_moment_that_is_not_covered_are_unknown_and_at_its_end_are_known(months):

@@ -296,6 +296,8 @@ def test_an_archive_is_bound_to_its_query(surface, archive, tmp_path):
     surface.fill(source_at(tmp_path), some, start=START, end=END, **own)
     expected = lines_of_rows(matching(ROWS, **own))
     assert lines_of_table(ba.Archive(some).read()) == expected != []
+    words = {"account_types": ["margin", "GENERAL", "margin"], "party_ids": parties[::-1]}
+    assert surface.fill(source_at(tmp_path), some, end=END, **words).outcome == "nothing new"
     for folder, other in (
         (some, {}),
         (archive, own),

@@ -30,13 +30,12 @@ from tests.archive.exporting import (
     run_export,
     spans_of,
     spread_history,
-    state_of,
     unchanged,
 )
 from tests.cli.running import run
 from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind, spoilt
 from tests.moments import from_microseconds, moment_text, to_microseconds
-from tests.node.truth import lines_of_rows, lines_of_table, matching
+from tests.node.truth import matching
 
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 LAST = TIMES[-1]
@@ -160,17 +159,6 @@ def test_who_fills_gaps_learns_of_those_behind_the_end_too(node, tmp_path):
     given = "export", tmp_path / "a", node.url, "--until", moment_text(START + HOUR)
     run(*given)
     run(*given, "--fill-gaps", code=3)
-
-
-# What an archive is bound to
-
-
-def test_the_same_query_in_other_words_is_the_same(node, tmp_path):
-    folder, types = tmp_path / "a", ["ACCOUNT_TYPE_MARGIN", "general"]
-    run_export(node, folder, start=START, end=MONTH, account_types=types)
-    run_export(node, folder, end=END, account_types=["GENERAL", "margin", "margin"])
-    wanted = ["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"]
-    assert lines_of_table(read_all(folder)) == lines_of_rows(matching(ROWS, account_types=wanted))
 
 
 # Nodes that forget
@@ -430,15 +418,3 @@ def test_a_damaged_file_is_named_and_nothing_is_written_over_it(node, folder, sa
     assert lasting(folder) == before
     with pytest.raises(ArchiveError, match=f"{name} can't be read"):
         read_all(folder)
-
-
-def test_balances_that_an_earlier_gap_makes_unknown_are_no_checkpoint(node, tmp_path):
-    run_export(node, tmp_path / "a", start=MONTH - DAY, end=END)
-    assert state_of(tmp_path / "a").checkpoints
-    run_export(node, tmp_path / "a", start=START, end=START + HOUR)
-    assert not state_of(tmp_path / "a").checkpoints
-    assert not list((tmp_path / "a" / "_checkpoints").iterdir())
-    assert Archive(tmp_path / "a").verify().is_whole
-    run_export(node, tmp_path / "a", end=END, fill_gaps=True)
-    assert state_of(tmp_path / "a").checkpoints
-    assert Archive(tmp_path / "a").verify().is_whole
