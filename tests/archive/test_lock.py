@@ -6,19 +6,25 @@ import contextlib
 import fcntl
 import os
 import pickle
-import signal
+import time
 
 import pytest
 
 from balance_analysis import ArchiveError, ArchiveLockedError
 from tests.archive.exporting import content_of, node_of, run_export, spread_history
-from tests.archive.writing import holder_of, holding, locked
+from tests.archive.writing import holder_of, locked
+from tests.cli.running import child
+from tests.loopback import Fault, Kind
 
 ROWS = spread_history(1, rows=40, accounts=9)
 
 
 def test_while_a_process_writes_others_are_refused_and_once_it_is_killed_they_are_not(tmp_path):
-    with holding(tmp_path / "a") as process, node_of(ROWS) as node:
+    stall = lambda *_: Fault(Kind.STALLED, 60)  # noqa: E731
+    with node_of(ROWS, faults=stall) as stalled, node_of(ROWS) as node:
+        process = child("export", tmp_path / "a", stalled.url)
+        while not stalled.requests:
+            time.sleep(0.02)
         before, note = content_of(tmp_path / "a"), holder_of(tmp_path / "a")
         with pytest.raises(ArchiveLockedError) as caught:
             run_export(node, tmp_path / "a")
@@ -29,8 +35,8 @@ def test_while_a_process_writes_others_are_refused_and_once_it_is_killed_they_ar
         (tmp_path / "a" / "_lock.json").write_text("{")
         with pytest.raises(ArchiveLockedError, match="another run"), locked(tmp_path / "a"):
             pass
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.communicate()
         with locked(tmp_path / "a"):
             assert holder_of(tmp_path / "a")["pid"] == os.getpid()
         assert holder_of(tmp_path / "a") == {}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import sys
 
 from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
@@ -13,15 +10,6 @@ from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.table.evidence import from_json
 from tests.moments import to_microseconds
-
-HOLDING = """
-import sys
-from balance_analysis import Archive
-from balance_analysis.archive.lock import one_writer
-with one_writer(Archive(sys.argv[1]).store):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 def archive_at(place):
@@ -67,21 +55,3 @@ def locked(archive):
 def holder_of(archive):
     """Return the noted writer of an archive, or of one in a folder; empty if there is none."""
     return json.loads(archive_at(archive).store.read("_lock.json") or b"{}")
-
-
-@contextlib.contextmanager
-def holding(address):
-    """Hold the lock of an archive in a process."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDING, address],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout.readline() == "held\n"
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
