@@ -134,6 +134,12 @@ def content_of(folder: Path, *names: str) -> dict[str, bytes]:
     }
 
 
+def reports(folder: Path) -> list[dict[str, Any]]:
+    """Return what the reports of an archive's runs say, the newest first."""
+    paths = sorted(folder.glob("_runs/*.json"), reverse=True)
+    return [json.loads(path.read_text()) for path in paths]
+
+
 def lasting(folder: Path) -> tuple[Any, ...]:
     """Return what two archives of the same rows have in common, byte for byte."""
     state = state_of(folder)

@@ -33,10 +33,6 @@ def _small_rounds():
         yield
 
 
-def moment(at):
-    return from_microseconds(at)
-
-
 def records(frame):
     return frame.astype(object).to_numpy().tolist()
 
@@ -65,8 +61,10 @@ def test_any_interval_filters_and_openings_give_the_rows_that_match_and_what_was
 ):
     (start, end), is_torn = bounds, which == "torn"
     archive = Archive(request.getfixturevalue(which)).select(**filters)
-    back = archive.read(start=moment(start), end=moment(end), opening=opening, partial=is_torn)
-    held = balance_at(archive, moment(start)).dropna(subset="balance")
+    back = archive.read(
+        start=from_microseconds(start), end=from_microseconds(end), opening=opening, partial=is_torn
+    )
+    held = balance_at(archive, from_microseconds(start)).dropna(subset="balance")
     keys = held[list(ACCOUNT_KEY)].itertuples(index=False, name=None)
     rows = HELD if is_torn else ROWS
     older = sorted(matching(rows, end=start + 1, **filters), key=lambda row: row.timestamp_ns)
@@ -78,7 +76,7 @@ def test_any_interval_filters_and_openings_give_the_rows_that_match_and_what_was
     openings = {row.account: row for row in older} if opening else {}
     expected = [*openings.values(), *matching(rows, start=start, end=end, **filters)]
     assert lines_of_table(back) == lines_of_rows(expected)
-    assert back.attrs["balance_analysis"]["start"] == moment(start).isoformat()
+    assert back.attrs["balance_analysis"]["start"] == from_microseconds(start).isoformat()
     if not expected:
         pd.testing.assert_frame_equal(back, empty_table())
 
@@ -93,12 +91,12 @@ REFUSED = [
     ("before end", {}, {"start": "2023-04-02", "end": "2023-04-01"}),
     ("before end", {}, {"start": "2023-04-01", "end": "2023-04-01"}),
     ("yesterday", {}, {"start": "yesterday"}),
-    (".", {}, {"start": moment(START - 1)}),
-    (f"ends at {moment_text(END)}, where the next", {}, {"end": moment(END + 1)}),
-    (".", {}, {"start": moment(END)}),
-    (".", {}, {"start": moment(END + DAY)}),
-    (".", {}, {"end": moment(START)}),
-    (".", {}, {"start": moment(END + DAY), "end": moment(END + 2 * DAY)}),
+    (".", {}, {"start": from_microseconds(START - 1)}),
+    (f"ends at {moment_text(END)}, where the next", {}, {"end": from_microseconds(END + 1)}),
+    (".", {}, {"start": from_microseconds(END)}),
+    (".", {}, {"start": from_microseconds(END + DAY)}),
+    (".", {}, {"end": from_microseconds(START)}),
+    (".", {}, {"start": from_microseconds(END + DAY), "end": from_microseconds(END + 2 * DAY)}),
 ]
 
 
@@ -139,9 +137,11 @@ def test_files_without_any_wanted_row_are_not_opened(months, tmp_path):
     late = Archive(shutil.copytree(months, tmp_path / "copy"))
     for path in (tmp_path / "copy" / "changes").glob("month=2023-0[234]/changes.parquet"):
         path.unlink()
-    assert lines_of_table(late.read(start=moment(MAY))) == lines_of_rows(matching(ROWS, start=MAY))
-    held = balance_at(late, moment(END - 1))
-    pd.testing.assert_frame_equal(held, balance_at(Archive(months), moment(END - 1)))
+    assert lines_of_table(late.read(start=from_microseconds(MAY))) == lines_of_rows(
+        matching(ROWS, start=MAY)
+    )
+    held = balance_at(late, from_microseconds(END - 1))
+    pd.testing.assert_frame_equal(held, balance_at(Archive(months), from_microseconds(END - 1)))
 
 
 def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
@@ -157,10 +157,10 @@ def test_a_gap_and_an_unproven_part_are_refused_and_what_is_beside_them_is_read(
     with pytest.raises(IncompleteError, match="is missing; `export --fill-gaps` asks for it"):
         archive.read()
     with pytest.raises(IncompleteError, match="may have forgotten rows"):
-        archive.read(start=moment(APRIL - HOUR), end=moment(APRIL + HOUR))
+        archive.read(start=from_microseconds(APRIL - HOUR), end=from_microseconds(APRIL + HOUR))
     first = min(at for at in TIMES if at >= APRIL)
     for start, end in [(START, MARCH), (first, END)]:
-        back = archive.read(start=moment(start), end=moment(end))
+        back = archive.read(start=from_microseconds(start), end=from_microseconds(end))
         assert lines_of_table(back) == lines_of_rows(matching(ROWS, start=start, end=end))
 
 
@@ -174,7 +174,7 @@ def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
         archive.select(party_ids=PARTIES[1:3])
     back = archive.select(party_ids=PARTIES[:1]).read()
     assert lines_of_table(back) == lines_of_rows(matching(ROWS, party_ids=PARTIES[:1]))
-    both = balance_at(archive, moment(MAY))
+    both = balance_at(archive, from_microseconds(MAY))
     assert set(both["party_id"]) <= set(PARTIES[:2])
 
 
@@ -202,7 +202,7 @@ def test_each_month_before_the_first_gap_has_a_checkpoint(months, days, torn, ba
 def test_balances_at_a_moment_that_is_not_covered_are_unknown_and_at_its_end_are_known(months):
     archive = Archive(months)
     for at in (START - 1, END + 1, END + DAY):
-        assert balance_at(archive, moment(at))["balance"].isna().all()
+        assert balance_at(archive, from_microseconds(at))["balance"].isna().all()
     pd.testing.assert_frame_equal(
-        balance_at(archive, moment(END)), balance_at(archive, moment(END - 1))
+        balance_at(archive, from_microseconds(END)), balance_at(archive, from_microseconds(END - 1))
     )

@@ -10,14 +10,8 @@ from dataclasses import replace
 import pytest
 
 from balance_analysis import Archive
-from tests.archive.exporting import DAY, END, ROWS, node_of, run_export, spread_history
+from tests.archive.exporting import DAY, END, ROWS, node_of, reports, run_export, spread_history
 from tests.archive.writing import holder_of
-
-
-def reports(folder):
-    """Return what the reports of an archive's runs say, the newest first."""
-    paths = sorted(folder.glob("_runs/*.json"), reverse=True)
-    return [json.loads(path.read_text()) for path in paths]
 
 
 def test_a_run_holds_the_lock_and_its_report_is_incomplete_while_it_lasts(tmp_path):

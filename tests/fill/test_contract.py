@@ -20,6 +20,7 @@ from tests.archive.exporting import (
     in_spans,
     lasting,
     node_of,
+    reports,
     run_export,
     spans_of,
     spread_history,
@@ -107,11 +108,6 @@ class Surface:
             return run_export(node, folder, **options)
 
 
-def reports(folder):
-    """Return the reports of an archive's runs, by name."""
-    return {path.name: json.loads(path.read_text()) for path in folder.glob("_runs/*.json")}
-
-
 of_nodes = pytest.mark.parametrize("surface", ["export"], indirect=True)
 
 
@@ -187,7 +183,7 @@ def test_each_period_has_one_file_under_its_name(surface, tmp_path, made, partit
 
 def test_the_report_of_a_run_says_what_it_did(surface, filled):
     done, folder = filled
-    [report] = reports(folder).values()
+    [report] = reports(folder)
     assert report == json.loads(done.to_json())
     assert report["kind"] == ("import" if surface.imports else "export")
     assert (report["outcome"], report["error"]) == ("complete", None)
@@ -337,7 +333,7 @@ def test_a_run_that_fails_half_way_keeps_what_is_before_and_the_next_goes_on(
     folder, options = tmp_path / "a", {"start": START, "end": END, "page_size": 5}
     with pytest.raises((ba.RequestError, ba.DecodeError)):
         surface.fill(source_at(tmp_path, broken=THIRD), folder, **options)
-    [report] = reports(folder).values()
+    [report] = reports(folder)
     assert report["outcome"] == "partial"
     start, end, _ = spans_of(folder)[0]
     assert START == start < end < END

@@ -37,10 +37,6 @@ def rows_until(moment):
     return [row for row in ROWS if row.timestamp_ns // 1000 < moment]
 
 
-def imported(folder, paths, **how):
-    return ba.import_segments(ba.Archive(folder), paths, **how)
-
-
 @pytest.fixture(scope="module")
 def segments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("segments")
@@ -51,7 +47,7 @@ def segments(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, segments):
     folder = tmp_path_factory.mktemp("whole") / "archive"
-    imported(folder, segments)
+    ba.import_segments(folder, segments)
     return folder
 
 
@@ -71,7 +67,7 @@ def test_segments_and_exports_in_any_order_give_the_same_archive(
     runs = []
     while paths:
         count = data.draw(st.integers(1, len(paths)))
-        runs.append(imported(folder, paths[:count]))
+        runs.append(ba.import_segments(folder, paths[:count]))
         paths = paths[count:]
         if data.draw(st.booleans()):
             end = data.draw(st.sampled_from(TIMES[20:]))
@@ -90,7 +86,7 @@ def test_segments_that_are_held_are_left_out_packed_or_not(tmp_path, whole):
     for number, segment in enumerate(make_segments(ROWS)):
         segment.write(tmp_path / "unpacked", name=f"{number}", zipped=False)
     with unchanged(whole):
-        assert imported(whole, tmp_path / "unpacked").spans == []
+        assert ba.import_segments(whole, tmp_path / "unpacked").spans == []
 
 
 def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(tmp_path, segments, whole):
@@ -100,25 +96,25 @@ def test_rows_of_a_node_in_the_place_of_segments_are_compared_with_them(tmp_path
     with node_of([row for row in ROWS if row != lost]) as node, ba.Client(node.url) as client:
         ba.repair(client, archive)
     assert len(archive.read()) == len(ROWS) - 1
-    assert imported(archive.uri, segments).rows == 1
+    assert ba.import_segments(archive.uri, segments).rows == 1
     assert lines_of_table(archive.read(partial=True)) == lines_of_rows(ROWS)
     # The row is disputed: the next answer proves it.
     assert known_of(archive.read(partial=True)) != known_of(ba.Archive(whole).read())
-    imported(archive.uri, segments)
+    ba.import_segments(archive.uri, segments)
     assert known_of(archive.read()) == known_of(ba.Archive(whole).read())
-    assert imported(archive.uri, segments).spans == []
+    assert ba.import_segments(archive.uri, segments).spans == []
     assert archive.verify(segments=segments).is_whole
 
 
 def test_a_gap_between_segments_is_a_gap_of_the_archive(tmp_path, segments, caplog):
     paths = sorted(segments.iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
     folder = tmp_path / "archive"
-    imported(folder, [*paths[:2], *paths[4:]])
+    ba.import_segments(folder, [*paths[:2], *paths[4:]])
     assert "no segment has the blocks 15 to 28" in caplog.text
     ba.read_segments([*paths[:2], *paths[4:]])
     assert "no segment has the blocks 15 to 28: what changed there is unknown" in caplog.text
     assert list(ba.Archive(folder).coverage()["state"]) == ["complete", "missing", "complete"]
-    imported(folder, paths[2:4])
+    ba.import_segments(folder, paths[2:4])
     assert spans_of(folder) == [(TIMES[0], LAST, True)]
     [answer] = state_of(folder).evidence.answers
     assert (answer.node.name, answer.heights) == (f"segments {CHAIN}", (1, len(TIMES)))
@@ -140,7 +136,7 @@ def test_rows_that_are_set_aside_are_not_known_in_whatever_order_segments_come(
         lines[n]["balance"] = "9" * 39
     paths = [part.write(folder / "segments") for part in parts]
     for path in data.draw(st.permutations(paths)):
-        imported(folder / "archive", path)
+        ba.import_segments(folder / "archive", path)
     moments = sorted({rows[n].timestamp_ns // 1000 for n in bad})
     edges = [TIMES[0], *(edge for at in moments for edge in (at, at + 1)), TIMES[FEW - 1] + 1]
     known = zip(edges[::2], edges[1::2], strict=True)
@@ -159,7 +155,7 @@ def test_nothing_is_imported_where_any_stretch_is_of_another_network(tmp_path, n
     paths = write_segments(tmp_path / "others", others)
     before = content_of(folder, "changes/", "_archive.json")
     with pytest.raises(ba.NetworkMismatchError, match="it is of another network"):
-        imported(folder, [*paths[:1], *paths[-2:]])
+        ba.import_segments(folder, [*paths[:1], *paths[-2:]])
     assert content_of(folder, "changes/", "_archive.json") == before
 
 
@@ -188,12 +184,12 @@ def test_segments_of_another_chain_leave_an_archive_with_rows_of_their_time_as_i
     archive = shutil.copytree(middle, folder / "archive")
     if any(TIMES[first] + 333 <= time <= TIMES[last] + 333 for time in TIMES[40:60]):
         with pytest.raises(ba.NetworkMismatchError, match="of another network"):
-            imported(archive, folder / "segments")
+            ba.import_segments(archive, folder / "segments")
         assert content_of(archive, "changes/", "_archive.json") == content_of(
             middle, "changes/", "_archive.json"
         )
     else:
-        assert imported(archive, folder / "segments").rows == len(others)
+        assert ba.import_segments(archive, folder / "segments").rows == len(others)
 
 
 def limits_at(moment, **values):
@@ -214,8 +210,8 @@ def test_the_limits_have_their_true_timeline_whatever_nodes_said_before(tmp_path
         folder = tmp_path / kind
         if kind == "after":
             run_export(node, folder, start=START, end=LAST)
-        imported(folder, tmp_path / "segments")
-        imported(folder, min((tmp_path / "segments").iterdir()))
+        ba.import_segments(folder, tmp_path / "segments")
+        ba.import_segments(folder, min((tmp_path / "segments").iterdir()))
         if kind == "before":
             run_export(node, folder, end=LAST)
         timeline = ba.Archive(folder).limits()
@@ -241,7 +237,7 @@ def test_limits_of_a_year_that_nobody_can_mean_are_named_before_anything_is_writ
             row["propose_asset_enabled_from"] = f"{year}-01-01 00:00:00+00"
         part.write(tmp_path / "segments")
     with pytest.raises(ba.DecodeError, match=f"'{year}-01-01 00:00:00.00' is no moment in UTC"):
-        imported(tmp_path / "archive", tmp_path / "segments")
+        ba.import_segments(tmp_path / "archive", tmp_path / "segments")
     assert not (tmp_path / "archive").exists()
 
 
@@ -250,7 +246,7 @@ def test_the_assets_of_the_newest_segment_are_the_archives(tmp_path):
     write_segments(tmp_path / "new", ROWS, assets={asset: ("NEW", 6)})
     old = make_segments(ROWS, assets={asset: ("OLD", 6), "fUSDC": ("fUSDC", 5)})
     folder, first = tmp_path / "archive", old[0].write(tmp_path / "old")
-    imported(folder, tmp_path / "new")
-    imported(folder, first, assets={"VOTE": 18})
+    ba.import_segments(folder, tmp_path / "new")
+    ba.import_segments(folder, first, assets={"VOTE": 18})
     assert {one.symbol for one in ba.Archive(folder).names().assets.values()} >= {"fUSDC"}
     assert ba.Archive(folder).names().assets["VOTE"].decimals == 18
