@@ -12,6 +12,7 @@ import pytest
 import balance_analysis as ba
 from tests.archive.exporting import END, ROWS, START, loaded, run_export
 from tests.cli.running import run
+from tests.node.truth import lines_of_table
 
 ASSET = ROWS[0].account[0]
 OTHER = next(row.account[0] for row in ROWS if row.account[0] != ASSET)
@@ -87,7 +88,7 @@ def test_every_way_to_read_an_archive_takes_its_symbols_and_short_ids(archive, t
         assert len(expected)
         for word in words:
             selected = archive.select(**{name: word})
-            assert lines(selected.read()) == lines(expected)
+            assert lines_of_table(selected.read()) == lines_of_table(expected)
             assert sum(batch.num_rows for batch in selected.iter_batches()) == len(expected)
     at = pd.Timestamp(END, unit="us", tz="UTC") - pd.Timedelta("1us")
     assert set(ba.balance_at(archive.select(asset_id="tUSD"), at)["asset_id"]) == {ASSET}
@@ -102,12 +103,8 @@ def test_every_way_to_read_an_archive_takes_its_symbols_and_short_ids(archive, t
         with pytest.raises(ValueError, match=said):
             archive.select(**wrong)
     renamed = archive.select(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}}).read()
-    assert lines(renamed) == lines(whole[whole["asset_id"] == ASSET])
+    assert lines_of_table(renamed) == lines_of_table(whole[whole["asset_id"] == ASSET])
     assert names_of(renamed)[0][ASSET].symbol == "X"
-
-
-def lines(table):
-    return table.astype(dict.fromkeys(ba.ACCOUNT_KEY, "str")).to_numpy().tolist()
 
 
 @pytest.mark.parametrize(("kind", "given"), [("assets", NAMES), ("labels", LABELS)])

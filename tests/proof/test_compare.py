@@ -7,15 +7,14 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from tests.analysis import tables
 from tests.archive.exporting import edit_manifest
 from tests.cli.running import run
 from tests.columns import note_evidence
@@ -60,12 +59,8 @@ def span(first, last):
 
 def table_of(balances, **knowing):
     """Return a table of {(account, tick): balance}; by default it knows nothing of any time."""
-    ids = [[account[n] for account, _ in balances] for n in range(4)]
-    columns = dict(zip(ba.ACCOUNT_KEY, [pd.Series(each, dtype="str") for each in ids], strict=True))
-    moments = pd.to_datetime([at(tick) for _, tick in balances], unit="us", utc=True)
-    amounts = pd.Series([*balances.values()], dtype="object")
-    frame = pd.DataFrame({**columns, "timestamp": moments, "balance": amounts})
-    return ba.to_table(frame, **{"known": (), **knowing})
+    rows = [(*account, at(tick), balance) for (account, tick), balance in balances.items()]
+    return ba.to_table(tables.table_of(rows), **{"known": (), **knowing})
 
 
 @dataclass(frozen=True)
@@ -367,8 +362,8 @@ def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
 
 @pytest.mark.parametrize("step", [1, 2**64, -(2**64), 10**37])
 def test_balances_that_differ_in_any_of_128_bits_are_not_the_same(step):
-    ours = {(account, 1): Decimal(10**37) for account in ACCOUNTS}
-    theirs = {**ours, (ACCOUNTS[1], 1): Decimal(10**37 + step)}
+    ours = {(account, 1): 10**37 for account in ACCOUNTS}
+    theirs = {**ours, (ACCOUNTS[1], 1): 10**37 + step}
     one, same, other = (table_of(rows, known=[span(0, 2)]) for rows in (ours, ours, theirs))
     difference = ba.diff(one, other)
     assert (difference.is_same, places_of(difference.rows)) == (False, {(ACCOUNTS[1], 1)})
