@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -157,8 +158,8 @@ def scenarios(node, tmp_path_factory):
     run_export(node, folder / "middle", start=TIMES[5], end=TIMES[-5])
     paths = write_segments(folder / "segments", ROWS, each=4)
 
-    def import_last_and_all(archive):
-        ba.import_segments(archive, paths[-1])
+    def import_last_and_all(archive, partition="day"):
+        ba.import_segments(archive, paths[-1], partition=partition)
         assert_holds(archive.uri, ROWS)
         ba.import_segments(archive, paths)
 
@@ -170,7 +171,7 @@ def scenarios(node, tmp_path_factory):
             "a first run": ("nothing", export),
             "a backfill": ("late", export),
             "a confirmation": ("whole", lambda archive: ba.confirm(archive, second.url)),
-            "an import": ("nothing", import_last_and_all),
+            "an import": ("nothing", partial(import_last_and_all, partition="hour")),
             "an import over rows of a node": ("middle", import_last_and_all),
         }
         for kind, (before, fill) in made.items():
@@ -214,7 +215,7 @@ ENDS = [
     ("a first run", KilledError, 0, 5),
     ("a backfill", KilledError, 1, 5),
     ("a confirmation", KilledError, 0, 2),
-    ("an import", KilledError, 0, 9),
+    ("an import", KilledError, 0, 29),
     ("an import over rows of a node", KilledError, 1, 9),
     ("a first run", FULL, 0, 9),
     ("a backfill", KeyboardInterrupt, 0, 9),

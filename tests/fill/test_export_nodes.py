@@ -164,6 +164,19 @@ def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slo
         assert sum(request.path == LIMITS for request in node.requests) <= 2
 
 
+def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(tmp_path):
+    lag = START + DAY
+    with node_of(ROWS) as node:
+        run_export(node, tmp_path / "a", start=START, end=END - DAY)
+    backends = [node_of(ROWS), node_of(until(lag), head=lag), node_of(since(END - HOUR))]
+    for turns in itertools.permutations(range(3)):
+        with LoopbackNode(backends=backends, turns=turns) as node:
+            export_from([node], tmp_path / "a", end=from_microseconds(END - DAY))
+    with LoopbackNode(backends=backends, turns=(0, 1, 0)) as node:
+        export_from([node], tmp_path / "a")
+    assert_true(tmp_path / "a")
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_stranger_among_several_is_left_out_with_a_warning_and_strangers_alone_are_refused(
     tmp_path, caplog, order
