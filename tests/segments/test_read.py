@@ -217,30 +217,17 @@ def lost_id(folder):
     shutil.move(names[0], folder / f"{'Qm' + 'A' * 44}.zip")
 
 
-def quiet_but_for(table):
-    """Return a damage: a block is lost with its rows, but of one table."""
-
-    def edit(segment):
-        at = segment.tables["history/blocks"].pop(3)["vega_time"]
-        for name in ("history/balances", "history/ledger"):
-            if name != table:
-                rows = segment.tables[name]
-                segment.tables[name] = [row for row in rows if row["vega_time"] != at]
-
-    return edited(edit)
-
-
 def without_block(place):
     return edited(lambda segment: segment.tables["history/blocks"].pop(place))
 
 
-def lost(*places):
-    """Return a damage: blocks are lost with their rows in all tables."""
+def lost(*places, kept=""):
+    """Return a damage: blocks are lost with their rows in all tables but one."""
 
     def edit(segment):
         blocks = segment.tables["history/blocks"]
         times = {blocks[place]["vega_time"] for place in places}
-        for name in ("history/blocks", "history/balances", "history/ledger"):
+        for name in {"history/blocks", "history/balances", "history/ledger"} - {kept}:
             rows = segment.tables[name]
             segment.tables[name] = [row for row in rows if row["vega_time"] not in times]
 
@@ -281,8 +268,8 @@ DAMAGES = {
     "no height": (metadata(HeightTo="x"), ba.DecodeError, "metadata.json is not that of a segment"),
     "fewer blocks": (metadata(HeightTo=13), ba.IncompleteError, "not 6 from 8 to 13"),
     "a block is missing": (without_block(3), ba.IncompleteError, "missing: 11"),
-    "a block and its balances": (quiet_but_for("history/ledger"), *MISSING),
-    "a block and its ledger": (quiet_but_for("history/balances"), *MISSING),
+    "a block and its balances": (lost(3, kept="history/ledger"), *MISSING),
+    "a block and its ledger": (lost(3, kept="history/balances"), *MISSING),
     "the first block is missing": (without_block(0), ba.IncompleteError, "missing: 8"),
     "more blocks than there are": (metadata(5, HeightTo=150), ba.IncompleteError, "39 to 150"),
     "more blocks than can be": (metadata(5, HeightTo=10**15), ba.IncompleteError, "39 to 1,000,"),
