@@ -46,7 +46,7 @@ TIMES = sorted({row.timestamp_ns for row in HISTORY})
 PAGE = 20
 
 
-SIZES = {"merge._PIECE": 7, "merge._BLOCKS": 3, "changes._BUFFER_ROWS": 20, "changes.ROW_GROUP": 40}
+SIZES = {"merge._PIECE": 7, "merge._BLOCKS": 3, "changes._BUFFER_ROWS": 3, "changes.ROW_GROUP": 40}
 """So that few rows make many parts, blocks and row groups."""
 
 
