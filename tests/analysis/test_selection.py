@@ -26,7 +26,6 @@ from tests.analysis.tables import (
     MARGIN,
     OTHER,
     START,
-    accounts,
     books,
     disorder,
     gaps,
@@ -34,11 +33,9 @@ from tests.analysis.tables import (
     many_rows,
     opened,
     records,
-    spans,
     table_of,
-    worlds,
 )
-from tests.columns import ATTRS_KEY, known_of, note_evidence
+from tests.columns import ATTRS_KEY, note_evidence
 
 A_WEEK = ((START, START + 7 * DAY),)
 ROWS = [(*key, START + day * DAY, 5 + day) for key in (GENERAL, MARGIN, OTHER) for day in range(6)]
@@ -284,66 +281,37 @@ def test_a_word_that_stands_for_nothing_is_an_error_that_names_it(words):
 # Tables put together
 
 
-MOMENTS = [instant(START + n) for n in range(-4, 18)]
+def parts_of(whole, *days):
+    return [whole.balances.between(at(24 * a), at(24 * b)) for a, b in days]
 
 
-def held_in(table):
-    return {row[:5]: row[5] for row in records(ba.balance_at(table, MOMENTS))}
+def test_two_loads_with_a_hole_between_them_know_the_hole():
+    parts = parts_of(made(nothing_before=True), (0, 2), (4, 6))
+    for joined in (pd.concat(parts), pd.concat(parts[::-1], ignore_index=True)):
+        held = ba.balance_at(joined, [at(24 * day + 1) for day in range(6)])
+        known = held["balance"].notna().tolist()[:6]
+        assert known == [True, True, False, False, True, True]
+        flowed = ba.flows(joined, by="asset_id", layout="wide", start=at(0))
+        assert flowed.isna().any(axis=1).tolist()[2:4] == [True, True]
 
 
-def nets_in(table, cut):
-    """Return what moved in an interval of each asset, unless a part of it is unknown."""
-    start, end = map(instant, cut)
-    flows = records(ba.flows(table, freq=None, start=start, end=end, by="asset_id"))
-    return {row[0]: row[5] for row in flows if row[5] is not None and not row[8]}
+def test_plain_frames_of_which_the_caller_says_what_they_know_are_put_together_as_tables():
+    whole = made()
+    spans = [(0, 2), (4, 6)]
+    plain = [pd.DataFrame(part) for part in parts_of(whole, *spans)]
+    own = [
+        ba.to_table(rows, known=[(at(24 * a), at(24 * b))])
+        for rows, (a, b) in zip(plain, spans, strict=True)
+    ]
+    assert ba.balance_at(pd.concat(own), at(24 * 3 + 1))["balance"].isna().all()
 
 
-def of_accounts(table, keys):
-    return table[np.array([row[:4] in keys for row in records(table)], bool)]
-
-
-def part_of(whole, cut, kind, chosen):
-    """Return an interval of a table: whole, of some accounts, or as rows of a caller's own."""
-    start, end = map(instant, cut)
-    part = whole.balances.between(start, end)
-    if kind == "own":
-        rows = pd.DataFrame(part[part["timestamp"] >= start])
-        rows.attrs = {}
-        known = [(max(a, cut[0]), b) for a, b in known_of(part) if b > cut[0]]
-        return ba.to_table(rows, known=[(instant(a), instant(b)) for a, b in known], start=start)
-    return of_accounts(part, chosen) if kind == "some" else part
-
-
-@settings(max_examples=12)
-@given(
-    worlds(),
-    st.lists(st.tuples(spans, st.sampled_from(["whole", "some", "own"])), min_size=1, max_size=3),
-    st.sets(accounts),
-    st.randoms(use_true_random=False),
-)
-def test_tables_put_together_know_what_each_knows_and_state_nothing_false(world, cuts, chosen, rng):
-    whole, starts, kinds = opened(world), {start for (start, _), _ in cuts}, {x for _, x in cuts}
-    parts = [part_of(whole, *cut, chosen) for cut in cuts]
-    rng.shuffle(parts)
-    joined, true = pd.concat(parts), held_in(whole)
-    # At an end a table shows what was held just before it.
-    ends = {end for _, end in known_of(joined)}
-    held = {key: balance for key, balance in held_in(joined).items() if key[4] not in ends}
-    assert all(balance in {None, true[key]} for key, balance in held.items())
-    if kinds == {"whole"} or (len(starts) == 1 and "some" not in kinds):
-        stated = [item for part in parts for item in held_in(part).items()]
-        stated = {key for key, balance in stated if balance is not None}
-        assert stated.isdisjoint(key for key, balance in held.items() if balance is None)
-    same = of_accounts(whole, {key[:4] for key in held})
-    for cut, _ in cuts:
-        nets, moved = nets_in(joined, cut), nets_in(same, cut)
-        assert {asset: moved.get(asset, net) for asset, net in nets.items()} == nets
-
-
-def test_a_table_that_lost_rows_knows_no_more_beside_another():
+def test_two_loads_that_meet_are_one_unless_one_of_them_had_lost_rows():
     whole = made(nothing_before=True)
-    first, second = (whole.balances.between(at(a), at(b)) for a, b in ((0, 48), (48, 168)))
-    assert records(ba.deltas(pd.concat([first, second]))) == records(ba.deltas(whole))
+    first, second = parts_of(whole, (0, 2), (2, 7))
+    joined = pd.concat([first, second])
+    for function in (ba.deltas, ba.totals):
+        assert records(function(joined)) == records(function(whole))
     assert ba.deltas(pd.concat([first.drop(index=0), second]))["delta"].isna().any()
 
 
@@ -363,6 +331,42 @@ def test_an_interval_keeps_the_columns_of_ones_own():
     desks = ba.totals(part, by="desk", start=at(48))["desk"]
     assert desks.astype("str").unique().tolist() == ["east", "west"]
     assert records(ba.deltas(part)) == records(ba.deltas(table.balances.between(at(48), at(96))))
+
+
+PARTS = [
+    (*GENERAL[:2], party, "", START + day * DAY, day)
+    for party, days in {"a": (1, 2, 12, 32), "b": (3, 22, 31)}.items()
+    for day in days
+]
+
+
+def test_a_part_of_chosen_accounts_knows_nothing_of_the_others_when_it_is_put_beside_them():
+    whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
+    part, later = parts_of(whole, (30, 40), (40, 60))
+    some = whole["party_id"] == "a"
+    for chosen in (
+        *parts_of(whole[some], (30, 40)),
+        part[lambda rows: rows["party_id"] == "a"],
+        *parts_of(whole.balances.select(party_ids="a"), (30, 40)),
+    ):
+        for joined in (pd.concat([chosen, later]), pd.concat([later, chosen])):
+            held = ba.balance_at(joined, [at(24 * 32), at(24 * 35)])
+            assert held[held["party_id"] == "b"]["balance"].isna().all()
+            days = {"start": at(24 * 30), "end": at(24 * 40)}
+            flowed = ba.flows(joined, freq="5D", layout="wide", **days)
+            assert flowed.isna().all(axis=None)
+            net = ba.flows(joined, freq=None, by="asset_id", **days)["net"]
+            assert net.isna().all()
+
+
+def test_of_two_parts_with_one_start_that_with_openings_says_what_was_held():
+    whole = made(PARTS, ((START, START + 60 * DAY),), nothing_before=True)
+    (one,) = parts_of(whole, (20, 30))
+    days = at(24 * 20), at(24 * 40)
+    rows = whole[whole["timestamp"].between(*days)]
+    other = ba.to_table(rows, known=[days], start=days[0])
+    for joined in (pd.concat([one, other]), pd.concat([other, one])):
+        assert ba.balance_at(joined, at(24 * 21))["balance"].tolist() == [12, 3]
 
 
 # What is left out
