@@ -199,6 +199,20 @@ def test_each_month_before_the_first_gap_has_a_checkpoint(months, days, torn, ba
         assert Archive(each).verify().is_whole
 
 
+def test_what_was_held_before_a_gap_is_unknown_behind_it(torn):
+    archive = Archive(torn)
+    gap = archive.coverage().query("state == 'missing'").iloc[0]
+    rows = archive.read(partial=True)
+    back = archive.read(start=gap["end"], opening=True, partial=True)
+    old = rows[rows["timestamp"] < gap["start"]].drop_duplicates(ACCOUNT_KEY, keep="last")
+    there = set(map(tuple, back[list(ACCOUNT_KEY)].astype("str").to_numpy()))
+    assert set(map(tuple, old[list(ACCOUNT_KEY)].astype("str").to_numpy())) <= there
+    assert balance_at(back, gap["end"] - pd.Timedelta("1us"))["balance"].isna().all()
+    later = balance_at(archive, from_microseconds(MAY))
+    pd.testing.assert_frame_equal(later, balance_at(rows, from_microseconds(MAY)))
+    assert later["balance"].isna().any()
+
+
 def test_balances_at_a_moment_that_is_not_covered_are_unknown_and_at_its_end_are_known(months):
     archive = Archive(months)
     for at in (START - 1, END + 1, END + DAY):
