@@ -205,10 +205,13 @@ class History:
     def left_out(self) -> list[str]:
         """Warnings about accounts missing from sums because the table has no row of them."""
         known, warnings = self.known, list[str]()
+        if bad := [x for x in self.set_aside if x.account and not self.is_of(x).any()]:
+            rows = count_text(len(bad), "row")
+            warnings.append(f"accounts whose rows were all set aside as bad are left out: {rows}")
         if known is None:
             return warnings
         if not known:
-            return ["accounts without a row are left out; no interval is known to be complete"]
+            return [*warnings, "accounts without a row are left out: nothing is known of them"]
         (since, _), last = known[0], max([known[-1][1] - 1, *self.extent.tolist()])
         if not self.notes.nothing_before and since > FIRST_MOMENT:
             left_out = " are left out; load or read with opening=True, which adds them if their "

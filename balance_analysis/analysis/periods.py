@@ -275,7 +275,7 @@ def time_weighted_average(
     missing = count = 0
 
     def averages(history: History) -> pd.DataFrame:
-        steps, _ = history.over(grid)
+        steps = history.at_points(grid)
         measures = _measure(steps, grid, {"average"})
         known_for, spans = measures["known_for"], np.tile(np.diff(grid.edges), len(steps))
         is_known = known_for > 0 if partial else known_for == spans
@@ -285,7 +285,7 @@ def time_weighted_average(
         }
         return _frame(steps, grid, columns)
 
-    for result in each_holder(source, by, averages, grid):
+    for result in each_holder(source, by, averages, grid, at_points=True):
         missing, count = missing + int(result["average"].isna().sum()), count + len(result)
         yield result
     if not partial and 2 * missing > count:
@@ -467,7 +467,7 @@ def _summaries(
 
 def _account_summary(grid: Grid, chosen: Sequence[str], history: History) -> pd.DataFrame:
     """Return the summary of accounts."""
-    steps, _ = history.over(grid)
+    steps = history.at_points(grid)
     measures = _measure(steps, grid, chosen)
     for flows in _flows_of(grid, ACCOUNT_KEY, chosen, history):
         measures |= flow_measures(history, grid, flows, full=True)
@@ -491,7 +491,7 @@ def _of_parties(
 
     `unknown` is the number of a party's accounts whose opening or closing balance is unknown.
     """
-    (steps, _), groups = history.over(grid), door.make_groups(history, by)
+    steps, groups = history.at_points(grid), door.make_groups(history, by)
     changes = changes_of(steps, groups)
     is_unknown = ~as_of(steps, grid.edges - 1)[1].reshape(-1, 2).all(axis=1)
     unknown = np.bincount(groups.numbers[is_unknown], minlength=len(groups))

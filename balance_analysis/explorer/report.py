@@ -262,7 +262,7 @@ def _table_subject(data: pd.DataFrame, bounds: _Bounds, given: Names) -> _Subjec
         shown = cut_table(data, history, *map(moments.from_microseconds, span))
     part = open_history(shown)
     # Cutting a table must not make it state what is known.
-    known = None if history.known is None else part.known
+    known = None if history.known is None else part.notes.known
     state = TableState(part, *(span or (0, 0)), known, history.names.updated(given))
     problems = []
     if bad := load.get("quarantined"):

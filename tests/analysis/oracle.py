@@ -125,15 +125,15 @@ class Holder:
         return None if None in levels else sum(levels)
 
     def pieces(self, start, end):
-        """Return (from, to, level) of each stretch of [start, end) in which nothing changes."""
+        """Return (from, to, level shown) of each stretch of [start, end) without a change."""
         times = {time for each in self.members for time, _ in each.changes}
         times |= {each.since for each in self.members} - {None}
         if any(each.intervals is not None for each in self.members):
             times |= {time + 1 for time in times}
             spans = (span for each in self.members for span in each.intervals or ())
-            times |= {edge for span in spans for edge in span}
+            times |= {edge + more for span in spans for edge in span for more in (0, 1)}
         bounds = sorted({start, end, *(time for time in times if start < time < end)})
-        return [(left, right, self.level(left)) for left, right in pairwise(bounds)]
+        return [(left, right, self.shown(left)) for left, right in pairwise(bounds)]
 
     def known(self, start, end):
         return [piece for piece in self.pieces(start, end) if piece[2] is not None]
@@ -496,10 +496,7 @@ def ohlc(world, grid, by=KEY):
     for key, holder in world.holders(by).items():
         for start, end in grid.periods(world):
             first, last = holder.shown(start), holder.shown(end - 1)
-            ends = {end for member in holder.members for end in member.ends}
-            shown = [holder.shown(at) for at in {start, *ends} if start <= at < end]
             levels = [level for _, _, level in holder.known(start, end)]
-            levels += [level for level in shown if level is not None]
             low, high = min(levels, default=None), max(levels, default=None)
             result.append((*key, start, end, first, high, low, last))
     return result
@@ -562,7 +559,7 @@ def _summary(holder, start, end):
     low, high = min(levels, default=None), max(levels, default=None)
     at_zero = sum(right - left for left, right, level in known if level == 0)
     time_known = sum(right - left for left, right, _ in known)
-    before, after = holder.level(start - 1), holder.level(end - 1)
+    before, after = holder.shown(start - 1), holder.shown(end - 1)
     if not holder.has_all(start, end - 1):
         inflow = outflow = net = internal = None
     if None not in (before, after):
@@ -573,7 +570,7 @@ def _summary(holder, start, end):
     return {
         "accounts": len(holder.members),
         "unknown": sum(
-            None in (each.level(start - 1), each.level(end - 1)) for each in holder.members
+            None in (each.shown(start - 1), each.shown(end - 1)) for each in holder.members
         ),
         "first_seen": min(seen, default=None),
         "last_seen": max(seen, default=None),

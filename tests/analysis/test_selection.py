@@ -447,5 +447,13 @@ def test_sums_say_it_too_of_rows_after_what_is_known_and_where_nothing_is(caplog
     assert caplog.messages[0].startswith("accounts that changed only in 2023-03-28T11:40Z to ")
     caplog.clear()
     ba.totals(ba.to_table(table_of(ROWS), known=[]), by="asset_id")
-    said = "accounts without a row are left out; no interval is known to be complete"
+    assert caplog.messages == ["accounts without a row are left out: nothing is known of them"]
+
+
+def test_sums_say_that_accounts_whose_rows_were_all_set_aside_are_left_out(caplog):
+    stranger = ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
+    bad = (((START + 5, START + 6), stranger), ((START + 7, START + 8), ROWS[0][:4]))
+    world = World(ROWS, {}, ((START, START + 60 * DAY),), nothing_before=True, bad=bad)
+    ba.totals(opened(world), by="asset_id")
+    said = "accounts whose rows were all set aside as bad are left out: 1 row"
     assert caplog.messages == [said]
