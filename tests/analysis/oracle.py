@@ -98,7 +98,7 @@ class Account:
         return _deltas(self)
 
     def deltas_in(self, start, end):
-        return [delta for time, _, delta in self.deltas() if start <= time < end]
+        return fit(*(delta for time, _, delta in self.deltas() if start <= time < end))
 
 
 @cache
@@ -106,7 +106,7 @@ def _deltas(account):
     result = []
     for time, balance in account.changes:
         before = account.level(time - 1)
-        result.append((time, balance, *fit(None if before is None else balance - before)))
+        result.append((time, balance, None if before is None else balance - before))
     return result
 
 
@@ -457,7 +457,11 @@ def series_with_states(world, grid, _by=KEY):
 
 
 def deltas(world, _grid=None, _by=KEY):
-    return [(*key, *change) for key, account in world.book().items() for change in account.deltas()]
+    return [
+        (*key, time, balance, *fit(delta))
+        for key, account in world.book().items()
+        for time, balance, delta in account.deltas()
+    ]
 
 
 def flows(world, grid, by=KEY, *, full=False, internal=False):

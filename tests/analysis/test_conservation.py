@@ -101,12 +101,17 @@ def of_asset(table, world, asset, how):
     opening = {key: held for key, held in world.opening.items() if key[0] == asset}
     own = replace(world, rows=rows, opening=opening)
     if how == "words":
-        left = {key for key in EVERY if key[0] != asset}
+        # A table that states nothing is assumed to have every change, before the selection too.
+        every = EVERY if world.known is not None else world.book()
+        left = {key for key in every if key[0] != asset}
         return table.balances.select(asset_id=asset), replace(own, lost=world.lost | left)
-    if how == "all accounts" or (how == "mask and interval" and world.lost):
+    is_unnoted = world.lost or world.known is None
+    if how == "all accounts" or (how == "mask and interval" and is_unnoted):
         return table, world
     left, table = {*world.book()} - {*own.book()}, table[table["asset_id"] == asset]
     if how == "mask and interval":
+        # The part no longer records which accounts without a row the table would have.
+        left = {*EVERY} - {*own.book()} if left else left
         own, table = own.between(*CUT), table.balances.between(*map(instant, CUT))
     return table, replace(own, lost=world.lost | left)
 

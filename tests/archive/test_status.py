@@ -107,7 +107,7 @@ def test_it_says_how_much_there_is_and_its_text_is_aligned_and_in_utc(node, whol
     assert (shown.files, shown.checkpoints) == (len(state.files), 1)
     assert shown.size == sum(map(len, content_of(whole, "changes/", "_checkpoints/").values()))
     assert shown.block_height == state.evidence.answers[0].heights[1]
-    assert abs(dt.datetime.now(dt.UTC) - shown.asked_at) < dt.timedelta(minutes=5)
+    assert abs(dt.datetime.now(dt.UTC) - shown.asked_at) < dt.timedelta(days=1)
     lines = str(shown).splitlines()
     column = len("last asked  ")
     assert all(line[column - 1] == " " and line[column] != " " for line in lines)
