@@ -1,40 +1,35 @@
-"""A node that answers at once, as a process of its own: `server.py ROWS`.
+"""A node that answers at once, as a process of its own: `python server.py ROWS`.
 
 It knows what the benchmarks ask: a range, oldest first, a page size, a cursor, and a few of the
 newest rows. Its cursors are right, unlike a real node's, so that the loops that follow them load
 the same rows. It ignores filters. When it is ready it prints one line of JSON: its `url`, the
-interval `since`, `until`, and what stands in it, `rows` and the `total` of their balances.
+interval `since`, `until`, and what stands in it, `rows` and the `total` of their balances. It ends
+with its standard input.
 """
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import json
 import random
-import socket
 import sys
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import uvicorn
-from starlette.applications import Starlette
-from starlette.responses import Response
-from starlette.routing import Route
-
-from balance_analysis.table.frame import to_arrow
-from tests.benchmarks.levels import ROWS_A_BLOCK, SINCE, make_table
+import threading
+from bisect import bisect_left
+from http.server import BaseHTTPRequestHandler
+from itertools import count, islice
+from socketserver import ThreadingTCPServer
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Sequence
 
-    from starlette.requests import Request
-
-BLOCK: Final = 700_000
-ACCOUNTS: Final = 5000
-"""Most of them have a row in the first block: fewer than a page holds."""
+PATH: Final = "/api/v2/balance/changes"
+SINCE: Final = "2023-04-01T00:00:00Z"
+FIRST: Final = 1_680_307_200_000_000_000
+BLOCK: Final = 700_000_000
+ROWS_A_BLOCK: Final = 7
+PARTIES, ASSETS, MARKETS = 500, 5, 20
 
 CYCLE: Final = 500_000
 """Rows that are rendered once. A longer history repeats them later, rendered when asked for."""
@@ -46,77 +41,44 @@ CURSOR: Final = "".join(random.Random(7).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 class History:
     """Rows, sorted by time, with a place each: 0 for the oldest.
 
+    Parameters
+    ----------
+    rows
+        How many.
+
     Attributes
     ----------
     end
-        Microseconds; all rows stand before.
+        Nanoseconds; all rows stand before.
     total
         The sum of all balances: who has loaded them all exactly knows it.
     """
 
     def __init__(self, rows: int) -> None:
         self.rows, self._size = rows, min(rows, CYCLE)
-        self._duration = self._size // ROWS_A_BLOCK * BLOCK
-        table = to_arrow(make_table(self._size, ACCOUNTS, duration=self._duration))
-        table = table.sort_by("timestamp")
-        self._times = table["timestamp"].cast(pa.int64()).to_numpy()
-        self._texts = rendered(table)
-        self._edges = [self._edge(place) for place in range(self._size)]
+        self._times, self._texts, balances = zip(*islice(_changes(), self._size), strict=True)
+        self._duration = ((self._times[-1] - FIRST) // BLOCK + 1) * BLOCK
+        self._rendered = [self._edge(place) for place in range(self._size)]
+        self.end = FIRST + -(-rows // self._size) * self._duration
         cycles, rest = divmod(rows, self._size)
-        self.end = SINCE + -(-rows // self._size) * self._duration
-        whole, part = (int(pc.sum(table["balance"][:n]).as_py() or 0) for n in (rows, rest))
-        self.total = cycles * whole + part
+        self.total = cycles * sum(balances) + sum(balances[:rest])
 
     def place(self, moment: int) -> int:
         """Return how many rows stand before a moment in nanoseconds."""
-        cycle = max(0, min(moment // 1000, self.end) - SINCE) // self._duration
-        within = np.searchsorted(self._times, moment // 1000 - cycle * self._duration)
-        return min(self.rows, cycle * self._size + int(within))
+        cycle = max(0, min(moment, self.end) - FIRST) // self._duration
+        within = bisect_left(self._times, moment - cycle * self._duration)
+        return min(self.rows, cycle * self._size + within)
 
-    def edges(self, places: range) -> str:
+    def edges(self, places: range) -> bytes:
         """Return the JSON of the rows at some places, with commas between them."""
         if places.step == 1 and places.stop <= self._size:
-            return ",".join(self._edges[places.start : places.stop])
-        return ",".join(map(self._edge, places))
+            return b",".join(self._rendered[places.start : places.stop])
+        return b",".join(map(self._edge, places))
 
-    def page(self, asked: Mapping[str, str]) -> str:
-        """Return the answer to a request."""
-        start, stop = (
-            self.place(int(asked[f"dateRange.{end}Timestamp"])) for end in ("start", "end")
-        )
-        if after := asked.get("pagination.after"):
-            start = max(start, int(after[-10:]) + 1)
-        every = range(start, max(start, stop))
-        order = every if asked.get("pagination.newestFirst") == "false" else every[::-1]
-        places = order[: int(asked.get("pagination.first", "1000"))]
-        info = {
-            "startCursor": cursor(places[0]) if places else "",
-            "endCursor": cursor(places[-1]) if places else "",
-            "hasNextPage": len(places) < len(every),
-            "hasPreviousPage": bool(after),
-        }
-        page_info = json.dumps(info, separators=(",", ":"))
-        return f'{{"balances":{{"edges":[{self.edges(places)}],"pageInfo":{page_info}}}}}'
-
-    def _edge(self, place: int) -> str:
+    def _edge(self, place: int) -> bytes:
         cycle, within = divmod(place, self._size)
         time = self._times[within] + cycle * self._duration
-        return f'{self._texts[within]}{time}000"}},"cursor":"{cursor(place)}"}}'
-
-
-def rendered(table: pa.Table) -> list[str]:
-    """Return the JSON of each row up to its time."""
-    fields = {
-        "accountType": "account_type",
-        "assetId": "asset_id",
-        "balance": "balance",
-        "marketId": "market_id",
-        "partyId": "party_id",
-    }
-    parts = ['{"node":']
-    for mark, (field, column) in zip("{,,,,", fields.items(), strict=True):
-        parts += [f'{mark}"{field}":"', table[column].cast(pa.string()), '"']
-    return pc.binary_join_element_wise(*parts, ',"timestamp":"', "").to_pylist()
+        return f'{self._texts[within]}{time}"}},"cursor":"{cursor(place)}"}}'.encode("ascii")
 
 
 def cursor(place: int) -> str:
@@ -124,30 +86,116 @@ def cursor(place: int) -> str:
     return f"{CURSOR}{place:010}"
 
 
+def _changes() -> Iterator[tuple[int, str, int]]:
+    """Yield rows without end: the time, the JSON before it, and the balance."""
+    rng, accounts = random.Random(3), _accounts()
+    for block in count():
+        # The first stands at the interval's start, so that all of it is known.
+        time = FIRST + block * BLOCK + (1000 * rng.randrange(100_000) if block else 0)
+        for head, middle in rng.sample(accounts, rng.randint(1, 2 * ROWS_A_BLOCK - 1)):
+            balance = rng.randrange(10 ** rng.randint(1, 27))
+            yield time, f"{head}{balance}{middle}", balance
+
+
+def _accounts() -> Sequence[tuple[str, str]]:
+    """Return the JSON before and behind the balance, for each account."""
+    rng = random.Random(5)
+    parties, assets, markets = (
+        [f"{rng.getrandbits(256):064x}" for _ in range(number)]
+        for number in (PARTIES, ASSETS, MARKETS)
+    )
+    keys = [(asset, "FEES_INFRASTRUCTURE", "network", "") for asset in assets]
+    keys += [(asset, "INSURANCE", "network", market) for asset in assets for market in markets]
+    for party in parties:
+        keys += [(asset, "GENERAL", party, "") for asset in assets]
+        keys += [(rng.choice(assets), "MARGIN", party, market) for market in markets]
+        keys += [(rng.choice(assets), "BOND", party, rng.choice(markets))]
+    return [
+        (
+            f'{{"node":{{"accountType":"ACCOUNT_TYPE_{kind}","assetId":"{asset}","balance":"',
+            f'","marketId":"{market}","partyId":"{party}","timestamp":"',
+        )
+        for asset, kind, party, market in keys
+    ]
+
+
+class Server(ThreadingTCPServer):
+    """The node's sockets.
+
+    Parameters
+    ----------
+    history
+        What it holds.
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Server
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        if url.path != PATH:
+            self.send_error(404, "this node lists balance changes, and nothing else")
+            return
+        asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+        pieces = page(self.server.history, asked)
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(sum(map(len, pieces))))
+        self.send_header("X-Block-Timestamp", str(self.server.history.end + 10**9))
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(piece)
+
+
+def page(history: History, asked: dict[str, str]) -> list[bytes]:
+    """Return the body of an answer in pieces to be joined."""
+    start, stop = (
+        history.place(int(asked[f"dateRange.{end}Timestamp"])) for end in ("start", "end")
+    )
+    if after := asked.get("pagination.after"):
+        start = max(start, int(after[-10:]) + 1)
+    every = range(start, max(start, stop))
+    order = every if asked.get("pagination.newestFirst") == "false" else every[::-1]
+    places = order[: int(asked.get("pagination.first", "1000"))]
+    info = {
+        "startCursor": cursor(places[0]) if places else "",
+        "endCursor": cursor(places[-1]) if places else "",
+        "hasNextPage": len(places) < len(every),
+        "hasPreviousPage": bool(after),
+    }
+    page_info = json.dumps(info, separators=(",", ":")).encode()
+    return [b'{"balances":{"edges":[', history.edges(places), b'],"pageInfo":', page_info, b"}}"]
+
+
 def main() -> None:
     history = History(int(sys.argv[1]))
-    headers = {"X-Block-Timestamp": f"{history.end + 10**6}000"}
-
-    async def changes(request: Request) -> Response:
-        page = history.page(request.query_params)
-        return Response(page, media_type="application/json", headers=headers)
-
-    app = Starlette(routes=[Route("/api/v2/balance/changes", changes)])
-    listening = socket.create_server(("127.0.0.1", 0))
-    since, until = (
-        dt.datetime.fromtimestamp(-(-moment // 10**6), dt.UTC).isoformat()
-        for moment in (SINCE, history.end)
-    )
+    server = Server(history)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    until = dt.datetime.fromtimestamp(-(-history.end // 10**9), dt.UTC).isoformat()
     about = {
-        "url": f"http://127.0.0.1:{listening.getsockname()[1]}",
-        "since": since,
+        "url": f"http://127.0.0.1:{server.server_address[1]}",
+        "since": SINCE,
         "until": until,
         "rows": history.rows,
         "total": str(history.total),
     }
     print(json.dumps(about), flush=True)  # noqa: T201
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
-    asyncio.run(server.serve(sockets=[listening]))
+    sys.stdin.read()
 
 
 if __name__ == "__main__":
