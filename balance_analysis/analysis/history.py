@@ -207,7 +207,7 @@ class History:
         known, warnings = self.known, list[str]()
         if bad := [x for x in self.set_aside if x.account and not self.is_of(x).any()]:
             rows = count_text(len(bad), "row")
-            warnings.append(f"accounts whose rows were all set aside as bad are left out: {rows}")
+            warnings.append(f"accounts are left out if all of their rows were set aside ({rows})")
         if known is None:
             return warnings
         if not known:

@@ -455,5 +455,5 @@ def test_sums_say_that_accounts_whose_rows_were_all_set_aside_are_left_out(caplo
     bad = (((START + 5, START + 6), stranger), ((START + 7, START + 8), ROWS[0][:4]))
     world = World(ROWS, {}, ((START, START + 60 * DAY),), nothing_before=True, bad=bad)
     ba.totals(opened(world), by="asset_id")
-    said = "accounts whose rows were all set aside as bad are left out: 1 row"
+    said = "accounts are left out if all of their rows were set aside (1 row)"
     assert caplog.messages == [said]
