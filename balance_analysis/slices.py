@@ -108,9 +108,9 @@ class Slices:
     def _note_names(self, table: pd.DataFrame) -> None:
         table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
 
-    def warn_about_missing_accounts(self) -> None:
+    def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
         """Warn, once per archive, about accounts missing from sums; reads no file."""
-        self._empty.warn_about_missing_accounts()
+        self._empty.warn_about_missing_accounts(quiet=quiet)
 
     def history_at(self, moments: NDArray[np.int64]) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""

@@ -214,6 +214,8 @@ def flows(
         raise ValueError(f"value must be one of {values}, not {value!r}")
     grid = source.outline.grid(freq, start=start, end=end, tz=tz)
     names = door.group_names(by, source.outline.columns)
+    if {*names} != {*schema.ACCOUNT_KEY}:
+        source.warn_about_missing_accounts(quiet=False)
     result = partial(flow_frame, source.outline, grid, full=layout == "wide")
     part = partial(flows_of, grid, names, internal)
     for frame in door.each_group(source, names, grid, part, result):

@@ -204,10 +204,7 @@ class History:
     @property
     def left_out(self) -> list[str]:
         """Warnings about accounts missing from sums because the table has no row of them."""
-        known, warnings = self.known, list[str]()
-        if bad := [x for x in self.set_aside if x.account and not self.is_of(x).any()]:
-            rows = count_text(len(bad), "row")
-            warnings.append(f"accounts are left out if all of their rows were set aside ({rows})")
+        known, warnings = self.known, self.set_aside_whole
         if known is None:
             return warnings
         if not known:
@@ -226,10 +223,20 @@ class History:
             )
         return warnings
 
-    def warn_about_missing_accounts(self) -> None:
-        """Warn, once per table, about accounts missing from sums."""
+    @property
+    def set_aside_whole(self) -> list[str]:
+        """The warning about bad rows of accounts that have no other row; empty without any."""
+        bad = [x for x in self.set_aside if x.account and not self.is_of(x).any()]
+        rows = count_text(len(bad), "row")
+        return [f"accounts are left out if all of their rows were set aside ({rows})"] * bool(bad)
+
+    def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
+        """Warn, once per table, about accounts missing from sums.
+
+        Without `quiet` the sums are of changes, in which quiet accounts aren't missing.
+        """
         notes = self.attrs.get(ATTRS_KEY, {})
-        for warning in self.left_out:
+        for warning in self.left_out if quiet else self.set_aside_whole:
             _warn_once(warning, str(notes.get(EVIDENCE_KEY)), str(notes.get(ROWS_KEY)))
 
     def select(self, is_wanted: NDArray[np.bool_]) -> History:
@@ -305,8 +312,8 @@ class AccountSlices(Protocol):
     def history_at(self, moments: NDArray[np.int64]) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""
 
-    def warn_about_missing_accounts(self) -> None:
-        """Warn, once per table, about accounts missing from sums."""
+    def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
+        """Warn about accounts missing from sums: see `History`."""
 
 
 @runtime_checkable

@@ -129,6 +129,7 @@ def plot_flows(
     axes.format_amounts(ax, chart.unit)
     rows = count_text(unknown := int(sums["unknown"].sum()), "first row")
     notes = [f"left out: {rows} (previous balance unknown)"] * (unknown > 0)
+    notes += ["left out: accounts without a known row"] * bool(history.set_aside_whole)
     return chart.finish(measure, [*drawn, *hatches], notes=notes)
 
 

@@ -450,10 +450,13 @@ def test_sums_say_it_too_of_rows_after_what_is_known_and_where_nothing_is(caplog
     assert caplog.messages == ["accounts without a row are left out: nothing is known of them"]
 
 
-def test_sums_say_that_accounts_whose_rows_were_all_set_aside_are_left_out(caplog):
+@pytest.mark.parametrize(("function", "days"), [(ba.totals, 60), (ba.flows, 61)])
+def test_sums_say_that_accounts_whose_rows_were_all_set_aside_are_left_out(function, days, caplog):
     stranger = ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
     bad = (((START + 5, START + 6), stranger), ((START + 7, START + 8), ROWS[0][:4]))
-    world = World(ROWS, {}, ((START, START + 60 * DAY),), nothing_before=True, bad=bad)
-    ba.totals(opened(world), by="asset_id")
+    world = World(ROWS, {}, ((START, START + days * DAY),), nothing_before=True, bad=bad)
+    function(opened(world), by="asset_id")
     said = "accounts are left out if all of their rows were set aside (1 row)"
     assert caplog.messages == [said]
+    legend = ba.plot_flows(opened(world).balances.select(asset_id="VOTE")).get_legend()
+    assert "left out: accounts without a" in legend.get_title().get_text()
