@@ -4,8 +4,8 @@ A decorated function takes slices of accounts and yields a frame for each; a tab
 results of an archive's slices are combined into the result for the whole table: rows are
 concatenated, sums of groups added. The archive decides where slices are computed.
 
-Only this module converts amounts to floats: in whole units of their asset, for drawing and
-statistics.
+Groups of accounts are made here too. Only this module converts amounts to floats: in whole units of
+their asset, for drawing and statistics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open a table for arithmetic: its accounts as step functions, and when they are known.
+"""Open a table for arithmetic: its accounts as step functions, when they are known, what it lacks.
 
 `open_history` checks and sorts the rows once; all other functions take the history. A balance seen
 at one moment is known at a later one if the table has every change between the two. A table without

@@ -1,4 +1,4 @@
-"""Print to the terminal: tables to stdout, the log and one-line errors to stderr."""
+"""Print tables to stdout, the log and one-line errors to stderr, and choose exit codes."""
 
 from __future__ import annotations
 

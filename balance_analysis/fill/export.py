@@ -1,7 +1,7 @@
 """Fill an archive from nodes: each run continues where the archive ends.
 
 A run first asks for the end of the archive again, to detect nodes of another network and changed
-rows; then for newer rows.
+rows; then for newer rows and, if wanted, for gaps. Metrics of the run are written for Prometheus.
 """
 
 from __future__ import annotations
