@@ -109,8 +109,13 @@ class Slices:
         table.attrs[ATTRS_KEY] = note_names(table.attrs[ATTRS_KEY], self.names)
 
     def warn_about_missing_accounts(self, *, quiet: bool = True) -> None:
-        """Warn, once per archive, about accounts missing from sums; reads no file."""
-        self._empty.warn_about_missing_accounts(quiet=quiet)
+        """Warn, once per archive, about accounts missing from sums.
+
+        Files are read only to see whether accounts of bad rows have other rows.
+        """
+        bad = self._empty.set_aside_whole
+        history = self.history_at(np.array([], np.int64)) if bad else self._empty
+        history.warn_about_missing_accounts(quiet=quiet)
 
     def history_at(self, moments: NDArray[np.int64]) -> History:
         """Return a history with all accounts' balances at some moments (in microseconds)."""

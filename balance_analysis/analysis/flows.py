@@ -428,7 +428,8 @@ def gained(grid: Grid, first: int, sums: Sums) -> Columns:
     groups, words = sums.columns["groups"], sums.columns["gained"]
     periods = count_before(grid.edges - 1, sums.columns["times"]) - 1
     begins = np.flatnonzero(schema.are_heads([groups, periods]))
-    inflow, too_large = int128.sum_words(words * (words[:, 1:] >= 0), begins)
+    is_gain = (words[:, 1] >= 0) & sums.columns["is_row"]  # openings are no changes
+    inflow, too_large = int128.sum_words(words * is_gain[:, None], begins)
     groups, periods = groups.take(begins).astype(np.int64), periods.take(begins)
     is_gain = ~int128.is_zero(inflow) & (periods >= 0) & (periods < len(grid))
     check_fits(too_large & is_gain, lambda cell: _name(sums.ids, groups[cell]))

@@ -384,7 +384,7 @@ def summarize_accounts(
        rows  opening  closing  maximum  inflow  net
     0     3     <NA>        1        7       2   -4
     """
-    return _summaries(source, ACCOUNT_KEY, start, end, columns)
+    return _summaries(source, None, start, end, columns)
 
 
 @any_source
@@ -444,17 +444,17 @@ def summarize_parties(
 
 def _summaries(
     source: AccountSlices,
-    by: str | Sequence[str],
+    by: str | Sequence[str] | None,
     start: Instant | None,
     end: Instant | None,
     columns: Sequence[str] | None,
 ) -> Iterator[pd.DataFrame]:
-    """Yield the summaries of accounts, or of parties."""
-    outline = source.outline
-    names, grid = door.group_names(by, outline.columns), outline.grid(start=start, end=end)
+    """Yield the summaries of accounts, or, with `by`, of parties."""
+    outline, is_party = source.outline, by is not None
+    names = door.group_names(ACCOUNT_KEY if by is None else by, outline.columns)
+    grid = outline.grid(start=start, end=end)
     if not len(grid):
         grid = grid_at(np.array([max(outline.start, 0)]))  # without rows any interval will do
-    is_party = {*names} != {*ACCOUNT_KEY}
     chosen = _to_columns(columns, is_party=is_party)
     if is_party:
         source.warn_about_missing_accounts()

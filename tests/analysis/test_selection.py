@@ -460,3 +460,17 @@ def test_sums_say_that_accounts_whose_rows_were_all_set_aside_are_left_out(funct
     assert caplog.messages == [said]
     legend = ba.plot_flows(opened(world).balances.select(asset_id="VOTE")).get_legend()
     assert "left out: accounts without a" in legend.get_title().get_text()
+
+
+def test_rows_before_a_stated_start_are_in_no_flow_of_a_party():
+    rows = [(*GENERAL, START + day * DAY, day) for day in range(5)]
+    table = ba.to_table(table_of(rows), known=[(at(0), at(144))], start=at(60))
+    early = {"start": at(0), "end": at(50)}
+    assert ba.flows(table, by="party_id", internal=True, **early).empty
+    summaries = [
+        ba.summarize_parties(table, by=by, **early) for by in ("party_id", [*ba.ACCOUNT_KEY])
+    ]
+    for summary in summaries:
+        assert summary[["accounts", "rows", "changes"]].to_numpy().tolist() == [[1, 0, 0]]
+    flows = ba.flows(table, by="party_id", internal=True, start=at(0), end=at(144))
+    assert flows[["inflow", "internal", "changes"]].to_numpy().tolist() == [[1, 0, 1]] * 2

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from tests.analysis.tables import records
+from tests.analysis.tables import HOUR, START, records
 from tests.columns import BALANCE_DTYPE, ID_TYPE
 from tests.scale.archives import SIZE, assert_same, write_archive
 
@@ -67,6 +67,18 @@ def test_a_function_keeps_its_signature():
     assert [*parameters][:3] == ["source", "by", "freq"]
     assert inspect.signature(ba.totals).return_annotation == "pd.DataFrame"
     assert ba.totals.__doc__.startswith("Return the sum")
+
+
+def test_an_archive_warns_of_the_accounts_left_out_that_its_table_lacks(table, tmp_path, caplog):
+    held, stranger = tuple(table[ba.ACCOUNT_KEY].iloc[0]), ("VOTE", "ACCOUNT_TYPE_BOND", "z9", "")
+    said = "accounts are left out if all of their rows were set aside (1 row)"
+    for account in (held, stranger):
+        bad = [((START + HOUR, START + HOUR + 1), account)]
+        archive = write_archive(tmp_path / account[2], table, bad=bad, from_first_block=True)
+        for source in (archive, archive.read(partial=True)):
+            caplog.clear()
+            ba.flows(source, by="asset_id")
+            assert caplog.messages == [said] * (account is stranger)
 
 
 def test_one_warning_counts_the_unknown_averages_of_all_slices(archive, caplog):
