@@ -129,14 +129,6 @@ class Writer:
             )
         return decode_rows(content)
 
-    def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
-        """Replace a period's rows and add evidence; without rows, only add evidence."""
-        combined = self.manifest.evidence.updated(evidence)
-        if rows.num_rows:
-            self.put(period, encode_rows(rows), combined)
-        else:
-            self.set_evidence(combined)
-
     def put(self, period: str, encoded: tuple[bytes, FileEntry], evidence: Evidence) -> None:
         """Replace a period's file, unless it is the same, and the evidence.
 
