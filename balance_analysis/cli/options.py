@@ -245,11 +245,11 @@ class Selection(AccountOptions):
             If a filter matches nothing known, or the source is a node.
         """
         check_is("rows", self.file)
-        bounds = self.bounds
+        to_bounds(self.since, self.until)  # refuse a malformed moment before anything is read
         if is_archive(self.file):
             archive = ba.Archive(self.file).select(**self.given())
             try:
-                archive.scan(**bounds)
+                archive.scan(**self.bounds)
             except IncompleteError as error:
                 if not self.partial:
                     raise
