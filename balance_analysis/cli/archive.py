@@ -180,8 +180,6 @@ class _Report:
 
     def _say(self, result: str) -> bool:
         """Warn of problems, and print the result in one line; return whether there are problems."""
-        if not self.runs:
-            return False
         run = self.runs[-1]
         is_bad, known = warn_of(run, self.archive, url=self.url), run.committed
         times = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
