@@ -52,18 +52,16 @@ def read_limits(store: Store) -> pa.Table:
     ArchiveDamagedError
         If the file is missing, damaged, or not the one that was written.
     """
-    before, fault = None, ""
-    # A run may replace the file after the manifest was read; the manifest is then another one.
-    while (manifest := read_manifest(store)) != before:
-        content, before = store.read(layout.LIMITS), manifest
-        if content is None and manifest.limits is None:
-            return _LIMITS.empty_table()
-        entries = manifest.entries(layout.LIMITS)
-        faults = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
-        if "" in faults:
-            return parse_limits(content or b"")
-        fault = faults[0]
-    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {fault}: {LIMITS_ADVICE}")
+    manifest, content = read_manifest(store), store.read(layout.LIMITS)
+    if content is None and manifest.limits is None:
+        return _LIMITS.empty_table()
+    entries = manifest.entries(layout.LIMITS)
+    faults = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
+    if "" in faults:
+        return parse_limits(content or b"")
+    if read_manifest(store) != manifest:  # a run has replaced the file meanwhile
+        return read_limits(store)
+    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {faults[0]}: {LIMITS_ADVICE}")
 
 
 def parse_limits(content: bytes) -> pa.Table:
