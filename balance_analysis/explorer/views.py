@@ -121,21 +121,16 @@ class Explorer:
     archive
         The archive.
     cache
-        A cache for files and answers, sized in bytes; by default a new one.
+        A cache for files and answers, sized in bytes.
     names
         Names of assets, parties, markets and accounts; they override those in the archive.
     """
 
-    def __init__(
-        self, archive: Archive, *, cache: LruCache | None = None, names: Names | None = None
-    ) -> None:
-        self._archive, self._names = archive, names or Names()
-        self._kept = LruCache(source.KEPT_BYTES) if cache is None else cache
+    def __init__(self, archive: Archive, cache: LruCache, names: Names) -> None:
+        self._archive, self._kept, self._names = archive, cache, names
         self._seen = LruCache(_STATES)
 
-    def encode(
-        self, view: str, query: wire.Query, *, check: source.Check = source.never_cancel
-    ) -> bytes:
+    def encode(self, view: str, query: wire.Query, check: source.Check) -> bytes:
         """Return a view of one state as JSON; recent answers are cached.
 
         Parameters

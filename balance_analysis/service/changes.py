@@ -208,10 +208,7 @@ _ALWAYS: Final = -(2**63) // 1000 + 1, 2**63 // 1000
 
 
 def answer_changes(
-    store: Store,
-    kept: LruCache,
-    items: Sequence[tuple[str, str]],
-    check: Callable[[], None] = lambda: None,
+    store: Store, kept: LruCache, items: Sequence[tuple[str, str]], check: Callable[[], None]
 ) -> Response:
     """Return one page of the balance changes of an archive.
 
