@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import balance_analysis as ba
 from balance_analysis.archive.commit import Writer
+from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.archive.manifest import BoundQuery
 from balance_analysis.archive.sidecars import write_archive_names
 from balance_analysis.files.atomic import check_outside
@@ -64,7 +65,7 @@ def sample_archive() -> Iterator[ba.Archive]:
             None if height is None else (height, height),
         )
         rows = to_arrow(ba.read_parquet(sample_data() / "changes.parquet"))
-        writer.commit(SAMPLE_START[:7], rows, Evidence(answers=(answer,)))
+        writer.put(SAMPLE_START[:7], encode_rows(rows), Evidence(answers=(answer,)))
         writer.keep_limits(limits)
         write_archive_names(archive.store, Names(sample_assets()))
         yield archive

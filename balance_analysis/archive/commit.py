@@ -8,7 +8,6 @@ announcement: it finishes the commit if the new file is in place, and else drops
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -81,17 +80,20 @@ class Writer:
         if evidence != self.manifest.evidence:
             self.write_manifest(replace(self.manifest, evidence=evidence))
 
-    def keep_limits(self, limits: NetworkLimits) -> None:
-        """Add the network's current limits; ArchiveError if their file is damaged."""
-        known = self._known_limits()
-        self._put_limits(sidecars.to_timeline([*known.to_pylist(), sidecars.limits_row(limits)]))
+    def keep_limits(self, *changes: NetworkLimits, until: int | None = None) -> None:
+        """Add limits as they were seen, or all of their changes up to a moment: see `with_limits`.
 
-    def keep_timeline(self, changes: Sequence[NetworkLimits], until: int) -> None:
-        """Add all changes of the limits up to a moment; ArchiveError if their file is damaged."""
+        Raises
+        ------
+        ArchiveDamagedError
+            If their file is damaged.
+        """
         known = self._known_limits()
-        rows = sidecars.with_timeline(known, changes, until)
+        rows = sidecars.with_limits(known, changes, until)
         if not rows.equals(known):
-            self._put_limits(rows)
+            write_rows(rows, content := io.BytesIO())
+            entry = entry_of(content.getvalue(), rows["first_seen"])
+            self._replace(layout.LIMITS, content.getvalue(), entry, self.manifest.evidence)
 
     def _known_limits(self) -> pa.Table:
         if self.manifest.limits is not None and not self.store.has(layout.LIMITS):
@@ -102,12 +104,6 @@ class Writer:
             )
             self.write_manifest(replace(self.manifest, limits=None))
         return sidecars.read_limits(self.store)
-
-    def _put_limits(self, rows: pa.Table) -> None:
-        write_rows(rows, content := io.BytesIO())
-        entry = entry_of(content.getvalue(), rows["first_seen"])
-        if entry != self.manifest.limits:
-            self._replace(layout.LIMITS, content.getvalue(), entry, self.manifest.evidence)
 
     def _replace(self, name: str, content: bytes, entry: FileEntry, evidence: Evidence) -> None:
         """Replace a file and the evidence."""
@@ -128,14 +124,6 @@ class Writer:
                 f"`{export_command(self.store, '--repair')}`"
             )
         return decode_rows(content)
-
-    def commit(self, period: str, rows: pa.Table, evidence: Evidence) -> None:
-        """Replace a period's rows and add evidence; without rows, only add evidence."""
-        combined = self.manifest.evidence.updated(evidence)
-        if rows.num_rows:
-            self.put(period, encode_rows(rows), combined)
-        else:
-            self.set_evidence(combined)
 
     def put(self, period: str, encoded: tuple[bytes, FileEntry], evidence: Evidence) -> None:
         """Replace a period's file, unless it is the same, and the evidence.

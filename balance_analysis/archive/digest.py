@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from balance_analysis.archive import sidecars
 from balance_analysis.archive.datafile import NO_ROWS, in_file_order, times_of
+from balance_analysis.archive.manifest import digest_of
 from balance_analysis.archive.snapshot import Scan, Snapshot, interval_of
 from balance_analysis.table.evidence import Evidence
 from balance_analysis.table.filters import Filters
@@ -83,7 +84,7 @@ def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> Ar
         "complete": complete,
         "unproven": unproven,
     }
-    whole = hashlib.sha256(_json(head) + b"\n")
+    whole = hashlib.sha256(msgspec.json.encode(head, order="sorted") + b"\n")
     for _, _, sha256 in days:
         whole.update(sha256)
     names = sidecars.read_archive_names(snapshot.store)
@@ -93,18 +94,10 @@ def digest(snapshot: Snapshot, start: Instant | None, end: Instant | None) -> Ar
         unproven=to_moments(unproven),
         rows=sum(rows for _, rows, _ in days),
         digest=whole.hexdigest(),
-        limits=_hex(sidecars.limits_without_source(sidecars.read_limits(snapshot.store))),
-        assets=_hex(names.to_json()["assets"]),
-        labels=_hex(names.to_json()["labels"]),
+        limits=digest_of(sidecars.limits_without_source(sidecars.read_limits(snapshot.store))),
+        assets=digest_of(names.to_json()["assets"]),
+        labels=digest_of(names.to_json()["labels"]),
     )
-
-
-def _json(content: object) -> bytes:
-    return msgspec.json.encode(content, order="sorted")
-
-
-def _hex(content: object) -> str:
-    return hashlib.sha256(_json(content)).hexdigest()
 
 
 def _days(scan: Scan) -> list[tuple[int, int, bytes]]:

@@ -32,7 +32,6 @@ import pyarrow.fs as pafs
 from balance_analysis.archive import layout
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveLockedError, logger
-from balance_analysis.files.atomic import name_file
 from balance_analysis.table.moments import moment_text
 from balance_analysis.table.text import without_credentials
 
@@ -122,16 +121,11 @@ def _folder_lock(store: Store, folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout as error:
         raise _locked(store.uri, _holder_of(store.read(layout.HOLDER))) from error
-    note = Path(store.place(layout.HOLDER)[1])
     try:
-        try:
-            note.write_text(f"{json.dumps(_holder())}\n", encoding="utf-8")
-        except OSError as error:
-            name_file(error, note)
-            raise
+        store.write(layout.HOLDER, f"{json.dumps(_holder())}\n".encode())
         yield
     finally:
-        note.unlink(missing_ok=True)
+        store.delete(layout.HOLDER)
         lock.release()
 
 

@@ -171,11 +171,11 @@ def to_bytes(manifest: Manifest) -> bytes:
 
 def sign(content: dict[str, Any]) -> bytes:
     """Return the file's bytes: the content and its digest."""
-    signed = {**content, _DIGEST: _digest(content)}
+    signed = {**content, _DIGEST: digest_of(content)}
     return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
 
 
-def _digest(content: dict[str, Any]) -> str:
+def digest_of(content: object) -> str:
     """Return the SHA-256 of content as JSON with sorted keys and no whitespace."""
     encoded = msgspec.json.encode(content, order="sorted")
     return hashlib.sha256(encoded).hexdigest()
@@ -212,7 +212,7 @@ def parse(store: Store, content: bytes | None) -> Manifest:
 
 def _manifest(version: object, decoded: dict[str, Any]) -> Manifest:
     """Return the manifest in decoded content; ValueError if it contradicts itself."""
-    if decoded.pop(_DIGEST, None) != _digest({"format": version, **decoded}):
+    if decoded.pop(_DIGEST, None) != digest_of({"format": version, **decoded}):
         raise ValueError("its content doesn't match its digest")
     if missing := {attribute.name for attribute in fields(Manifest)} - decoded.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")

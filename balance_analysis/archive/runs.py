@@ -219,9 +219,7 @@ class RunWriter:
             logger.warning("%s", error)
 
     @contextlib.contextmanager
-    def reported(
-        self, writer: Writer, on_report: Callable[[Run], object] | None = None
-    ) -> Iterator[None]:
+    def reported(self, writer: Writer, on_report: Callable[[Run], object] | None) -> Iterator[None]:
         """Write the run's report when the block begins and when it ends.
 
         Parameters

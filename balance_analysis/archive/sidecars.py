@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -51,18 +52,16 @@ def read_limits(store: Store) -> pa.Table:
     ArchiveDamagedError
         If the file is missing, damaged, or not the one that was written.
     """
-    before, fault = None, ""
-    # A run may replace the file after the manifest was read; the manifest is then another one.
-    while (manifest := read_manifest(store)) != before:
-        content, before = store.read(layout.LIMITS), manifest
-        if content is None and manifest.limits is None:
-            return _LIMITS.empty_table()
-        entries = manifest.entries(layout.LIMITS)
-        faults = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
-        if "" in faults:
-            return parse_limits(content or b"")
-        fault = faults[0]
-    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {fault}: {LIMITS_ADVICE}")
+    manifest, content = read_manifest(store), store.read(layout.LIMITS)
+    if content is None and manifest.limits is None:
+        return _LIMITS.empty_table()
+    entries = manifest.entries(layout.LIMITS)
+    faults = [entry.mismatch(content) for entry in entries] or ["is not in the manifest"]
+    if "" in faults:
+        return parse_limits(content or b"")
+    if read_manifest(store) != manifest:  # a run has replaced the file meanwhile
+        return read_limits(store)
+    raise ArchiveDamagedError(f"{store.uri}/{layout.LIMITS} {faults[0]}: {LIMITS_ADVICE}")
 
 
 def parse_limits(content: bytes) -> pa.Table:
@@ -84,17 +83,21 @@ def limits_without_source(rows: pa.Table) -> list[dict[str, Any]]:
     return snapshots
 
 
-def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) -> pa.Table:
-    """Replace a stretch's snapshots by all changes of the limits in it.
+def with_limits(rows: pa.Table, changes: Sequence[NetworkLimits], until: int | None) -> pa.Table:
+    """Add limits to snapshots, and merge equal neighbours.
 
-    Each change holds until the next one, the last one until `until` (in microseconds).
+    Without `until`, they are snapshots seen later than all others. With it they are all changes of
+    the limits up to that moment (in microseconds), and replace the snapshots of this stretch: each
+    holds until the next one, the last one until the end.
     """
     if not changes:
         return rows
-    begin, end = (limits_row(changes[0])["first_seen"], pd.Timestamp(until, unit="us", tz="UTC"))
+    seen, added = rows.to_pylist(), [*map(_limits_row, changes)]
+    if until is None:
+        return _merged([*seen, *added])
+    begin, end = added[0]["first_seen"], pd.Timestamp(until, unit="us", tz="UTC")
     ends = [*(change.fetched_at for change in changes[1:]), end]
-    during = [{**limits_row(x), "last_seen": stop} for x, stop in zip(changes, ends, strict=True)]
-    seen = rows.to_pylist()
+    during = [{**row, "last_seen": stop} for row, stop in zip(added, ends, strict=True)]
     before = [
         row | {"last_seen": min(row["last_seen"], begin)}
         for row in seen
@@ -102,24 +105,21 @@ def with_timeline(rows: pa.Table, changes: Sequence[NetworkLimits], until: int) 
     ]
     later = [row for row in seen if row["last_seen"] > end]
     after = [row | {"first_seen": max(row["first_seen"], end)} for row in later]
-    return to_timeline([*before, *during, *after])
+    return _merged([*before, *during, *after])
 
 
-def to_timeline(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Merge equal neighbours among rows of `limits_row` into distinct snapshots."""
+def _merged(seen: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of limits as distinct snapshots: equal neighbours are one."""
     rows: list[dict[str, Any]] = []
-    for row in seen:
-        last = rows[-1] if rows else {}
-        if last and all(last[name] == row[name] for name in row if name not in _SEEN):
-            # If a clock was set back, a stretch must not end before it begins.
-            ends = max(last["last_seen"], row["last_seen"])
-            rows[-1] = {**row, "first_seen": last["first_seen"], "last_seen": ends}
-        else:
-            rows.append({**row})
+    for _, group in groupby(seen, lambda row: {x: row[x] for x in row if x not in _SEEN}):
+        same = [*group]
+        # If a clock was set back, a stretch must not end before it begins.
+        ends = max(row["last_seen"] for row in same)
+        rows.append({**same[-1], "first_seen": same[0]["first_seen"], "last_seen": ends})
     return pa.Table.from_pylist(rows, _LIMITS)
 
 
-def limits_row(limits: NetworkLimits) -> dict[str, Any]:
+def _limits_row(limits: NetworkLimits) -> dict[str, Any]:
     """Return limits as a row of the file; moments that aren't set are `None`."""
     row = {name: getattr(limits, name) for name in _LIMITS.names if hasattr(limits, name)}
     seen = limits.fetched_at.floor("us")

@@ -72,7 +72,7 @@ def export(
         origins = (str(context.get_parameter_source(name)) for name in ("since", "until"))
         typed = ["COMMANDLINE" in origin for origin in origins]
         since, until = since if typed[0] else None, until if typed[1] else None
-    common = {**options.interval(since, until), **requests.sizes()}
+    common: dict[str, Any] = {"start": since, "end": until, **requests.sizes()}
     fills = {"lag": lag, "overlap": overlap, "fill_gaps": fill_gaps, **asdict(filling)}
     fills |= {**accounts.given(), "progress": out.shows_progress()}
     with requests.client(url) as client:
@@ -180,8 +180,6 @@ class _Report:
 
     def _say(self, result: str) -> bool:
         """Warn of problems, and print the result in one line; return whether there are problems."""
-        if not self.runs:
-            return False
         run = self.runs[-1]
         is_bad, known = warn_of(run, self.archive, url=self.url), run.committed
         times = f" from {range_text(known[0][0], known[-1][1])}" if known else ""
@@ -365,7 +363,7 @@ def digest(
     form: options.PrintFormat = "table",
 ) -> None:
     """Print SHA-256 digests of an archive's history; equal histories have equal digests."""
-    print_record(options.archive_at(archive).digest(**options.interval(since, until)), form)
+    print_record(options.archive_at(archive).digest(start=since, end=until), form)
 
 
 @command(panel=ARCHIVE)
@@ -385,7 +383,7 @@ def diff(
     if output is not None:
         check_output(output, inputs=[one, other])
     try:
-        difference = ba.diff(one, other, **options.interval(since, until))
+        difference = ba.diff(one, other, start=since, end=until)
     except (BalanceAnalysisError, OverflowError) as error:
         raise ValueError(out.message_of(error)) from error  # exit code 2, as for any error
     if output is not None:

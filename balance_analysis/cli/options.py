@@ -17,7 +17,7 @@ from balance_analysis.errors import IncompleteError
 from balance_analysis.files.atomic import MANIFEST
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.table.moments import between, from_microseconds, moment_text, to_bounds
+from balance_analysis.table.moments import between, to_bounds
 from balance_analysis.table.text import spans_text
 
 if TYPE_CHECKING:
@@ -220,23 +220,6 @@ def columns_of(by: str | None) -> str | list[str]:
     return ba.ACCOUNT_KEY if by is None else BY[by]
 
 
-def interval(since: Text, until: Text) -> dict[str, Any]:
-    """Return `start` and `end` as arguments of library functions, both relative to the same now.
-
-    Raises
-    ------
-    ValueError
-        If one isn't a moment, or the start is not before the end.
-    """
-    bounds = to_bounds(since, until)
-    start, end = (None if bound is None else from_microseconds(bound) for bound in bounds)
-    if start is not None and end is not None and start >= end:
-        raise ValueError(
-            f"start must be before end, but {moment_text(start)} is not before {moment_text(end)}"
-        )
-    return {"start": start, "end": end}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Selection(AccountOptions):
     """The source and the rows to read."""
@@ -249,7 +232,7 @@ class Selection(AccountOptions):
     @property
     def bounds(self) -> dict[str, Any]:
         """The interval as arguments of library functions."""
-        return interval(self.since, self.until)
+        return {"start": self.since, "end": self.until}
 
     def open(self) -> Any:  # noqa: ANN401 - an archive or a table
         """Return the archive, or the file's table, narrowed to the selected accounts.
@@ -262,11 +245,11 @@ class Selection(AccountOptions):
             If a filter matches nothing known, or the source is a node.
         """
         check_is("rows", self.file)
-        bounds = self.bounds
+        to_bounds(self.since, self.until)  # refuse a malformed moment before anything is read
         if is_archive(self.file):
             archive = ba.Archive(self.file).select(**self.given())
             try:
-                archive.scan(**bounds)
+                archive.scan(**self.bounds)
             except IncompleteError as error:
                 if not self.partial:
                     raise

@@ -17,9 +17,7 @@ from balance_analysis.table.moments import Moments, moment_text
 from balance_analysis.table.text import Record, without_credentials
 from balance_analysis.table.text import printable as with_codes
 
-DISK: Final = 74
 LOCKED: Final = 75
-MISMATCH: Final = 76
 INCOMPLETE: Final = 3
 BAD: Final = 5
 INTERRUPTED: Final = 130
@@ -29,7 +27,7 @@ READER_LEFT: Final = 141
 EXIT_CODES: Final[dict[type[BaseException], int]] = {
     errors.ArchiveLockedError: LOCKED,
     errors.ArchiveDamagedError: BAD,
-    errors.NetworkMismatchError: MISMATCH,
+    errors.NetworkMismatchError: 76,
     errors.ArchiveError: 2,
     FileNotFoundError: 2,
     FileExistsError: 2,
@@ -37,7 +35,7 @@ EXIT_CODES: Final[dict[type[BaseException], int]] = {
     NotADirectoryError: 2,
     PermissionError: 2,
     BrokenPipeError: READER_LEFT,
-    OSError: DISK,
+    OSError: 74,
     ValueError: 2,
     errors.IncompleteError: INCOMPLETE,
     errors.RequestError: 4,

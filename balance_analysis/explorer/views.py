@@ -62,11 +62,6 @@ _BARS: Final = 100
 _STATES: Final = 8
 """Number of recent states kept."""
 
-_SUMMARY: Final = (
-    *("first_seen", "last_seen", "rows", "changes", "opening", "closing", "minimum", "maximum"),
-    *("minimum_at", "maximum_at", "inflow", "outflow", "net", "average", "drawdown"),
-    *("drawdown_at", "zero_share"),
-)
 _PERIODS: Final = ("start", "end", "average", "inflow", "outflow", "net", "changes", "unknown")
 _EXPLANATION: Final = (
     *("at", "balance", "why", "carried", "state", "source", "confirmed_by"),
@@ -126,21 +121,16 @@ class Explorer:
     archive
         The archive.
     cache
-        A cache for files and answers, sized in bytes; by default a new one.
+        A cache for files and answers, sized in bytes.
     names
         Names of assets, parties, markets and accounts; they override those in the archive.
     """
 
-    def __init__(
-        self, archive: Archive, *, cache: LruCache | None = None, names: Names | None = None
-    ) -> None:
-        self._archive, self._names = archive, names or Names()
-        self._kept = LruCache(source.KEPT_BYTES) if cache is None else cache
+    def __init__(self, archive: Archive, cache: LruCache, names: Names) -> None:
+        self._archive, self._kept, self._names = archive, cache, names
         self._seen = LruCache(_STATES)
 
-    def encode(
-        self, view: str, query: wire.Query, *, check: source.Check = source.never_cancel
-    ) -> bytes:
+    def encode(self, view: str, query: wire.Query, check: source.Check) -> bytes:
         """Return a view of one state as JSON; recent answers are cached.
 
         Parameters
@@ -422,11 +412,9 @@ def summaries(request: ViewRequest) -> list[dict[str, wire.Records]]:
     # Report 0 rows only if the whole interval is known.
     rows = summary["rows"].astype("Int64").where(whole["changes"].notna())
     summary = summary.assign(rows=rows, changes=whole["changes"])
-    pairs = (
-        wire.by_account(frame, names, query.accounts)
-        for frame, names in ((summary, _SUMMARY), (periods, _PERIODS))
-    )
-    return [{"summary": one, "periods": part} for one, part in zip(*pairs, strict=True)]
+    facts = wire.by_account(summary, [*summary.columns.drop(ACCOUNT_KEY)], query.accounts)
+    parts = wire.by_account(periods, _PERIODS, query.accounts)
+    return [{"summary": one, "periods": part} for one, part in zip(facts, parts, strict=True)]
 
 
 def _party(request: ViewRequest) -> dict[str, Any]:

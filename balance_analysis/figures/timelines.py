@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 
+from balance_analysis.archive.snapshot import interval_of
 from balance_analysis.archives import Archive, to_archive
 from balance_analysis.figures import axes, styles, times
 from balance_analysis.files.atomic import PathLike
@@ -61,7 +62,8 @@ def plot_limits(
     Raises
     ------
     ValueError
-        If the frame lacks columns of `Archive.limits()`, or `start` is after the end.
+        If the frame lacks columns of `Archive.limits()`, `start` is not before `end`, or no
+        snapshot is as new as `start`.
 
     Examples
     --------
@@ -78,6 +80,7 @@ def plot_limits(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['yes', 'no', 'unknown']
     """
+    interval_of(start, end)
     limits = _frame_of(limits, "limits", ("first_seen", "last_seen", *LIMIT_FLAGS))
     ax = axes.new_axes(ax, height=2.8)
     if limits.empty:

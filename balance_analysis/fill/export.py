@@ -27,7 +27,7 @@ from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load import PAGE_SIZE, WORKERS
 from balance_analysis.load.request import OnBadRows, Report, make_bounds
 from balance_analysis.load.source import NodeSource
-from balance_analysis.node.client import Client, RequestStats, Response, Retry, check_client
+from balance_analysis.node.client import Client, RequestStats, Response, Retry
 from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.walk import Step
 from balance_analysis.table import moments
@@ -144,7 +144,6 @@ def export(
     OSError
         If a file can't be written.
     """
-    check_client(client)
     store, names = to_store(archive), read_names(assets, labels)
     query = bind(store, partition, names, (asset_id, party_ids, market_ids, account_types))
     run = RunWriter(store, Run(kind="export"), stats=RequestStats())

@@ -268,6 +268,6 @@ class _Segments(Source):
         both = {**kept, **new} if self._last.last >= newest else {**new, **kept}
         sidecars.write_archive_names(self.store, Names(both).updated(self.given))
         with self.run.noting_damage(layout.LIMITS):
-            writer.keep_timeline(self._changes, span_of([self._last])[1] - 1)
+            writer.keep_limits(*self._changes, until=span_of([self._last])[1] - 1)
         if gaps := missing_blocks(self.stretches):
             logger.warning("no segment has the blocks %s", heights_text(gaps))

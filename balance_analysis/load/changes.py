@@ -204,15 +204,9 @@ def load_to_parquet(
     source = NodeSource(client, filters, page_size, workers, on_bad_rows)
     load = _Load(source, names, (start, end), progress, opening=opening)
     target = check_output(path)
-    waiting = list[pa.RecordBatch]()
     with replacing(target) as temporary, parquet_writer(temporary, schema.ARROW_SCHEMA) as writer:
-        for batch in load.batches():
-            waiting.append(batch)
-            if sum(batch.num_rows for batch in waiting) >= ROW_GROUP:
-                writer.write_table(schema.canonical(pa.Table.from_batches(waiting)))
-                waiting = []
-        if waiting:
-            writer.write_table(schema.canonical(pa.Table.from_batches(waiting)))
+        for batches in schema.gathered(load.batches(), ROW_GROUP):
+            writer.write_table(schema.canonical(pa.Table.from_batches(batches)))
         description = load.describe()
         writer.add_key_value_metadata(make_note({"load": description}))
     return description
@@ -286,8 +280,8 @@ class _Load:
         Whether to log each bad row.
     interval
         The loaded interval, once all steps have come: open bounds are those of the evidence.
-    rows, seconds, bad_rows
-        The number of rows so far, the time they took, and the bad rows.
+    rows, seconds
+        The number of rows so far, and the time they took.
     evidence
         The evidence for the rows, once all have come.
     """
@@ -300,7 +294,6 @@ class _Load:
     is_logging: bool = False
     rows: int = 0
     seconds: float = 0.0
-    bad_rows: list[schema.BadRow] = field(default_factory=list)
     evidence: Evidence = field(init=False)
 
     def __post_init__(self) -> None:
@@ -319,7 +312,6 @@ class _Load:
                     logger.warning("left out a bad row: %s; the row is %s", bad.reason, bad.raw)
                 yield from step.batches
                 self.rows += step.num_rows
-                self.bad_rows += step.bad_rows
                 report((step.end - since) / (end - since), self.rows)
         self.evidence = self.source.evidence()
         self.seconds += time.monotonic() - began
@@ -352,7 +344,9 @@ class _Load:
 
     def describe(self) -> dict[str, Any]:
         """Return the facts about the load for a table's attrs, as JSON types."""
-        steps = Counter(step.node.name for step in self.source.taken if step.page_size)
+        taken = self.source.taken
+        steps = Counter(step.node.name for step in taken if step.page_size)
+        bad_rows = dict.fromkeys(bad for step in taken for bad in step.bad_rows)
         description = {
             "source": max(steps, key=steps.__getitem__, default=None),
             "steps_by_node": dict(steps),
@@ -366,9 +360,7 @@ class _Load:
             "block_height": self.source.height,
             "block_time": self.head and iso_text(self.head),
             **evidence_json(self.evidence),
-            "quarantined": [
-                {"row": bad.raw, "reason": bad.reason} for bad in dict.fromkeys(self.bad_rows)
-            ],
+            "quarantined": [{"row": bad.raw, "reason": bad.reason} for bad in bad_rows],
         }
         return note_names(description, self.names)
 

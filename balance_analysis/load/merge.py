@@ -25,6 +25,7 @@ from balance_analysis.table.schema import (
     PART,
     account_heads,
     account_numbers,
+    gathered,
     sorted_codes,
 )
 
@@ -61,15 +62,7 @@ class Part:
 
 def sort_parts(tables: Iterable[pa.Table]) -> Iterator[Part]:
     """Yield tables' rows in parts; each account's rows must come in time order."""
-    waiting, size = [], 0
-    for rows in tables:
-        waiting.append(rows)
-        size += rows.num_rows
-        if size >= PART:
-            yield _sorted(waiting)
-            size = 0
-    if size:
-        yield _sorted(waiting)
+    return map(_sorted, gathered(tables, PART))
 
 
 def _sorted(waiting: list[pa.Table]) -> Part:

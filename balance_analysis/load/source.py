@@ -232,11 +232,9 @@ class NodeSource:
                 if known < step.end:
                     # No node has a later block, so further answers would be empty.
                     break
-        needs_last = known < end if before is not None else known == end - 1
+        needs_last = known == end - 1 if before is None else known < min(end, before)
         if needs_last and known == max(self._heads(), default=end):
-            last = self.last_block(end if before is None else before)
-            if last is not None:
-                yield last
+            yield from self._last_block(known)
 
     def _next_window(
         self, todo: list[walk.Window], running: Collection[walk.Window], ready: Iterable[int]
@@ -264,31 +262,22 @@ class NodeSource:
             heapq.heappush(todo, rest)
         return window
 
-    def last_block(self, before: int) -> walk.Step | None:
-        """Return the last block as a step if the chain is idle, else `None`.
+    def _last_block(self, head: int) -> Iterator[walk.Step]:
+        """Yield the last block, at `head` (in microseconds), as a step if the chain is idle.
 
-        The last block that a node names may be unfinished. It is complete if it is old, and still
-        the last one `RESTING` seconds later.
-
-        Parameters
-        ----------
-        before
-            Wait only for a last block before this moment (in microseconds).
+        The last block that a node names may be unfinished. It is complete if it is still the last
+        one `RESTING` seconds later.
         """
-        head = max(self._heads(), default=before)
-        if head >= before:
-            return None
         self.client.sleep(RESTING)
         best = next(x for x in self._addresses.values() if x.head == head)
         try:
             step = self._step(best, walk.Window(head, head + 1, self._page_size))
         except (RequestError, IncompleteError) as error:
             logger.info("%s; its last block is left out", error)
-            return None
-        if step.head != head or step.incomplete or step.end != head + 1:
-            return None
-        self._idle_end = head + 1
-        return self._take(replace(step, knows=head + 1))
+            return
+        if step.head == head and step.end == head + 1 and not step.incomplete:
+            self._idle_end = head + 1
+            yield self._take(replace(step, knows=head + 1))
 
     def evidence(self) -> Evidence:
         """Return the evidence for all yielded steps.

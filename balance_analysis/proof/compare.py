@@ -264,7 +264,8 @@ def _compare(one: Side, other: Side, start: int, end: int) -> Difference:
         else:
             pairs.append([pair])
     if shared and filters is not None:
-        pairs.append(_side_by_side([side.chosen(shared, filters) for side in sides]))
+        streams = [schema.gathered(side.chosen(shared, filters), _PART) for side in sides]
+        pairs.append(_side_by_side(streams))
     parts, counts = [NO_DIFFERENCE], (0, 0)
     for first, second in itertools.chain.from_iterable(pairs):
         counts = counts[0] + first.num_rows, counts[1] + second.num_rows
@@ -314,20 +315,15 @@ def _not_shared(
             yield moments.to_moments([span])[0], *states
 
 
-def _side_by_side(streams: Sequence[Iterator[pa.Table]]) -> Iterator[list[pa.Table]]:
+def _side_by_side(streams: Sequence[Iterator[list[pa.Table]]]) -> Iterator[list[pa.Table]]:
     """Yield both streams' rows for one stretch of time after the other."""
     buffers, reached = [datafile.NO_ROWS, datafile.NO_ROWS], [moments.EVER[0], moments.EVER[0]]
     while min(reached) < moments.EVER[1]:
         at = reached.index(min(reached))
-        parts, size, reached[at] = [buffers[at]], 0, moments.EVER[1]
-        for part in streams[at]:
-            parts.append(part)
-            size += part.num_rows
-            if size >= _PART:
-                # More rows of the last moment may come with the next part.
-                reached[at] = int(datafile.times_of(part).max(initial=moments.EVER[0]))
-                break
-        buffers[at] = pa.concat_tables(parts)
+        parts, reached[at] = next(streams[at], []), moments.EVER[1]
+        for part in parts[-1:]:  # more rows of its last moment may come with the next part
+            reached[at] = int(datafile.times_of(part).max(initial=moments.EVER[0]))
+        buffers[at] = pa.concat_tables([buffers[at], *parts])
         is_due = [datafile.times_of(rows) < min(reached) for rows in buffers]
         yield [rows.filter(pa.array(mask)) for rows, mask in zip(buffers, is_due, strict=True)]
         buffers = [rows.filter(pa.array(~mask)) for rows, mask in zip(buffers, is_due, strict=True)]

@@ -43,7 +43,7 @@ from balance_analysis.table.evidence import Answer, Evidence, SetAside, set_asid
 from balance_analysis.table.filters import Filters, make_filters
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.known import note_evidence, note_rows
-from balance_analysis.table.moments import EVER, Span, iso_text
+from balance_analysis.table.moments import EVER, Span
 from balance_analysis.table.names import (
     Asset,
     AssetsLike,
@@ -129,13 +129,8 @@ def read_segments(
     segments = [segment for stretch in stretches for segment in stretch.segments]
     last = segments[-1]
     names = Names(read_segment_assets(last)).updated(read_names(assets, labels))
-    wanted = make_filters(
-        asset_id=asset_id,
-        party_ids=party_ids,
-        market_ids=market_ids,
-        account_types=account_types,
-        names=lambda: names,
-    )
+    ids = (asset_id, party_ids, market_ids, account_types)
+    wanted = make_filters(*ids, names=lambda: names)
     parts = [*iter_rows(segments, wanted, on_bad_rows)]
     evidence = evidence_of(((part.blocks, part.bad_rows) for part in parts), wanted)
     if gaps := missing_blocks(stretches):
@@ -145,8 +140,6 @@ def read_segments(
     table = to_frame(pa.Table.from_batches([part.rows for part in parts], schema.ARROW_SCHEMA))
     metadata: dict[str, Any] = {
         "source": ", ".join(stretch.source for stretch in stretches),
-        "start": iso_text(evidence.bounds[0]),
-        "end": iso_text(evidence.bounds[1]),
         "rows": len(table),
         "block_height": last.last,
         "quarantined": [
@@ -154,7 +147,7 @@ def read_segments(
         ],
     }
     table.attrs[schema.ATTRS_KEY] = note_names(metadata, names)
-    note_evidence(table, evidence)
+    note_evidence(table, evidence, *evidence.bounds)
     note_rows(table)
     return table
 

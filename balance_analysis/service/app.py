@@ -128,7 +128,7 @@ def create_app(
     hosts = ["*"] if not is_private or "*" in origins else [*_LOOPBACK, host, *names]
     archive.status(count_accounts=False)
     cache = LruCache(KEPT_BYTES)
-    explorer = Explorer(archive, cache=cache, names=read_names(assets, labels))
+    explorer = Explorer(archive, cache, read_names(assets, labels))
     pages, views = _Queue(PAGES), _Queue(VIEWS_AT_ONCE)
 
     async def changes(request: Request) -> Response:
@@ -242,7 +242,7 @@ def _view(
     try:
         check()
         with in_one_thread():  # leave the other processors to pages
-            content = explorer.encode(view, query, check=check)
+            content = explorer.encode(view, query, check)
     except SnapshotGoneError as error:
         raise HTTPException(409, _GONE) from error
     finally:

@@ -12,7 +12,7 @@ import bisect
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -38,36 +38,28 @@ _reading: Final = threading.Lock()
 """Held to read a file whole: one at a time, since it takes three times its rows' memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
-    """A selection of the rows that a page may need: the nearest to its start, in whole blocks.
+def _nearest(rows: pa.Table, count: int, block: int, *, descending: bool) -> pa.Table:
+    """Return the rows that a page may need: the nearest to its start, in whole blocks.
 
-    Attributes
+    Parameters
     ----------
+    rows
+        The rows of the page's filters and interval.
     count
         Minimum number of rows.
-    descending
-        Whether the page starts with its newest rows.
     block
         Time (in microseconds) of the cursor's block, whose rows don't count; without a cursor, a
         moment beyond all rows.
+    descending
+        Whether the page starts with its newest rows.
     """
-
-    count: int
-    descending: bool
-    block: int
-
-    def among(self, rows: pa.Table, spans: Sequence[Span] = (EVER,)) -> pa.Table:
-        """Return the rows within spans that this selects, in their order."""
-        times = times_of(rows)
-        within = [(times >= start) & (times < end) for start, end in spans]
-        is_near = np.logical_or.reduce(within)
-        counted = times[is_near & (times != self.block)]
-        if len(counted) > self.count:
-            place = len(counted) - self.count if self.descending else self.count - 1
-            edge = np.partition(counted, place)[place]
-            is_near &= (times >= edge) if self.descending else (times <= edge)
-        return rows.filter(pa.array(is_near))
+    times = times_of(rows)
+    counted = times[times != block]
+    if len(counted) <= count:
+        return rows
+    place = len(counted) - count if descending else count - 1
+    edge = np.partition(counted, place)[place]
+    return rows.filter(pa.array(times >= edge if descending else times <= edge))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +133,8 @@ class Finder:
             start, end = (start, min(end, block + 1)) if descending else (max(start, block), end)
         for file, spans in self._files(start, end)[:: -1 if descending else 1]:
             self.check()
-            nearest = Nearest(count - number, descending, block)
-            parts.append(self._rows(file, Predicate(filters.allowed(), spans), nearest))
+            near = partial(_nearest, count=count - number, block=block, descending=descending)
+            parts.append(self._rows(file, Predicate(filters.allowed(), spans), near))
             number += int(np.count_nonzero(times_of(parts[-1]) != block))
             if number >= count:
                 break
@@ -161,8 +153,10 @@ class Finder:
         pairs = ((file, tuple(clipped(file.spans, start, end))) for file in files[low:high])
         return [(file, spans) for file, spans in pairs if spans]
 
-    def _rows(self, file: FileSlice, predicate: Predicate, nearest: Nearest) -> pa.Table:
-        """Return a file's rows that a page may need, in any order.
+    def _rows(
+        self, file: FileSlice, predicate: Predicate, near: Callable[[pa.Table], pa.Table]
+    ) -> pa.Table:
+        """Return a file's rows that a page may need, in any order: those that `near` keeps.
 
         Raises
         ------
@@ -172,8 +166,8 @@ class Finder:
             If the file is damaged.
         """
         is_small = max(entry.rows for entry in file.entries) <= KEPT_ROWS
-        if is_small and predicate.spans and not predicate.allowed:
-            return nearest.among(self._whole(file), predicate.spans)
+        if is_small and not predicate.allowed:
+            return near(predicate.select(self._whole(file)))
         rows = NO_ROWS
         with opened(self.snapshot.store, file) as data:
             groups = data.row_groups(predicate)
@@ -182,7 +176,7 @@ class Finder:
                 groups = data.matching(groups, predicate)
             for part in data.rows(predicate, groups=groups, use_threads=len(groups) > _FEW):
                 self.check()
-                rows = nearest.among(pa.concat_tables([rows, part]))
+                rows = near(pa.concat_tables([rows, part]))
         return rows
 
     def _whole(self, file: FileSlice) -> pa.Table:
@@ -214,10 +208,7 @@ _ALWAYS: Final = -(2**63) // 1000 + 1, 2**63 // 1000
 
 
 def answer_changes(
-    store: Store,
-    kept: LruCache,
-    items: Sequence[tuple[str, str]],
-    check: Callable[[], None] = lambda: None,
+    store: Store, kept: LruCache, items: Sequence[tuple[str, str]], check: Callable[[], None]
 ) -> Response:
     """Return one page of the balance changes of an archive.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,8 @@ from balance_analysis.table.text import Record
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 ACCOUNT_KEY: Final = ["asset_id", "account_type", "party_id", "market_id"]
 """The columns that identify an account; a list, because pandas takes a tuple as one column."""
@@ -162,6 +164,19 @@ def within(rows: Any, start: int, end: int) -> Any:  # noqa: ANN401 - a table or
     if last - first + 1 == len(places):
         return rows.slice(first, len(places))
     return rows.take(from_numbers(places, pa.int64()))
+
+
+def gathered(parts: Iterable[_Rows], least: int) -> Iterator[list[_Rows]]:
+    """Yield lists of tables or batches with at least `least` rows each, and then the rest."""
+    waiting, size = list[_Rows](), 0
+    for part in parts:
+        waiting.append(part)
+        size += part.num_rows
+        if size >= least:
+            yield waiting
+            waiting, size = [], 0
+    if size:
+        yield waiting
 
 
 def last_block(rows: pa.Table) -> tuple[int, pa.Table]:

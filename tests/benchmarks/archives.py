@@ -52,6 +52,7 @@ import pyarrow.dataset as ds
 
 import balance_analysis as ba
 from balance_analysis.archive import layout
+from balance_analysis.archive.datafile import encode_rows
 from balance_analysis.table.frame import to_arrow
 from tests.archive.writing import answered, begin
 from tests.benchmarks.figures import Figure, module, run
@@ -81,7 +82,8 @@ def make_archive(folder: Path, rows: int, accounts: int) -> None:
         start = SINCE + day * DAY
         own = table.take(pa.array(np.sort(order[bounds[day] : bounds[day + 1]])))
         made = answered((start, start + DAY), "made", "2023-07-01T00:00Z", height=12_345_678)
-        writer.commit(layout.period_of(start, "day"), own, made)
+        evidence = writer.manifest.evidence.updated(made)
+        writer.put(layout.period_of(start, "day"), encode_rows(own), evidence)
     writer.checkpoint()
     scratch.rename(folder)
 

@@ -105,6 +105,9 @@ USAGE = {
     "report none -o x.png": "name a .html",
     # options of a picture
     "plot none -o x.png --since yesterday": "ISO 8601",
+    "plot {gapped} -o x.png --kind limits --since 2d --until 3d": "start must be before end",
+    f"{PLOT} --since 2023-04-20 --until 2023-04-10": "start must be before end",
+    f"{SUMMARY} --since 2023-04-20 --until 2023-04-10": "start must be before end",
     "plot none -o x.png --kind drawdown --freq 1D": "leave out --freq",
     "plot none -o x.png --kind activity --freq 1W": "leave out --freq",
     "plot none -o x.png --kind coverage --since 1d": "leave out --since",

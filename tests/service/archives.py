@@ -112,7 +112,7 @@ def commit(writer, rows, stretch):
             end = min(stop, stretch.end)
             who = {"reached": stretch.proven, "height": HEIGHT}
             evidence = answered((since, end), stretch.source, asked_at, **who, **_bound(writer))
-            writer.commit(period, pa.concat_tables([known, to_table(part)]), evidence)
+            _put(writer, period, pa.concat_tables([known, to_table(part)]), evidence)
             since = end
 
 
@@ -121,7 +121,15 @@ def replace_rows(writer, period, rows):
     span = layout.period_bounds(period, writer.manifest.partition)
     asked_at = "2023-06-02T00:00:00+00:00"
     evidence = answered(span, SOURCE, asked_at, height=HEIGHT + 1, **_bound(writer))
-    writer.commit(period, to_table(rows), evidence)
+    _put(writer, period, to_table(rows), evidence)
+
+
+def _put(writer, period, rows, evidence):
+    evidence = writer.manifest.evidence.updated(evidence)
+    if rows.num_rows:
+        writer.put(period, rowfiles.encode_rows(rows), evidence)
+    else:
+        writer.set_evidence(evidence)
 
 
 def _bound(writer):
