@@ -112,6 +112,11 @@ class FileSlice:
     is_final: bool = False
 
     @property
+    def most_rows(self) -> int:
+        """Upper bound of the number of rows: those of the whole file."""
+        return max(entry.rows for entry in self.entries)
+
+    @property
     def bounds(self) -> tuple[Span, ...] | None:
         """The times to read, or `None` for the whole period."""
         return None if self.spans == ((self.begin, self.stop),) else self.spans
@@ -189,8 +194,7 @@ class Scan:
     @property
     def most_rows(self) -> int:
         """Upper bound of the number of rows: those of all files, before filters and times."""
-        files = (*self.openings, *self.files, *self.later)
-        return sum(max(entry.rows for entry in file.entries) for file in files)
+        return sum(file.most_rows for file in (*self.openings, *self.files, *self.later))
 
     def groups(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
         """Yield first owner, last owner and size of each row group that may have selected rows.

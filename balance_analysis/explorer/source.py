@@ -183,7 +183,7 @@ class ArchiveState:
         files = self._snapshot.files(*span)
         accounts = [entry.rows for entry in self._snapshot.manifest.checkpoints.values()]
         most = 2 * max(accounts, default=0) * (span[1] - span[0]) / _DAY
-        is_sparse = 0 < _rows_in(files) <= most and not filters.party_ids
+        is_sparse = 0 < sum(file.most_rows for file in files) <= most and not filters.party_ids
         return is_sparse and self._count(files)[filters.asset_id or ""] <= _SHARED_ROWS
 
     def _read(
@@ -251,7 +251,7 @@ class ArchiveState:
         if self._is_shared(Filters(asset), span):
             return [edges]
         files = self._snapshot.files_since(*span)
-        sizes = np.cumsum([0, *(_rows_in([file]) for file in files)])
+        sizes = np.cumsum([0, *(file.most_rows for file in files)])
         parts = sizes[np.searchsorted([file.begin for file in files], edges[:-1])] // _PART_ROWS
         bounds = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(edges) - 1]
         return [edges[low : high + 1] for low, high in itertools.pairwise(bounds)]
@@ -326,10 +326,6 @@ def _joined(parts: Iterable[pa.Table]) -> pa.Table:
     # Row groups repeat ids of all assets: encoding those in use is faster than `canonical`.
     ids = [rows[name].cast(pa.string()).dictionary_encode() for name in ACCOUNT_KEY]
     return pa.table([*ids, *rows.columns[len(ids) :]], schema=ARROW_SCHEMA).combine_chunks()
-
-
-def _rows_in(files: Iterable[FileSlice]) -> int:
-    return sum(max(entry.rows for entry in file.entries) for file in files)
 
 
 def _days(file: FileSlice) -> NDArray[np.int64]:

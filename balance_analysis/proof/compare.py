@@ -411,7 +411,7 @@ def archive_side(snapshot: Snapshot, chosen: Filters = Filters()) -> Side:
     def rows(spans: Sequence[moments.Span], filters: Filters) -> Iterator[pa.Table]:
         scan = Scan(snapshot.store, filters, (), Evidence())
         for file in snapshot.files():
-            count = max(entry.rows for entry in file.entries) // (2 * _PART) + 1
+            count = file.most_rows // (2 * _PART) + 1
             edges = np.linspace(file.begin, file.stop, count + 1).astype(np.int64).tolist()
             for cut in itertools.pairwise(edges):
                 if wanted := moments.overlap(moments.overlap(file.spans, spans), [cut]):

@@ -165,7 +165,7 @@ class Finder:
         ArchiveError
             If the file is damaged.
         """
-        is_small = max(entry.rows for entry in file.entries) <= KEPT_ROWS
+        is_small = file.most_rows <= KEPT_ROWS
         if is_small and not predicate.allowed:
             return near(predicate.select(self._whole(file)))
         rows = NO_ROWS

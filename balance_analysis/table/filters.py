@@ -197,7 +197,6 @@ def _type(text: str) -> str:
     near = difflib.get_close_matches(name.removeprefix(TYPE_PREFIX), short)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-        f"unknown account type {text!r}; {hint}ba.ACCOUNT_TYPES has all {len(short)}, and "
-        "`balance-analysis accounts ARCHIVE` shows those of an archive. If the node is newer than "
-        f"this list, write {_NEW_PREFIX + name!r}"
+        f"unknown account type {text!r}; {hint}ba.ACCOUNT_TYPES has all {len(short)}. If the node "
+        f"is newer than this list, write {_NEW_PREFIX + name!r}"
     )
