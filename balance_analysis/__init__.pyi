@@ -1,7 +1,7 @@
 from .analysis.balances import balance_at, balance_series, compare, holders
 from .analysis.door import to_integers, to_units
 from .analysis.flows import deltas, flows, reconcile
-from .analysis.periods import (
+from .analysis.summaries import (
     drawdown,
     ohlc,
     summarize_accounts,
@@ -47,7 +47,7 @@ from .load.changes import (
 from .node.client import Client
 from .node.doctor import Finding, NodeReport, diagnose_node
 from .node.limits import load_network_limits
-from .proof.compare import Difference, confirm, diff
+from .proof.diff import Difference, confirm, diff
 from .proof.repair import Repaired, repair
 from .proof.verify import VerifyReport
 from .segments.rows import read_segments

@@ -29,7 +29,7 @@ from balance_analysis.archive.status import ArchiveStatus, coverage_frame, read_
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.load.request import Report
+from balance_analysis.load.arguments import Report
 from balance_analysis.slices import ROWS, Slices
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.known import note_rows
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
     from duckdb import DuckDBPyConnection
 
-    from balance_analysis.proof.compare import Comparable
+    from balance_analysis.proof.diff import Comparable
     from balance_analysis.proof.verify import VerifyReport
 
 T = TypeVar("T")

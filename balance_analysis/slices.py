@@ -32,7 +32,7 @@ from balance_analysis.archive.datafile import ALL, FILE_KEY, KeyRange, merge_las
 from balance_analysis.archive.snapshot import Scan, Snapshot
 from balance_analysis.files.atomic import PathLike, making_folder
 from balance_analysis.files.parquet import make_note, write_rows
-from balance_analysis.load.request import Report, check_positive, reporting
+from balance_analysis.load.arguments import Report, check_positive, reporting
 from balance_analysis.table.filters import Filters
 from balance_analysis.table.frame import frame_of, to_plain_arrow
 from balance_analysis.table.known import note_evidence

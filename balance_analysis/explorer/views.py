@@ -26,12 +26,12 @@ from balance_analysis.analysis.flows import (
 from balance_analysis.analysis.grid import Grid, fitting_grid, grid_at
 from balance_analysis.analysis.history import History
 from balance_analysis.analysis.int128 import to_decimals
-from balance_analysis.analysis.periods import (
+from balance_analysis.analysis.steps import levels_in, thinned
+from balance_analysis.analysis.summaries import (
     summarize_accounts,
     summarize_parties,
     time_weighted_average,
 )
-from balance_analysis.analysis.steps import levels_in, thinned
 from balance_analysis.analysis.totals import totals
 from balance_analysis.archive.snapshot import LruCache, Snapshot, read_snapshot, with_snapshot
 from balance_analysis.archives import Archive

@@ -25,8 +25,8 @@ from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill import LAG, ON_BAD_ROWS, OVERLAP
 from balance_analysis.fill.fill import Source, bind, fill
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.load.request import OnBadRows, Report, make_bounds
-from balance_analysis.load.source import NodeSource
+from balance_analysis.load.arguments import OnBadRows, Report, make_bounds
+from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client, RequestStats, Response, Retry
 from balance_analysis.node.limits import fetch_limits, network_limits
 from balance_analysis.node.walk import Step

@@ -23,7 +23,7 @@ from balance_analysis.archive.manifest import BoundQuery, bound_manifest, lost_f
 from balance_analysis.archive.runs import Run, RunWriter
 from balance_analysis.archive.store import Store
 from balance_analysis.errors import BalanceAnalysisError, NetworkMismatchError, logger
-from balance_analysis.load.request import Report, reporting
+from balance_analysis.load.arguments import Report, reporting
 from balance_analysis.node.reach import call_in_thread
 from balance_analysis.node.walk import Step
 from balance_analysis.table.evidence import Evidence, SetAside

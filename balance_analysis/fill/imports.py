@@ -24,7 +24,7 @@ from balance_analysis.errors import NetworkMismatchError, logger
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.fill import Source, bind, fill
-from balance_analysis.load.request import OnBadRows, Report, check_on_bad_rows
+from balance_analysis.load.arguments import OnBadRows, Report, check_on_bad_rows
 from balance_analysis.node.walk import Step
 from balance_analysis.segments.rows import (
     iter_rows,

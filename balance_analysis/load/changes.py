@@ -16,8 +16,14 @@ from balance_analysis.errors import IncompleteError, logger
 from balance_analysis.files.atomic import PathLike, check_output, replacing
 from balance_analysis.files.parquet import make_note, parquet_writer
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.load.request import OnBadRows, Report, check_positive, make_bounds, reporting
-from balance_analysis.load.source import NodeSource
+from balance_analysis.load.arguments import (
+    OnBadRows,
+    Report,
+    check_positive,
+    make_bounds,
+    reporting,
+)
+from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import BALANCE_CHANGES, Client
 from balance_analysis.node.decode import decode_page, raise_bad_row
 from balance_analysis.node.walk import PageRequest, Step, filter_parameters

@@ -28,7 +28,7 @@ from balance_analysis.files.atomic import DAMAGES, PathLike
 from balance_analysis.fill import ON_BAD_ROWS
 from balance_analysis.fill.export import has_rows
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.load.source import NodeSource
+from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client, RequestStats, check_client
 from balance_analysis.proof.verify import VerifyReport, find_wrong_rows, verify
 from balance_analysis.table.evidence import Answer, Evidence, Node, Verdicts

@@ -32,8 +32,8 @@ from balance_analysis.archive.snapshot import Snapshot, interval_of, with_snapsh
 from balance_analysis.archive.store import Store, is_leftover
 from balance_analysis.errors import ArchiveDamagedError, ArchiveError
 from balance_analysis.files.atomic import PathLike
-from balance_analysis.load.request import Report, reporting
-from balance_analysis.proof import compare
+from balance_analysis.load.arguments import Report, reporting
+from balance_analysis.proof import diff
 from balance_analysis.segments.rows import read_accounts, read_blocks, read_flows
 from balance_analysis.segments.segment import Stretch, find_stretches, heights_text, missing_blocks
 from balance_analysis.table import moments
@@ -117,7 +117,7 @@ class VerifyReport(Record):
     files: int = 0
     rows: int = 0
     checkpoints: int = 0
-    compared: tuple[compare.Difference, ...] = ()
+    compared: tuple[diff.Difference, ...] = ()
     changes: int = 0
     not_compared: tuple[str, ...] = ()
     missing: int = 0
@@ -163,7 +163,7 @@ class VerifyReport(Record):
 def verify(
     store: Store,
     *,
-    against: compare.Comparable | None = None,
+    against: diff.Comparable | None = None,
     segments: PathLike | Iterable[PathLike] | None = None,
     start: moments.Instant | None = None,
     end: moments.Instant | None = None,
@@ -197,11 +197,11 @@ def verify(
     wrong = [period_bounds(name, manifest.partition) for x in problems for name in x.periods]
     sound = replace(manifest, evidence=evidence.clipped(moments.between(wrong, *moments.EVER)))
     snapshot = replace(snapshot, manifest=sound)
-    archive: Any = compare.archive_side(snapshot)
+    archive: Any = diff.archive_side(snapshot)
     others: list[Any] = [] if against is None else [against]
     stretches = [] if segments is None else find_stretches(segments)
-    others += [compare.segments_side(stretches)] if stretches else []
-    compared = [compare.diff(archive, other, start=start, end=end) for other in others]
+    others += [diff.segments_side(stretches)] if stretches else []
+    compared = [diff.diff(archive, other, start=start, end=end) for other in others]
     for difference in compared:
         problems += _differences(store, difference)
     ledger = _Ledger(snapshot.store, snapshot.evidence.within(*span))
@@ -223,14 +223,14 @@ def verify(
     )
 
 
-def _differences(store: Store, difference: compare.Difference) -> Iterator[Problem]:
+def _differences(store: Store, difference: diff.Difference) -> Iterator[Problem]:
     """Yield a problem for each day that differs, with a description of its first rows."""
     template = "at {timestamp} the archive has {balance}, {other} {other_balance} of {account}"
     rows = difference.rows.assign(other=difference.other)
     for day, differing in rows.groupby(rows["timestamp"].dt.floor("D")):
         begin, stop = moments.moment_text(day), moments.moment_text(day + pd.Timedelta(days=1))
         mend = export_command(store, "--repair", "--since", begin, "--until", stop)
-        what = compare.rows_text(differing, template)
+        what = diff.rows_text(differing, template)
         yield Problem("difference", what, f"{begin} to {stop}", mend)
 
 
@@ -434,4 +434,4 @@ class _Ledger:
         if count:
             what = f"{count_text(count, 'change')} of accounts with unknown balances before"
             self.not_compared.append(f"{moments.range_text(*span)}: {what}")
-        return compare.rows_text(differing, _DIFFERS) if len(differing) else ""
+        return diff.rows_text(differing, _DIFFERS) if len(differing) else ""

@@ -26,7 +26,7 @@ from tests.scale.archives import write_archive
 def _small_parts():
     """Compare fewer rows at once than a moment has."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("balance_analysis.proof.compare._PART", 1)
+        patch.setattr("balance_analysis.proof.diff._PART", 1)
         yield
 
 

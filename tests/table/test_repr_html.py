@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from balance_analysis.load import request
+from balance_analysis.load import arguments
 from balance_analysis.proof.verify import Problem
 from tests.archive.exporting import END, START, node_of, run_export, spread_history
 from tests.loopback import LoopbackNode, random_history
@@ -163,7 +163,7 @@ def test_progress_in_a_notebook_is_not_written_to_stderr(is_notebook, capsys, mo
     monkeypatch.setitem(sys.modules, "ipykernel", None)
     if not is_notebook:
         monkeypatch.delitem(sys.modules, "ipykernel")
-    with warnings.catch_warnings(record=True) as warned, request.reporting(True) as report:
+    with warnings.catch_warnings(record=True) as warned, arguments.reporting(True) as report:
         report(0.5, 7)
     said = capsys.readouterr()
     assert "%|" in (said.out if is_notebook else said.err)

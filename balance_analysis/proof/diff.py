@@ -33,7 +33,7 @@ from balance_analysis.archive.store import Store, Stored, to_store
 from balance_analysis.errors import CheckError, NetworkMismatchError
 from balance_analysis.files.atomic import PathLike
 from balance_analysis.files.parquet import open_parquet, parquet_writer, read_parquet
-from balance_analysis.load.source import NodeSource
+from balance_analysis.load.nodes import NodeSource
 from balance_analysis.node.client import Client
 from balance_analysis.segments.rows import evidence_of, iter_rows, read_blocks
 from balance_analysis.segments.segment import Stretch, are_segments, find_stretches

@@ -27,7 +27,7 @@ import requests
 
 from balance_analysis.errors import BalanceAnalysisError, IncompleteError, RequestError, logger
 from balance_analysis.load import PAGE_SIZE, WORKERS
-from balance_analysis.load.request import OnBadRows, check_on_bad_rows, check_positive
+from balance_analysis.load.arguments import OnBadRows, check_on_bad_rows, check_positive
 from balance_analysis.node import walk
 from balance_analysis.node.client import Client, RequestStats, Retry, check_client
 from balance_analysis.node.reach import Asker, ask_reach, call_in_thread, origin_of, quiet_since
