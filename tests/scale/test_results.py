@@ -139,7 +139,7 @@ def test_labels_distinguish_the_accounts_of_all_slices(named, name, own):
         how = {**how, "units": {"VOTE": 3, "ea43": 18}}
         parties = named.read(partial=True)["party_id"]
         source = named.select(labels=dict.fromkeys(parties[:9].astype("str"), "Own"))
-    result = ba.over_accounts(function, source, rows_per_slice=SIZE, **how)
+    result = ba.over_accounts(function, source, rows_per_slice=2 * SIZE, **how)
     expected = function(source.read(partial=True), **how)
     assert result["label"].astype("str").str.contains("Own" if own else "Desk").any()
     assert [*result] == [*expected]
