@@ -42,7 +42,7 @@ ROWS = [(*key, START + day * DAY, 5 + day) for key in (GENERAL, MARGIN, OTHER) f
 FUNCTIONS = {
     "deltas": ba.deltas,
     "pictures": lambda table: ba.plot_totals(table[table["asset_id"] == "VOTE"]),
-    "reports": lambda table: ba.write_report(table, "report.html", start=at(48)),
+    "reports": lambda table: ba.write_report(table, "x.html", start=at(48), end=at(60)),
 }
 
 
