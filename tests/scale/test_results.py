@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -130,8 +131,9 @@ def named(tmp_path_factory, table):
     return archive
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize(
+    ("name", "own"), [*product(NAMED, [False]), *product(["flows", "holders"], [True])]
+)
 def test_labels_distinguish_the_accounts_of_all_slices(named, name, own):
     """As the archive has them, or the caller, who asks for his own units too."""
     function, how, source = getattr(ba, name), NAMED[name], named
