@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from balance_analysis import ACCOUNT_KEY
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import from_microseconds, to_microseconds, uncovered
 
 COLUMNS = ("asset_id", "account_type", "party_id", "market_id", "timestamp", "balance")
 EXTERNAL = "ACCOUNT_TYPE_EXTERNAL"
@@ -66,9 +66,5 @@ def note_evidence(table, known, evidence, **how):
 
 def lacking(noted):
     """Return what of its interval a load doesn't know, by its attrs."""
-    gaps, since = [], to_microseconds(noted["start"])
-    for start, end in (map(to_microseconds, interval) for interval in noted["known"]):
-        gaps += [(since, start)] if since < start else []
-        since = end
-    end = to_microseconds(noted["end"])
-    return [*gaps, *([(since, end)] if since < end else [])]
+    known = [tuple(map(to_microseconds, interval)) for interval in noted["known"]]
+    return uncovered(known, *(to_microseconds(noted[name]) for name in ("start", "end")))

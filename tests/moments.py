@@ -19,6 +19,22 @@ def to_microseconds(moment):
     return (aware - EPOCH) // dt.timedelta(microseconds=1)
 
 
+def both(one, other):
+    """Return where two lists of spans overlap."""
+    there = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
+    return sorted(span for span in there if span[0] < span[1])
+
+
+def uncovered(spans, start, end):
+    """Return the parts of [start, end) that are in none of some spans."""
+    there = []
+    for first, last in [*sorted(spans), (end, end)]:
+        if start < min(first, end):
+            there.append((start, min(first, end)))
+        start = max(start, last)
+    return there
+
+
 def moment_text(count):
     """Return microseconds as messages write them: seconds only where there are some."""
     return from_microseconds(count).replace(tzinfo=None).isoformat().removesuffix(":00") + "Z"

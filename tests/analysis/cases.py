@@ -36,7 +36,7 @@ DTYPES = {
     ),
     "int64": ("accounts", "active", "changes", "known", "rows", "unknown"),
     "float64": ("change_percent", "cumulative_share", "known_share", "share", "zero_share"),
-    "category": (*ba.ACCOUNT_KEY, "state", "reason"),
+    "category": (*ba.ACCOUNT_KEY, "desk", "state", "reason"),
 }
 SUMMARY = (
     *("first_seen", "last_seen", "rows", "changes", "opening", "closing", "minimum", "maximum"),
@@ -79,8 +79,8 @@ class Case:
             how["by"] = by
         return self.function(table, **how)
 
-    def result(self, table, grid, by):
-        frame = self.of(table, grid, by)
+    def result(self, table, grid, by, asked=None):
+        frame = self.of(table, grid, by if asked is None else asked)
         if not self.columns:
             return cells_of(frame)
         assert dtypes_of(frame, table) == self.dtypes(by, grid.zone)

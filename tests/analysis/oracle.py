@@ -267,11 +267,12 @@ class World:
             opening[tuple(key)] = (held, time)
         first = min([begin, *(row[4] for row in [*self.rows, *before])])
         known = [(first, end)] if self.known is None else self.known
+        known = tuple((a, min(b, end)) for a, b in known if a < end)
         return World(
             [row for row in self.rows if begin <= row[4] < end],
             opening,
-            tuple((a, min(b, end)) for a, b in known if a < end),
-            self.nothing_before,
+            known,
+            self.nothing_before and bool(known),
             tuple(((a, min(b, end)), whose) for (a, b), whose in self.bad if a < end),
             begin,
         )

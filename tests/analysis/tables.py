@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pandas as pd
 import pyarrow as pa
@@ -97,7 +97,8 @@ def _plain_column(column):
 
 def cells_of(wide):
     """Return a wide layout as records: its column's ids, the time of the row, and the value."""
-    ids = [key if isinstance(key, tuple) else (key,) for key in wide.columns]
+    keys = [key if isinstance(key, tuple) else (key,) for key in wide.columns]
+    ids = [[None if pd.isna(value) else value for value in key] for key in keys]
     columns = [zip(wide.index, _plain_column(wide[key]), strict=True) for key in wide.columns]
     return [
         (*key, moment(time), value)
@@ -115,7 +116,7 @@ def dtypes_of(frame, table):
         categories = frame[name].cat.categories
         assert categories.dtype == "str"
         if name in ACCOUNT_KEY:
-            ids = [sorted({*each[name].astype("str")}) for each in (frame, table)]
+            ids = [sorted({*each[name].tolist()}) for each in (frame, table)]
             assert list(categories) in ids
     return {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
 
@@ -216,12 +217,16 @@ def asked(grid):
     return {"freq": grid.freq and grid.freq.text, **bounds, **zone}
 
 
-accounts = st.tuples(
-    st.sampled_from(["VOTE", "ea43"]),
-    st.sampled_from(["ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"]),
-    st.sampled_from(["b2", "a1", "network"]),
-    st.sampled_from(["", "m1"]),
-)
+ACCOUNTS = [
+    *product(
+        ("VOTE", "ea43"),
+        ("ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"),
+        ("b2", "a1", "network"),
+        ("", "m1"),
+    )
+]
+"""All accounts that are drawn."""
+accounts = st.sampled_from(ACCOUNTS)
 times = st.integers(START, START + 12)
 rows = st.dictionaries(
     st.tuples(accounts, times), st.integers(0, 3) | st.integers(0, LARGEST // 100), max_size=40
@@ -247,6 +252,17 @@ moderate = st.one_of(st.integers(0, 3), st.integers(-3, 3), odd)
 groupings = st.sets(st.sampled_from(ACCOUNT_KEY[1:]), max_size=2).flatmap(
     lambda names: st.permutations(["asset_id", *sorted(names)])
 )
+
+
+@st.composite
+def own_groupings(draw):
+    """Draw columns to group by, as they are asked for and as a result has them.
+
+    A first `asset_id` may be left out, and a column `desk` may stand for the party.
+    """
+    desk, by = draw(st.booleans()), draw(groupings)
+    by = ["desk" if desk and name == "party_id" else name for name in by]
+    return by[draw(st.booleans()) and by[0] == "asset_id" :], by
 
 
 @st.composite
@@ -306,7 +322,7 @@ def tables(draw, amounts=moderate, more=()):
     for cut in cuts:
         shown = shown.between(*cut)
     is_noted = cuts or (not world.bad and (world.known or world.begin or world.nothing_before))
-    if is_noted and draw(st.integers(0, 4)) == 0:
+    if is_noted and draw(st.integers(0, 2)) == 0:
         own = [(row[:4], row[4]) for row in shown.rows]
         own += [(account, since) for account, (_, since) in shown.opening.items()]
         dropped = draw(st.frozensets(st.sampled_from(own), max_size=3)) if own else dropped

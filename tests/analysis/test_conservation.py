@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pandas as pd
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.analysis import oracle
 from tests.analysis.tables import (
+    ACCOUNTS,
     BEGIN,
     GENERAL,
     LARGEST,
@@ -64,15 +64,6 @@ entries = st.lists(
 )
 
 
-EVERY = [
-    *product(
-        ("VOTE", "ea43"),
-        ("ACCOUNT_TYPE_GENERAL", "ACCOUNT_TYPE_MARGIN"),
-        ("b2", "a1", "network"),
-        ("", "m1"),
-    )
-]
-"""All accounts that are drawn."""
 CUT = (START - 1, START + 9)
 ways = st.sampled_from(["all accounts", "words", "mask", "mask and interval"])
 
@@ -102,7 +93,7 @@ def of_asset(table, world, asset, how):
     own = replace(world, rows=rows, opening=opening)
     if how == "words":
         # A table that states nothing is assumed to have every change, before the selection too.
-        every = EVERY if world.known is not None else world.book()
+        every = ACCOUNTS if world.known is not None else world.book()
         left = {key for key in every if key[0] != asset}
         return table.balances.select(asset_id=asset), replace(own, lost=world.lost | left)
     is_unnoted = world.lost or world.known is None
@@ -111,7 +102,7 @@ def of_asset(table, world, asset, how):
     left, table = {*world.book()} - {*own.book()}, table[table["asset_id"] == asset]
     if how == "mask and interval":
         # The part no longer records which accounts without a row the table would have.
-        left = {*EVERY} - {*own.book()} if left else left
+        left = {*ACCOUNTS} - {*own.book()} if left else left
         own, table = own.between(*CUT), table.balances.between(*map(instant, CUT))
     return table, replace(own, lost=world.lost | left)
 

@@ -25,7 +25,6 @@ from tests.analysis.tables import (
     START,
     asked,
     calendar_cases,
-    cells_of,
     disorder,
     edge_rows,
     groupings,
@@ -34,10 +33,10 @@ from tests.analysis.tables import (
     many_rows,
     opened,
     outcome,
+    own_groupings,
     recorded_table,
     records,
     signed,
-    spans,
     table_of,
     tables,
     worlds,
@@ -47,22 +46,44 @@ from tests.columns import empty_table
 GRIDDED = [name for name, case in CASES.items() if case.bounds in {"points", "periods"}]
 LARGE = [name for name, case in CASES.items() if case.amounts is signed]
 
+TOGETHER = [
+    [name for name in CASES if (name in LARGE) == is_large][n::3]
+    for is_large in (True, False)
+    for n in range(3)
+]
+"""Functions that share tables."""
+
 names = pytest.mark.parametrize("name", CASES)
 sizes = st.sampled_from([1, 1 << 17])
 """Rows per block."""
 
 
-@names
-@settings(max_examples=16)
-@given(data=st.data(), rng=st.randoms(use_true_random=False), size=sizes)
-def test_it_is_what_a_loop_over_integers_gives(name, data, rng, size):
-    """Of any rows in any order, openings, gaps, bad rows, intervals, lost rows, groups, bounds."""
-    case = CASES[name]
-    (table, world), grid = data.draw(tables(case.amounts)), data.draw(case.grids())
-    by = data.draw(groupings) if case.by is groupings else case.by
-    with in_blocks(size):
-        result = outcome(case.result, disorder(table, rng), grid, by)
-    assert result == outcome(case.expected, world, grid, by)
+@pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
+@settings(max_examples=24)
+@given(data=st.data(), rng=st.randoms(use_true_random=False), size=sizes, groups=own_groupings())
+def test_it_is_what_a_loop_over_integers_gives(names, data, rng, size, groups):
+    """Of any rows in any order, openings, gaps, bad rows, intervals, lost rows, groups, bounds.
+
+    A column `desk` of the table says as much as the party, and is NA where that is network.
+    """
+    grids = [data.draw(CASES[name].grids()) for name in names]
+    table, world = data.draw(tables(CASES[names[0]].amounts))
+    table = disorder(table, rng)
+    table["desk"] = table["party_id"].astype("str").replace("network", pd.NA)
+    for name, grid in zip(names, grids, strict=True):
+        case = CASES[name]
+        asked, by = groups if case.by is groupings else (case.by, case.by)
+        with in_blocks(size):
+            result = outcome(case.result, table, grid, by, asked)
+        assert result == outcome(in_groups, case.expected, world, grid, by), name
+
+
+def in_groups(expected, world, grid, by):
+    """Return what is expected of groups, by the party where the table's own column says that."""
+    rows = expected(world, grid, ["party_id" if name == "desk" else name for name in by])
+    if "desk" not in by:
+        return rows
+    return [tuple(None if value == "network" else value for value in row) for row in rows]
 
 
 @pytest.mark.parametrize("name", GRIDDED)
@@ -144,32 +165,6 @@ def test_more_cells_than_fit_into_memory_are_refused_before_they_are_made(name):
 GROUPED = [name for name, case in CASES.items() if case.by is groupings]
 grouped = pytest.mark.parametrize("name", GROUPED)
 TWO_DAYS = Grid(oracle.Days(1), START, START + 2 * DAY)
-
-
-@grouped
-@pytest.mark.parametrize("by", ["party_id", (), ("account_type",), ("party_id", "market_id")])
-def test_different_assets_are_never_added_named_or_not(name, by):
-    keys = [(asset, *GENERAL[1:]) for asset in ("DAI", "VOTE")]
-    table = table_of([(*key, START + at, 5 + at) for key in keys for at in (0, 9)])
-    result = CASES[name].of(table, TWO_DAYS, by)
-    names = ["asset_id", *([by] if isinstance(by, str) else by)]
-    assets = result if "asset_id" in result else result.columns.to_frame()
-    pd.testing.assert_frame_equal(result, CASES[name].of(table, TWO_DAYS, names))
-    assert {*assets["asset_id"]} == {"DAI", "VOTE"}
-
-
-@grouped
-@settings(max_examples=5)
-@given(world=worlds(), grid=spans)
-def test_groups_are_made_by_a_column_that_the_table_has_besides(name, world, grid):
-    """Of a column that says as much as the party, but is NA where that is network."""
-    table, case = opened(world), CASES[name]
-    table["desk"] = table["party_id"].astype("str").replace("network", pd.NA)
-    grid = Grid(Fixed(3), *grid)
-    result, expected = (case.of(table, grid, ["asset_id", by]) for by in ("desk", "party_id"))
-    plain = records if case.columns else cells_of
-    named = [tuple(None if x == "network" else x for x in row) for row in plain(expected)]
-    assert [tuple(None if pd.isna(x) else x for x in row) for row in plain(result)] == named
 
 
 def test_an_account_with_two_values_in_a_column_belongs_to_no_group():
@@ -256,10 +251,10 @@ def test_thousands_of_parties_over_decades_keep_their_own_times(years):
     st.sampled_from([ba.summarize_accounts, ba.summarize_parties]),
 )
 def test_columns_that_are_asked_for_are_those_of_the_whole_summary(world, columns, function):
-    whole = function(opened(world))
+    table = opened(world)
+    whole = function(table)
     keys = [name for name in ba.ACCOUNT_KEY if name in whole]
-    result = function(opened(world), columns=columns)
-    pd.testing.assert_frame_equal(result, whole[[*keys, *columns]])
+    pd.testing.assert_frame_equal(function(table, columns=columns), whole[[*keys, *columns]])
 
 
 REFUSED = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -24,6 +24,7 @@ from tests.analysis.oracle import (
 )
 from tests.archive.writing import writer_of
 from tests.explorer.asking import as_dicts, asking, write_key
+from tests.moments import uncovered
 from tests.report.reading import read_page
 from tests.service.archives import Stretch, write_archive
 from tests.service.rows import ASSETS, HOUR, PARTIES, TYPES, Row
@@ -245,9 +246,7 @@ def test_every_number_is_one_of_sums_in_plain_integers(tmp_path, seed, monkeypat
     with asking(archive) as page:
         about = page("about")
         first, last = about["start"], about["end"]
-        edges = [first, *chain(*world.known), last]
-        gaps = zip(edges[::2], edges[1::2], strict=True)
-        assert about["gaps"] == [[start, end] for start, end in gaps if start < end]
+        assert about["gaps"] == [[*gap] for gap in uncovered(world.known, first, last)]
         for asset in (one["id"] for one in about["assets"]):
             own = of_asset(world, asset)
             for at in (None, last, first, rng.randrange(first, last)):

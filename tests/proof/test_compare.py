@@ -145,11 +145,11 @@ def held(draw, origins=(1, 2)):
     own = Held({}, (), filters=draw(st.sampled_from(FILTERS)))
     edges = sorted(draw(st.sets(st.integers(0, TICKS), min_size=1, max_size=4)) | {0, TICKS})
     answers = tuple(
-        (first, last, draw(st.sampled_from(origins)), draw(st.sampled_from([True, True, False])))
+        (first, last, draw(st.sampled_from(origins)), draw(st.integers(0, 4)) > 0)
         for first, last in itertools.pairwise(edges)
-        if draw(st.sampled_from([True, True, True, False]))
+        if draw(st.integers(0, 5)) > 0
     )
-    places = st.sets(st.sampled_from(sorted(TRUTH)), max_size=2)
+    places = st.sets(st.sampled_from(sorted(TRUTH)), max_size=12)
     lost, changed = draw(places), draw(places)
     balances = {
         place: balance + (place in changed)

@@ -35,7 +35,7 @@ from tests.archive.exporting import (
 )
 from tests.cli.running import run
 from tests.columns import ARROW_SCHEMA
-from tests.moments import from_microseconds
+from tests.moments import both, from_microseconds
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
@@ -595,11 +595,7 @@ DAY_AFTER = (START + 4 * HOUR, START + 28 * HOUR)
 
 
 def confirmed_in(folder, span):
-    both = (
-        (max(start, span[0]), min(end, span[1]))
-        for start, end in state_of(folder).evidence.confirmed
-    )
-    return [(start, end) for start, end in both if start < end]
+    return both(state_of(folder).evidence.confirmed, [span])
 
 
 @pytest.mark.parametrize("harm", [None, truncate])

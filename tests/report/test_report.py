@@ -109,13 +109,7 @@ def test_nothing_is_fetched(page):
 
 
 @settings(max_examples=4)
-@given(
-    st.lists(
-        st.one_of(st.sampled_from(CONFUSING), st.text(st.characters(codec="utf-8"), max_size=80)),
-        min_size=3,
-        max_size=3,
-    )
-)
+@given(st.lists(st.sampled_from(CONFUSING) | st.text(max_size=80), min_size=3, max_size=3))
 def test_an_id_is_only_in_the_data_whatever_is_in_it(tmp_path_factory, ids):
     asset, party, market = ids
     account = (asset, "ACCOUNT_TYPE_X", party, market)
@@ -201,8 +195,8 @@ def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
     loaded = table.copy()
     loaded.attrs["balance_analysis"] = {
         "source": "https://me:secret@node.example.org",
-        "start": "2023-03-01T00:00:00+00:00",
-        "end": "2023-05-01T00:00:00+00:00",
+        "start": "2023-03-28T00:00:00+00:00",
+        "end": "2023-04-01T00:00:00+00:00",
         "rows": len(table),
         "filters": [],
         "block_height": 1234,
@@ -213,7 +207,7 @@ def test_what_a_table_says_of_its_load_is_shown(table, tmp_path):
     assert "secret" not in page.text()
     assert "the load set aside 1 bad row" in page.text("p")
     assert "checks failed" in page.text("p")
-    assert from_microseconds(page.bounds()[1]).isoformat() == "2023-05-01T00:00:00+00:00"
+    assert from_microseconds(page.bounds()[1]).isoformat() == "2023-04-01T00:00:00+00:00"
     part = read_page(write(loaded.iloc[1:], tmp_path, name="part.html"))
     assert part.bounds()[1] == END
 
@@ -270,13 +264,13 @@ def test_a_gap_of_an_archive_stands_at_the_top_and_its_coverage_and_limits_are_t
 
 
 def test_the_hours_before_a_node_s_oldest_row_are_not_called_complete(tmp_path):
-    start = RISING - 2 * HOUR
+    start, end = RISING - 2 * HOUR, RISING + 12 * HOUR
     with node_of(OF_ONE, head=STOP) as node:
-        run_export(node, tmp_path / "archive", start=start, end=STOP)
+        run_export(node, tmp_path / "archive", start=start, end=end)
     archive = ba.Archive(tmp_path / "archive")
     for source in (archive, archive.read(partial=True)):
         page = read_page(write(source, tmp_path))
-        assert page.bounds() == (start, STOP)
+        assert page.bounds() == (start, end)
         assert f"Not known to be complete: {range_text(start, RISING)}." in page.text("p")
 
 
@@ -298,7 +292,7 @@ def test_a_damaged_archive_says_so_at_the_top(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     (copy / "stranger.txt").write_text("who?", encoding="utf-8")
-    page = read_page(write(ba.Archive(copy), tmp_path))
+    page = read_page(write(ba.Archive(copy), tmp_path, start=from_microseconds(STOP - DAY)))
     assert "checks failed" in page.text("p")
     assert "stranger.txt" in page.text("p")
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 ASKED_AT = "2023-07-01T00:00:00+00:00"
 
-SIZE = 45
-"""Rows per slice: some fourteen slices of the archive that these tests share."""
+SIZE = 90
+"""Rows per slice: some seven slices of the archive that these tests share."""
 
 
 def write_archive(

@@ -96,18 +96,17 @@ def test_a_function_gives_of_an_archive_what_it_gives_of_its_table(data, how, fi
     else:
         amounts = data.draw(st.sampled_from([moderate, moderate, large]))
         rows, _ = data.draw(books(amounts, TIMES, most=15, openings=False))
+    cases = [CALLS[name] for name in data.draw(several)]
+    grids = [data.draw(case.grids(PACE)) for case in cases]
+    is_selection = rows and data.draw(st.integers(0, 4)) == 0
+    asset, kind, *_ = rows[size % len(rows)] if is_selection else (None, ())
     with archive_of(table_of(rows), *how, from_first_block=first) as whole:
-        archive = whole
-        if rows and data.draw(st.integers(0, 4)) == 0:
-            asset, kind, *_ = data.draw(st.sampled_from(rows))
-            archive = whole.select(asset_id=f"id:{asset}", account_types=kind)
+        archive = whole.select(asset_id=asset and f"id:{asset}", account_types=kind)
         table, sliced = archive.read(partial=True), Sliced(archive, size)
-        for name in data.draw(several):
-            case = CALLS[name]
+        for case, grid in zip(cases, grids, strict=True):
             is_calendar = calendar and case.bounds in {"points", "periods"}
-            grid = calendar if is_calendar else data.draw(case.grids(PACE))
             if rows or case.columns:
-                check(case, table, sliced, grid, by)
+                check(case, table, sliced, calendar if is_calendar else grid, by)
 
 
 def test_totals_at_changes_count_what_is_known_in_other_slices():

@@ -43,7 +43,7 @@ def client():
 )
 def test_two_processes_give_what_one_gives(client, archive, table, function, how):
     with client.as_current():
-        result = ba.over_accounts(function, archive, rows_per_slice=SIZE, **how)
+        result = ba.over_accounts(function, archive, rows_per_slice=2 * SIZE, **how)
     expected = function(table, **how)
     if expected.columns.name:
         assert result.equals(expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -142,8 +143,9 @@ def named(tmp_path_factory, table):
     return archive
 
 
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize(
+    ("name", "own"), [*product(NAMED, [False]), *product(["flows", "holders"], [True])]
+)
 def test_labels_distinguish_the_accounts_of_all_slices(named, name, own):
     """As the archive has them, or the caller, who asks for his own units too."""
     function, how, source = getattr(ba, name), NAMED[name], named
@@ -151,7 +153,7 @@ def test_labels_distinguish_the_accounts_of_all_slices(named, name, own):
         how = {**how, "units": {"VOTE": 3, "ea43": 18}}
         parties = named.read(partial=True)["party_id"]
         source = named.select(labels=dict.fromkeys(parties[:9].astype("str"), "Own"))
-    result = ba.over_accounts(function, source, rows_per_slice=SIZE, **how)
+    result = ba.over_accounts(function, source, rows_per_slice=2 * SIZE, **how)
     expected = function(source.read(partial=True), **how)
     assert result["label"].astype("str").str.contains("Own" if own else "Desk").any()
     assert [*result] == [*expected]

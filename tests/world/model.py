@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import balance_analysis as ba
 from tests.cli.running import invoke
 from tests.loopback import LoopbackNode, Row
-from tests.moments import from_microseconds, to_microseconds
+from tests.moments import both, from_microseconds, to_microseconds
 from tests.node.truth import lines_of_table, matching
 from tests.waits import without_waits
 
@@ -99,22 +99,6 @@ def covers(one, other):
 
 def holds(spans, moment):
     return any(start <= moment < end for start, end in spans)
-
-
-def both(one, other):
-    """Return where two lists of stretches overlap."""
-    there = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
-    return sorted(span for span in there if span[0] < span[1])
-
-
-def lacking(spans, start, end):
-    """Return the parts of [start, end) that are in none of some stretches."""
-    there = []
-    for first, last in [*sorted(spans), (end, end)]:
-        if start < min(first, end):
-            there.append((start, min(first, end)))
-        start = max(start, last)
-    return there
 
 
 @dataclass(frozen=True)

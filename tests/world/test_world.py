@@ -29,11 +29,11 @@ from hypothesis.stateful import (
 import balance_analysis as ba
 from tests.columns import known_of
 from tests.loopback import LoopbackNode, nobody
-from tests.moments import from_microseconds, moment_text
+from tests.moments import from_microseconds, moment_text, uncovered
 from tests.segments.writer import write_segments
 from tests.serving import serving
 from tests.world import model
-from tests.world.model import HOUR, Held, Node, View, balances, balances_of, lacking, run_command
+from tests.world.model import HOUR, Held, Node, View, balances, balances_of, run_command
 
 MOST_ARCHIVES = 3
 SPELLINGS = ("http://127.0.0.1", "http://127.0.0.1", "http://localhost", "HTTP://127.0.0.1")
@@ -180,7 +180,7 @@ class World(RuleBasedStateMachine):
         assert code in {0, 3, 5} or (code == 76 and self.has_lied), said
         assert code != 5 or self.has_lied, said
         # Who fills gaps learns of those behind the end too.
-        gaps = lacking(held.complete(), end, before[1]) if fill_gaps and before else []
+        gaps = uncovered(held.complete(), end, before[1]) if fill_gaps and before else []
         assert code != 3 or gaps or not all(node.is_healthy for node in nodes), said
         if code == 0 and (before or is_given or held.complete()):
             goal = min(end, max(node.reach[1] - 1 for node in nodes))
@@ -191,7 +191,7 @@ class World(RuleBasedStateMachine):
             elif not is_given:
                 wanted = wanted[1:]
             for span in wanted:
-                assert not lacking(held.complete(), *span), said
+                assert not uncovered(held.complete(), *span), said
 
     @rule(place=places)
     def export_from_another_network(self, place):
@@ -213,7 +213,7 @@ class World(RuleBasedStateMachine):
         span, true = (first, last + 1), balances(rows, held.filters)
         held.answers.append(model.Answer(model.SEGMENTS, span, [span], held.filters, true))
         assert self._keep(held)
-        assert not lacking(held.complete(), *span)
+        assert not uncovered(held.complete(), *span)
 
     @rule(place=places, other=sources, since=tenths, until=tenths, spelling=spellings)
     def confirm(self, place, other, since, until, spelling):
@@ -260,7 +260,7 @@ class World(RuleBasedStateMachine):
                     code, said = self._export(held, *urls, *given)
                 assert code == 0, said
             assert balances_of(held.read()) == true
-            assert not lacking(held.complete(), self.times[0], self._now() + 1)
+            assert not uncovered(held.complete(), self.times[0], self._now() + 1)
 
     # Helpers
 
