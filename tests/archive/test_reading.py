@@ -149,8 +149,7 @@ def test_files_without_any_wanted_row_are_not_opened(months, tmp_path):
 
 
 def test_an_archive_that_covers_nothing_is_not_complete(tmp_path):
-    with node_of([], head=START) as node:
-        run_export(node, tmp_path / "a", start=START, end=END)
+    run_export(node_of([], head=START), tmp_path / "a", start=START, end=END)
     with pytest.raises(IncompleteError):
         Archive(tmp_path / "a").read()
     assert Archive(tmp_path / "a").read(partial=True).empty
@@ -169,10 +168,14 @@ def test_a_gap_and_an_unproven_part_are_refused_and_what_is_beside_them_is_read(
 
 
 def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
-    with node_of(ROWS, head=END) as node:
-        run_export(
-            node, tmp_path / "a", start=START, end=END, party_ids=PARTIES[:2], partition="month"
-        )
+    run_export(
+        node_of(ROWS, head=END),
+        tmp_path / "a",
+        start=START,
+        end=END,
+        party_ids=PARTIES[:2],
+        partition="month",
+    )
     archive = Archive(tmp_path / "a")
     with pytest.raises(ArchiveError, match="holds only accounts of party_id"):
         archive.select(party_ids=PARTIES[1:3])

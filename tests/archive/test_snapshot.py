@@ -113,17 +113,17 @@ def states(tmp_path_factory):
         if (files := content_of(folder)) not in states.files[-1:]:
             states.files.append(files)
 
-    with node_of([row for row in ROWS if row.timestamp_ns >= PROVEN * 1000], head=END) as node:
-        run_export(node, folder, start=EARLIER, end=MIDDLE, **month)
-        archive = ba.Archive(folder)
-        archive.store.guard = note  # before each write
-        run_export(node, archive, end=END, **month)
-        note()
-        states.grown = len(states.files) - 1
-        node.replace(ROWS)
-        run_export(node, archive, start=START, end=END, **month)
-        run_export(node, archive, start=START, end=END, fill_gaps=True, **month)
-        note()
+    node = node_of([row for row in ROWS if row.timestamp_ns >= PROVEN * 1000], head=END)
+    run_export(node, folder, start=EARLIER, end=MIDDLE, **month)
+    archive = ba.Archive(folder)
+    archive.store.guard = note  # before each write
+    run_export(node, archive, end=END, **month)
+    note()
+    states.grown = len(states.files) - 1
+    node.replace(ROWS)
+    run_export(node, archive, start=START, end=END, **month)
+    run_export(node, archive, start=START, end=END, fill_gaps=True, **month)
+    note()
     return states
 
 
@@ -135,9 +135,12 @@ def scratch(tmp_path_factory):
 places = st.integers(0, 10**6)
 
 
-def check_answer(states, scratch, name, begin, stride, commits):
-    """Check what is answered while an export commits before each of the first looks at a file."""
-    now = begin
+def check_answer(states, scratch, name, begin, pace):
+    """Check what is answered while an export commits before some looks at a file.
+
+    A pace is how many states a commit goes on, and before how many of the first looks.
+    """
+    now, (stride, commits) = begin, pace
 
     def commit():
         nonlocal now
@@ -152,17 +155,19 @@ def check_answer(states, scratch, name, begin, stride, commits):
 
 
 @settings(max_examples=12)
-@given(st.sampled_from([*READS]), places, st.integers(1, 5), st.sampled_from([1, 2, 3, 99]))
-def test_an_answer_is_of_a_state_that_was_while_it_was_made(
-    states, scratch, name, begin, stride, commits
-):
-    check_answer(states, scratch, name, begin % len(states.files), stride, commits)
+@given(
+    name=st.sampled_from([*READS]),
+    begin=places,
+    pace=st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 3, 99])),
+)
+def test_an_answer_is_of_a_state_that_was_while_it_was_made(states, scratch, name, begin, pace):
+    check_answer(states, scratch, name, begin % len(states.files), pace)
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_what_is_served_is_of_a_state_that_was_while_it_was_made(states, scratch, name):
     for begin in range(len(states.files)):
-        check_answer(states, scratch, name, begin, 1 + begin % 3, 1 + begin % 4)
+        check_answer(states, scratch, name, begin, (1 + begin % 3, 1 + begin % 4))
 
 
 @settings(max_examples=12)
