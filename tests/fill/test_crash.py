@@ -151,7 +151,7 @@ def scenarios(tmp_path_factory):
     run_export(NODE, folder / "late", **{**FIRST, "start": MONTH + HOUR})
     run_export(NODE, folder / "whole", **FIRST)
     run_export(NODE, folder / "middle", start=TIMES[5], end=TIMES[-5])
-    paths = write_segments(folder / "segments", ROWS, each=4)
+    paths = write_segments(folder / "segments", ROWS, each=8)
 
     def import_last_and_all(archive, partition="day"):
         ba.import_segments(archive, paths[-1], partition=partition)
