@@ -184,7 +184,7 @@ class _Segments(Source):
                     f"{self.stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
                     "another archive"
                 )
-        held = self._held(evidence)
+        held, whole = self._held(evidence), evidence.reached
 
         def extended(part: list[Segment]) -> Span:
             begin, end = span_of(part)
@@ -193,7 +193,6 @@ class _Segments(Source):
             # A node's answer may have replaced the end of earlier segments. Time reached directly
             # before or after these blocks is whole. Rows set aside there stay so, because these
             # segments don't have them.
-            whole = evidence.reached
             ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
             begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
             return max(ends, default=begin), min(begins, default=end)
