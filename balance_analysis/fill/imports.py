@@ -40,7 +40,7 @@ from balance_analysis.segments.segment import (
     missing_blocks,
 )
 from balance_analysis.table.evidence import Evidence
-from balance_analysis.table.moments import EVER, Span, between, bounds_of, overlap, range_text
+from balance_analysis.table.moments import Span, between, bounds_of, overlap, range_text
 from balance_analysis.table.names import Asset, AssetsLike, LabelsLike, Names, read_names
 from balance_analysis.table.schema import within
 
@@ -167,8 +167,9 @@ class _Segments(Source):
         """Return the stretches of segments that the archive doesn't hold.
 
         A segment is held if answers of segments that name its blocks cover its time, and its time
-        is complete. A node's rows that replaced its own are compared. A stretch extends to the
-        neighbouring blocks that the archive holds: there is no block between.
+        is complete. A node's rows that replaced its own are compared. A segment's time, and a
+        stretch, extend to the neighbouring blocks that the archive holds: there is no block
+        between.
 
         Raises
         ------
@@ -183,25 +184,29 @@ class _Segments(Source):
                     f"{self.stretches[0].segments[0]} is of {self._last.chain!r}: import it into "
                     "another archive"
                 )
-        held = self._held(evidence)
+        held, whole = self._held(evidence), evidence.reached
 
-        def is_held(segment: Segment) -> bool:
-            named = [span for span, (a, b) in held if a <= segment.first and segment.last <= b]
-            span = span_of([segment]) if named else EVER
-            return not between(named, *span) and not evidence.incomplete(*span)
-
-        groups = (group for each in self.stretches for group in groupby(each.segments, is_held))
-        for part in ([*segments] for is_done, segments in groups if not is_done):
+        def extended(part: list[Segment]) -> Span:
             begin, end = span_of(part)
             before = [span for span, (_, b) in held if b == part[0].first - 1]
             after = [span for span, (a, _) in held if a == part[-1].last + 1]
             # A node's answer may have replaced the end of earlier segments. Time reached directly
             # before or after these blocks is whole. Rows set aside there stay so, because these
             # segments don't have them.
-            whole = evidence.reached
             ends = [b for a, b in whole if b <= begin and overlap([(a, b)], before)]
             begins = [a for a, b in whole if a >= end and overlap([(a, b)], after)]
-            self._parts[max(ends, default=begin), min(begins, default=end)] = part
+            return max(ends, default=begin), min(begins, default=end)
+
+        def is_held(segment: Segment) -> bool:
+            named = [span for span, (a, b) in held if a <= segment.first and segment.last <= b]
+            if not named or between(named, *span_of([segment])):
+                return False
+            # A killed import may lack the time up to the next segment's first block.
+            return not evidence.incomplete(*extended([segment]))
+
+        groups = (group for each in self.stretches for group in groupby(each.segments, is_held))
+        for part in ([*segments] for is_done, segments in groups if not is_done):
+            self._parts[extended(part)] = part
         return [*self._parts]
 
     def check(self, writer: Writer) -> bool:

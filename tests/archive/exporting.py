@@ -13,6 +13,7 @@ from balance_analysis import Archive, Client, export, load_balance_changes, repa
 from balance_analysis.archive.manifest import read_manifest, sign
 from tests.loopback import LoopbackNode, random_history
 from tests.moments import from_microseconds, to_microseconds
+from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 
 if TYPE_CHECKING:
@@ -73,6 +74,13 @@ def dont_wait(_: float) -> None:
     """Sleep in no time."""
 
 
+def client_of(node: LoopbackNode | str, **options: Any) -> Client:
+    """Return a client of a node or an address; a node that never ran is asked in process."""
+    if isinstance(node, LoopbackNode) and not node.has_address:
+        return client_to(node, **options)
+    return Client(node if isinstance(node, str) else node.url, timeout=10, **options)
+
+
 def run_export(
     node: LoopbackNode | str,
     folder: Archive | Path,
@@ -85,21 +93,20 @@ def run_export(
         for name in ("start", "end")
         if isinstance(options.get(name), int)
     }
-    url = node if isinstance(node, str) else node.url
-    with Client(url, timeout=10, sleep=sleep) as client:
+    with client_of(node, sleep=sleep) as client:
         return export(client, folder, **bounds, **options)
 
 
 def mend(node: LoopbackNode, folder: Path, **options: Any) -> Repaired:
     """Repair an archive by a node."""
-    with Client(node.url) as client:
+    with client_of(node) as client:
         return repair(client, folder, **options)
 
 
 def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:
     """Return what a load of [start, end) gives."""
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
-    with Client(node.url, timeout=10) as client:
+    with client_of(node) as client:
         return load_balance_changes(client, **bounds, **filters)
 
 

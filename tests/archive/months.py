@@ -23,18 +23,16 @@ MOMENTS = st.sampled_from(
 
 def exported(folder, partition):
     """Return an archive of the whole history."""
-    with node_of(ROWS, head=END) as node:
-        run_export(node, folder, start=START, end=END, partition=partition)
+    run_export(node_of(ROWS, head=END), folder, start=START, end=END, partition=partition)
     return folder
 
 
 def torn_apart(folder):
     """Return an archive with a gap in March, and an unproven beginning of April."""
     late = [row for row in ROWS if row.timestamp_ns // 1000 >= APRIL]
-    with node_of(late, head=MAY) as node:
-        run_export(node, folder, start=APRIL - DAY, end=MAY, partition="month")
-        node.block_timestamp, node.block_height = END * 1000, 1000
-        run_export(node, folder, end=END)
-    with node_of(ROWS, head=END) as node:
-        run_export(node, folder, start=START, end=MARCH)
+    node = node_of(late, head=MAY)
+    run_export(node, folder, start=APRIL - DAY, end=MAY, partition="month")
+    node.block_timestamp, node.block_height = END * 1000, 1000
+    run_export(node, folder, end=END)
+    run_export(node_of(ROWS, head=END), folder, start=START, end=MARCH)
     return folder

@@ -58,10 +58,10 @@ def test_a_digest_is_that_of_the_rows_and_intervals_however_they_were_exported(
     made, first = tmp_path_factory.mktemp("digest"), TIMES[forgotten]
     held = [row for row in ROWS if row.timestamp_ns // 1000 >= first]
     own = [row for row in held if asset in {None, row.asset_id}]
-    with node_of(held) as node:
-        for start, end in pairwise([START, *cuts, END]):
-            how = {"partition": partition, "overlap": "0s", "asset_id": asset}
-            run_export(node, made, start=start, end=end, **how)
+    node = node_of(held)
+    for start, end in pairwise([START, *cuts, END]):
+        how = {"partition": partition, "overlap": "0s", "asset_id": asset}
+        run_export(node, made, start=start, end=end, **how)
     start, end = bounds or (START, END)
     between = {} if bounds is None else {"start": moment_text(start), "end": moment_text(end)}
     spans = [(START, first), (first, END)]

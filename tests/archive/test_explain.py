@@ -76,10 +76,8 @@ def test_a_spoilt_row_makes_its_account_unknown_unless_that_cannot_be_read_and_h
             else sent
         )
 
-    with node_of(ROWS, head=END) as node:
-        run_export(node, tmp_path / "a", start=START, end=its, partition="month")
-    with node_of(ROWS, head=END, edit_row=edit) as node:
-        run_export(node, tmp_path / "a", end=END, overlap="90d")
+    run_export(node_of(ROWS, head=END), tmp_path / "a", start=START, end=its, partition="month")
+    run_export(node_of(ROWS, head=END, edit_row=edit), tmp_path / "a", end=END, overlap="90d")
     archive, at = ba.Archive(tmp_path / "a"), from_microseconds(its)
     balances = ba.balance_at(archive, at)
     own = balances[(balances[ba.ACCOUNT_KEY].astype(str) == [*row.account]).all(axis=1)]

@@ -68,8 +68,7 @@ def test_a_party_is_read_out_of_few_row_groups_and_none_of_its_own_is_left_out(
 ):
     monkeypatch.setattr("balance_analysis.archive.datafile.ROW_GROUP", ROW_GROUP)
     rows = [replace(row, party_id=row.party_id[:4] * length) for row in ROWS]
-    with node_of(rows, head=END) as node:
-        run_export(node, tmp_path / "a", start=START, end=END, partition="month")
+    run_export(node_of(rows, head=END), tmp_path / "a", start=START, end=END, partition="month")
     archive = ba.Archive(tmp_path / "a")
     one, whole = archive.select(asset_id=f"id:{rows[0].asset_id}").scan(), archive.scan()
     assert len([*one.groups()]) < len([*whole.groups()])

@@ -73,8 +73,8 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
         for place, one in enumerate(ids[:-1])  # of the last one nothing is known
     }
     labels = {ROWS[0].party_id: "Alice's", tuple(getattr(ROWS[0], n) for n in ba.ACCOUNT_KEY): "x"}
-    with node_of(ROWS, head=END) as node:
-        run_export(node, tmp_path / "a", start=START, end=END, assets=about, labels=labels)
+    node = node_of(ROWS, head=END)
+    run_export(node, tmp_path / "a", start=START, end=END, assets=about, labels=labels)
     archive = ba.Archive(tmp_path / "a")
     connection = archive.connect()
     rows = read(connection, "changes").to_pylist()
@@ -108,8 +108,7 @@ def test_an_archive_in_s3_is_asked_in_the_same_way(torn, address):
 
 
 def test_an_archive_of_nothing_has_all_views(tmp_path):
-    with node_of([], head=END) as node:
-        run_export(node, tmp_path / "a", start=START, end=END)
+    run_export(node_of([], head=END), tmp_path / "a", start=START, end=END)
     connection = ba.Archive(tmp_path / "a").connect()
     for view in ("changes", "accounts", "assets", "labels"):
         assert read(connection, view).num_rows == 0

@@ -33,10 +33,10 @@ def test_files_are_kept_under_their_names(place):
 
 
 def test_an_archive_is_filled_and_read_wherever_it_is(place):
-    with node_of(spread_history(4)) as node:
-        run_export(node, place, start=START, end=MONTH, partition="month")
-        run_export(node, place, end=END)
-        expected = loaded(node, START, END)
+    node = node_of(spread_history(4))
+    run_export(node, place, start=START, end=MONTH, partition="month")
+    run_export(node, place, end=END)
+    expected = loaded(node, START, END)
     pd.testing.assert_frame_equal(ba.Archive(place).read(), expected)
 
 

@@ -104,8 +104,7 @@ class Surface:
         if self.imports:
             known = {name: value for name, value in options.items() if name in SHARED}
             return ba.import_segments(ba.Archive(folder), source.segments(), **known)
-        with source.node as node:
-            return run_export(node, folder, **options)
+        return run_export(source.node, folder, **options)
 
 
 of_nodes = pytest.mark.parametrize("surface", ["export"], indirect=True)
@@ -145,9 +144,8 @@ def with_gaps(surface, tmp_path_factory):
         paths = sorted(source.segments().iterdir(), key=lambda path: int(path.stem.split("-")[-1]))
         ba.import_segments(ba.Archive(folder / "a"), [*paths[:2], *paths[3:5], *paths[6:]])
         return folder / "a"
-    with source.node as node:
-        for start, end in ((second[1], END), (first[1], second[0]), (START, first[0])):
-            run_export(node, folder / "a", start=start, end=end)
+    for start, end in ((second[1], END), (first[1], second[0]), (START, first[0])):
+        run_export(source.node, folder / "a", start=start, end=end)
     return folder / "a"
 
 
@@ -256,8 +254,7 @@ def test_bad_rows_can_end_the_run_with_what_came_before_committed(surface, tmp_p
 def test_what_differs_is_a_conflict_and_what_is_newer_is_kept(surface, archive, tmp_path):
     if surface.imports:  # which leaves out the blocks of other segments that an archive has
         archive = tmp_path / "of a node"
-        with node_of(ROWS, head=END) as node:
-            run_export(node, archive, start=START, end=END)
+        run_export(node_of(ROWS, head=END), archive, start=START, end=END)
     changed, gone = ROWS[-1], ROWS[30]
     others = {row.account for row in matching(ROWS, start=LAST)}
     late = next(row for row in ROWS if row.account not in others)

@@ -35,6 +35,7 @@ from tests.archive.exporting import (
 from tests.cli.running import run
 from tests.loopback import LIMITS, V71_LIMITS, Fault, Kind, spoilt
 from tests.moments import from_microseconds, moment_text, to_microseconds
+from tests.node.asking import NOWHERE
 from tests.node.truth import matching
 
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
@@ -51,8 +52,7 @@ FAULTS = (
 
 @pytest.fixture
 def node():
-    with node_of(ROWS) as running:
-        yield running
+    return node_of(ROWS)
 
 
 def read_all(folder, **options):
@@ -89,22 +89,22 @@ def test_any_runs_at_a_node_that_grows_and_fails_leave_the_archive_of_one_run(
         if rng.random() < troubles[0] / 10:
             raise KeyboardInterrupt
 
-    with node_of([], faults=fail) as node:
-        for head, ((start, end), troubles[0]) in zip(heads, runs, strict=False):
-            node.replace([row for row in rows if row.timestamp_ns <= head * 1000])
-            node.block_timestamp = head * 1000
-            how = {"start": start, "end": end, "progress": interrupt, "partition": partition}
-            expected = (RequestError, DecodeError, IncompleteError, KeyboardInterrupt)
-            with contextlib.suppress(*expected if troubles[0] else ()):
-                run_export(node, split, **how, **pages)
-            if (split / "_archive.json").exists():
-                assert_holds(split, rows)
-        troubles[0] = 0
-        node.replace(rows)
-        node.block_timestamp = END * 1000
-        run_export(node, split, fill_gaps=True, **whole)
-        run_export(node, folder / "one", **whole)
-        expected = loaded(node, START, END)
+    node = node_of([], faults=fail)
+    for head, ((start, end), troubles[0]) in zip(heads, runs, strict=False):
+        node.replace([row for row in rows if row.timestamp_ns <= head * 1000])
+        node.block_timestamp = head * 1000
+        how = {"start": start, "end": end, "progress": interrupt, "partition": partition}
+        expected = (RequestError, DecodeError, IncompleteError, KeyboardInterrupt)
+        with contextlib.suppress(*expected if troubles[0] else ()):
+            run_export(node, split, **how, **pages)
+        if (split / "_archive.json").exists():
+            assert_holds(split, rows)
+    troubles[0] = 0
+    node.replace(rows)
+    node.block_timestamp = END * 1000
+    run_export(node, split, fill_gaps=True, **whole)
+    run_export(node, folder / "one", **whole)
+    expected = loaded(node, START, END)
     assert spans_of(split) == [(START, END, True)]
     assert lasting(split) == lasting(folder / "one")
     pd.testing.assert_frame_equal(read_all(split), expected)
@@ -123,8 +123,7 @@ def test_an_earlier_start_fills_backwards_and_asks_for_nothing_else(node, tmp_pa
 def test_the_default_end_lies_behind_now_by_the_lag(node, tmp_path):
     node.block_timestamp = 4_000_000_000 * 10**9
     before = pd.Timestamp.now("UTC")
-    lag = pd.Timedelta(hours=5).to_pytimedelta()
-    run_export(node, tmp_path / "a", lag=lag, partition="month")
+    run_export(node, tmp_path / "a", lag="5h", partition="month")
     end = pd.Timestamp(spans_of(tmp_path / "a")[-1][1], unit="us", tz="UTC")
     after = pd.Timestamp.now("UTC")
     assert before - pd.Timedelta(hours=5) <= end.ceil("ms") <= after - pd.Timedelta(hours=5)
@@ -137,8 +136,7 @@ def test_a_run_asks_the_overlap_and_what_follows_and_nothing_before(node, tmp_pa
     folder = tmp_path / "a"
     run_export(node, folder, start=START, end=MONTH)
     node.requests.clear()
-    overlap = pd.Timedelta(hours=3).to_pytimedelta()
-    run = run_export(node, folder, end=END, overlap=overlap)
+    run = run_export(node, folder, end=END, overlap="3h")
     ((start, end),) = ((to_microseconds(a), to_microseconds(b)) for a, b in run.spans)
     last = max(time for time in TIMES if time < MONTH)
     assert (start, end) == (min(MONTH - 3 * HOUR, last), END)
@@ -156,9 +154,10 @@ def test_a_loop_of_runs_sends_no_more_requests_than_it_has_windows_and_four_a_ru
 def test_who_fills_gaps_learns_of_those_behind_the_end_too(node, tmp_path):
     run_export(node, tmp_path / "a", start=MONTH, end=END)
     run_export(node, tmp_path / "a", start=START, end=START + HOUR)
-    given = "export", tmp_path / "a", node.url, "--until", moment_text(START + HOUR)
-    run(*given)
-    run(*given, "--fill-gaps", code=3)
+    with node:
+        given = "export", tmp_path / "a", node.url, "--until", moment_text(START + HOUR)
+        run(*given)
+        run(*given, "--fill-gaps", code=3)
 
 
 # Nodes that forget
@@ -189,25 +188,25 @@ def test_the_last_block_of_a_stopped_node_is_exported_after_one_wait_unless_the_
     tmp_path,
 ):
     folder, waits = tmp_path / "a", []
-    with node_of(ROWS, head=LAST) as node:
-        run_export(node, folder, never, start=START, end=LAST)
-        assert spans_of(folder) == [(START, LAST, True)]
-        run_export(node, folder, waits.append, end=LAST + HOUR)
-        assert waits == [10.0]
-        assert_holds(folder, ROWS, whole=(START, LAST + 1))
-        before = lasting(folder)
-        again = run_export(node, folder, never)
-        assert (again.spans, again.rows, lasting(folder)) == ([], 0, before)
-        assert again.requests <= 5
-        run_export(node, tmp_path / "b", never, start=LAST + 1, end=LAST + HOUR)
-        assert spans_of(tmp_path / "b") == []
-        node.requests.clear()
-        asked = []
-        sleep = lambda seconds: asked.append((len(node.requests), seconds))  # noqa: E731
-        run = run_export(node, tmp_path / "c", sleep, start=START)
-        assert (run.rows, spans_of(tmp_path / "c")) == (len(ROWS), [(START, LAST + 1, True)])
-        # The limits and all rows; after that the last block again.
-        assert (asked, len(node.requests)) == ([(2, 10.0)], 3)
+    node = node_of(ROWS, head=LAST)
+    run_export(node, folder, never, start=START, end=LAST)
+    assert spans_of(folder) == [(START, LAST, True)]
+    run_export(node, folder, waits.append, end=LAST + HOUR)
+    assert waits == [10.0]
+    assert_holds(folder, ROWS, whole=(START, LAST + 1))
+    before = lasting(folder)
+    again = run_export(node, folder, never)
+    assert (again.spans, again.rows, lasting(folder)) == ([], 0, before)
+    assert again.requests <= 5
+    run_export(node, tmp_path / "b", never, start=LAST + 1, end=LAST + HOUR)
+    assert spans_of(tmp_path / "b") == []
+    node.requests.clear()
+    asked = []
+    sleep = lambda seconds: asked.append((len(node.requests), seconds))  # noqa: E731
+    run = run_export(node, tmp_path / "c", sleep, start=START)
+    assert (run.rows, spans_of(tmp_path / "c")) == (len(ROWS), [(START, LAST + 1, True)])
+    # The limits and all rows; after that the last block again.
+    assert (asked, len(node.requests)) == ([(2, 10.0)], 3)
 
 
 def test_a_last_block_that_is_newer_than_the_lag_is_not_waited_for(node, tmp_path):
@@ -223,8 +222,8 @@ def test_a_last_block_that_does_not_stay_the_last_may_be_unfinished(tmp_path, an
     def moving(index, _):
         node.block_timestamp = (LAST + later * HOUR * (index >= answer)) * 1000
 
-    with node_of(ROWS, head=LAST, faults=moving) as node:
-        run_export(node, tmp_path / "a", start=START, page_size=50 if answer > 2 else 5000)
+    node = node_of(ROWS, head=LAST, faults=moving)
+    run_export(node, tmp_path / "a", start=START, page_size=50 if answer > 2 else 5000)
     went_on = later > 0 and answer != 2
     assert spans_of(tmp_path / "a")[-1][1] <= LAST + went_on
     assert_holds(tmp_path / "a", ROWS, whole=(START, LAST) if later > 0 else None)
@@ -246,8 +245,7 @@ def refusing(fault):
     ids=["refused", "fails", "may lack rows"],
 )
 def test_a_last_block_that_the_node_does_not_vouch_for_is_left_out(tmp_path, options):
-    with node_of(ROWS, head=LAST, **options) as node:
-        run_export(node, tmp_path / "a", start=START)
+    run_export(node_of(ROWS, head=LAST, **options), tmp_path / "a", start=START)
     assert spans_of(tmp_path / "a") == [(START, LAST, True)]
 
 
@@ -276,14 +274,13 @@ def test_no_row_of_another_network_is_kept_before_the_first_known_one(tmp_path, 
     row = ROWS[0]
     ours = [replace(row, timestamp_ns=(midnight + at) * 1000) for at in (-2 * DAY, 5 * HOUR)]
     theirs = [replace(row, timestamp_ns=(midnight - HOUR + at) * 1000) for at in range(9)]
-    with node_of(ours, head=midnight + 6 * HOUR) as node:
-        run_export(node, folder, start=START, end=midnight + 6 * HOUR)
+    node = node_of(ours, head=midnight + 6 * HOUR)
+    run_export(node, folder, start=START, end=midnight + 6 * HOUR)
     before = lasting(folder)
-    with node_of(theirs, head=midnight + 9 * HOUR) as node:
-        node.faults = lambda index, _: Fault.status(503) if failing and index > 8 else None
-        overlap = pd.Timedelta(hours=8).to_pytimedelta()
-        with pytest.raises((ArchiveError, RequestError)):
-            run_export(node, folder, overlap=overlap, page_size=3, workers=1)
+    node = node_of(theirs, head=midnight + 9 * HOUR)
+    node.faults = lambda index, _: Fault.status(503) if failing and index > 8 else None
+    with pytest.raises((ArchiveError, RequestError)):
+        run_export(node, folder, overlap="8h", page_size=3, workers=1)
     assert lasting(folder) == before
 
 
@@ -321,8 +318,8 @@ def test_bad_rows_are_kept_before_the_coverage_says_that_nothing_is_missing(tmp_
         if (folder / "_archive.json").exists() and spans_of(folder):
             seen.append(len([*folder.glob("_quarantine/*.jsonl")]))
 
-    with node_of(ROWS, edit_row=spoil_first, faults=look) as node:
-        run_export(node, folder, start=START, end=END, page_size=20, workers=1)
+    node = node_of(ROWS, edit_row=spoil_first, faults=look)
+    run_export(node, folder, start=START, end=END, page_size=20, workers=1)
     assert set(seen) == {1}
 
 
@@ -363,7 +360,7 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
     limits = Archive(tmp_path / "a").limits()
     moments = ("first_seen", "last_seen", "propose_market_enabled_from")
     assert all(isinstance(limits[name].dtype, pd.DatetimeTZDtype) for name in moments)
-    assert (str(limits["block_height"].dtype), {*limits["source"]}) == ("Int64", {node.url})
+    assert (str(limits["block_height"].dtype), {*limits["source"]}) == ("Int64", {NOWHERE})
     rows = limits.to_dict("records")
     assert [row["can_propose_asset"] for row in rows] == [True, False, True]
     assert [row["block_height"] for row in rows] == [101, 102, 103]
@@ -371,6 +368,7 @@ def test_limits_are_kept_each_time_they_change_with_when_they_were_seen(node, tm
 
 
 def test_a_node_that_does_not_answer_binds_no_archive(node, tmp_path):
+    node.start()
     node.stop()
     with pytest.raises(RequestError):
         run_export(node, tmp_path / "a", start=START, end=END, asset_id="ab" * 32)
@@ -385,8 +383,8 @@ def test_rows_that_a_node_says_it_lacks_are_no_conflict(node, folder):
     there = [row for row in ROWS if not last - DAY <= row.timestamp_ns // 1000 < last]
     assert len(there) < len(ROWS)
     said = f"{(last - DAY) * 1000}-{last * 1000}"
-    with node_of(there, extra_headers={"X-Incomplete": said}, head=END + HOUR) as lacking:
-        run = run_export(lacking, folder, end=END + HOUR, overlap=dt.timedelta(days=2))
+    lacking = node_of(there, extra_headers={"X-Incomplete": said}, head=END + HOUR)
+    run = run_export(lacking, folder, end=END + HOUR, overlap=dt.timedelta(days=2))
     assert not run.conflicts
     assert_holds(folder, ROWS, whole=(START, END + HOUR))
 

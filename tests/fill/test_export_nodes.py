@@ -166,8 +166,7 @@ def test_two_healthy_nodes_of_a_chain_at_rest_prove_its_last_block(tmp_path, slo
 
 def test_nodes_behind_one_address_that_lag_or_forgot_are_not_of_another_network(tmp_path):
     lag = START + DAY
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "a", start=START, end=END - DAY)
+    run_export(node_of(ROWS), tmp_path / "a", start=START, end=END - DAY)
     backends = [node_of(ROWS), node_of(until(lag), head=lag), node_of(since(END - HOUR))]
     for turns in itertools.permutations(range(3)):
         with LoopbackNode(backends=backends, turns=turns) as node:
@@ -222,17 +221,17 @@ def test_a_node_without_block_headers_that_lags_and_catches_up_loses_nothing(tmp
     folder = tmp_path / "a"
     behind = until(END - 27 * HOUR)
     newest = behind[-1].timestamp_ns // 1000
-    with node_of(behind, block_headers=False) as node:
-        run_export(node, folder, start=START)
-        assert spans_of(folder) == [(START, newest, True)]
-        again = run_export(node, folder)
-        assert (again.spans, again.rows, again.lagging) == ([], 0, False)
-        node.replace(ROWS)
-        run_export(node, folder)
-        assert spans_of(folder) == [(START, TIMES[-1], True)]
-        assert_holds(folder, ROWS)
-        node.replace(behind)
-        assert run_export(node, folder).lagging
+    node = node_of(behind, block_headers=False)
+    run_export(node, folder, start=START)
+    assert spans_of(folder) == [(START, newest, True)]
+    again = run_export(node, folder)
+    assert (again.spans, again.rows, again.lagging) == ([], 0, False)
+    node.replace(ROWS)
+    run_export(node, folder)
+    assert spans_of(folder) == [(START, TIMES[-1], True)]
+    assert_holds(folder, ROWS)
+    node.replace(behind)
+    assert run_export(node, folder).lagging
     assert spans_of(folder) == [(START, TIMES[-1], True)]
 
 
@@ -240,8 +239,7 @@ def test_a_newest_row_without_a_readable_time_hides_no_other_rows(tmp_path):
     last = max(ROWS, key=lambda row: row.timestamp_ns)
 
     spoil = spoilt(lambda row: row["timestamp"] == str(last.timestamp_ns), timestamp="zz")
-    with node_of(ROWS, block_headers=False, edit_row=spoil) as node:
-        run_export(node, tmp_path / "a", start=START)
+    run_export(node_of(ROWS, block_headers=False, edit_row=spoil), tmp_path / "a", start=START)
     times = [time for time in TIMES if time < TIMES[-1]]
     # The row may be of any moment that was asked for.
     assert spans_of(tmp_path / "a") == [(START, times[-1], False)]
@@ -291,8 +289,7 @@ def test_rows_that_one_proof_leaves_open_are_disputed_by_the_next(tmp_path, monk
 
 def test_a_copy_of_an_archive_is_proven_before_its_first_row_as_well(tmp_path):
     own = {"party_ids": next(row.party_id for row in ROWS if row.timestamp_ns > RECENT * 1000)}
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "a", start=START, end=END, **own)
+    run_export(node_of(ROWS), tmp_path / "a", start=START, end=END, **own)
     with serving(ba.Archive(tmp_path / "a")) as url:
         run_export(url, tmp_path / "b", start=START, end=END, **own)
     assert spans_of(tmp_path / "b") == [(START, END, True)]

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from tests.archive import exporting
 from tests.cli.running import run
 from tests.columns import ATTRS_KEY, known_of, lacking
 from tests.loopback import LIMITS, Fault, LoopbackNode, histories, random_history, spoilt
-from tests.moments import from_microseconds, moment_text, range_text, to_microseconds
+from tests.moments import from_microseconds, moment_text, range_text
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
 from tests.serving import serving
@@ -223,10 +224,10 @@ def test_a_bad_row_without_a_time_makes_its_step_unknown():
     assert 0 < sum(end - start for start, end in known_of(table)) < END - START
 
 
-def test_an_archive_knows_no_more_than_it_vouches_for(caplog, sample):
-    with serving(sample) as url, ba.Client(url) as client:
+def test_an_archive_knows_no_more_than_it_vouches_for(caplog, whole):
+    with serving(ba.Archive(whole)) as url, ba.Client(url) as client:
         table = ba.load_balance_changes(client, start="2023-03-01", end="2023-06-01")
-    assert known_of(table) == ((to_microseconds("2023-04-01"), to_microseconds("2023-05-01")),)
+    assert known_of(table) == ((exporting.START, exporting.END),)
     assert caplog.text.count("known to be complete") == 1
 
 

@@ -134,6 +134,11 @@ class LoopbackNode:
         return f"http://127.0.0.1:{self._port}"
 
     @property
+    def has_address(self) -> bool:
+        """Whether it runs, or ran: one that never did is asked in process."""
+        return self._port > 0
+
+    @property
     def faults(self) -> Faults:
         """Those that are still to come."""
         return self._faults

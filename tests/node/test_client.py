@@ -271,7 +271,7 @@ def refused(throttle, seconds):
     return throttle.wait()
 
 
-idle = st.tuples(st.floats(0, 20), st.none() | st.floats(0.1, 5))
+idle = st.tuples(st.just(0.0) | st.floats(0, 20), st.none() | st.floats(0.1, 5))
 
 
 @given(st.none() | st.floats(0.1, 100), st.lists(idle, min_size=2, max_size=20))

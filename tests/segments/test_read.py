@@ -310,22 +310,31 @@ def test_what_is_wrong_with_a_segment_is_named_and_nothing_is_read(tmp_path, dam
         ba.read_segments(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """A folder with an unpacked segment, and an archive of it."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    make_segments(ROWS, limits=[LIMITS])[0].write(folder, name="segment", zipped=False)
+    ba.import_segments(folder / "archive", folder / "segment")
+    return folder
+
+
 @given(name=st.sampled_from([*SEGMENT.tables]), data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_an_unpacked_table_that_ends_within_a_row_is_named(tmp_path_factory, name, data):
-    folder, segment = tmp_path_factory.mktemp("cut"), make_segments(ROWS, limits=[LIMITS])[0]
-    whole = segment.write(folder / "whole")
-    path = segment.write(folder / "cut", zipped=False)
-    content = (path / name).read_bytes()
+def test_an_unpacked_table_that_ends_within_a_row_is_named(unpacked, name, data):
+    path = unpacked / "segment" / name
+    content = path.read_bytes()
     left = content[: data.draw(st.integers(1, len(content) - 1))]
     assume(not left.endswith(b"\n") or left.count(b'"') % 2)
-    (path / name).write_bytes(left)
-    read = partial(ba.import_segments, folder / "other", path)
+    read = partial(ba.import_segments, unpacked / "other", unpacked / "segment")
     if name == "history/ledger":
-        ba.import_segments(folder / "archive", whole)
-        read = partial(ba.Archive(folder / "archive").verify, segments=path)
-    with pytest.raises(ba.DecodeError, match=f"{name} ends within a row|CSV parser"):
-        read()
+        read = partial(ba.Archive(unpacked / "archive").verify, segments=unpacked / "segment")
+    path.write_bytes(left)
+    try:
+        with pytest.raises(ba.DecodeError, match=f"{name} ends within a row|CSV parser"):
+            read()
+    finally:
+        path.write_bytes(content)
 
 
 BAD_ROWS = {

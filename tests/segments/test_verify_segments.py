@@ -44,8 +44,7 @@ def test_an_archive_agrees_with_segments_and_their_ledger(tmp_path, whole, segme
     if kind == "of some accounts":
         ba.import_segments(folder, segments, account_types="general")
     elif kind == "of a node":
-        with node_of(ROWS) as node:
-            run_export(node, folder, start=START, end=LAST)
+        run_export(node_of(ROWS), folder, start=START, end=LAST)
     report = verified(folder, segments)
     assert (report.problems, report.not_compared) == ((), ())
     assert report.changes == len(ba.Archive(folder).read())
@@ -54,8 +53,7 @@ def test_an_archive_agrees_with_segments_and_their_ledger(tmp_path, whole, segme
 
 def test_behind_a_day_that_an_archive_lacks_no_account_began_at_zero(tmp_path, segments):
     midnight = START - START % DAY + DAY
-    with node_of(ROWS) as node:
-        run_export(node, tmp_path / "archive", start=midnight, end=LAST)
+    run_export(node_of(ROWS), tmp_path / "archive", start=midnight, end=LAST)
     report = verified(tmp_path / "archive", segments)
     assert report.problems == ()
     assert 0 < report.changes < len(ba.Archive(tmp_path / "archive").read())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import functools
 import gzip
 import hashlib
 import io
@@ -202,6 +203,7 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+@functools.cache
 def pg_time(nanoseconds: int) -> str:
     """Return a moment as PostgreSQL prints it: without zeros at the end of its fraction."""
     moment = EPOCH + dt.timedelta(microseconds=nanoseconds // 1000)

@@ -32,10 +32,10 @@ ROWS = spread_history(6, rows=240, accounts=60, largest_block=40)
 def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(tmp_path):
     """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
     folder = tmp_path / "archive"
-    with node_of(ROWS) as node:
-        # In several runs, which is how archives come about.
-        for end in (START + DAY, START + DAY + HOUR, END):
-            run_export(node, folder, start=START, end=end)
+    node = node_of(ROWS)
+    # In several runs, which is how archives come about.
+    for end in (START + DAY, START + DAY + HOUR, END):
+        run_export(node, folder, start=START, end=end)
     with serving(Archive(folder)) as url, Client(url, timeout=20) as client:
         export(client, Archive(tmp_path / "copy"), start=from_microseconds(START))
     assert lasting(tmp_path / "copy") == lasting(folder)
