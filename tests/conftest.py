@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--in-process-gpu"]
-"""Of the browser, which draws by itself: the other processes would take longer."""
-
 PROFILE = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", PROFILE, derandomize=True, database=None)
 settings.register_profile("new", PROFILE, max_examples=200)
@@ -99,20 +96,6 @@ def _without_waits():
     """Ask a node again at once."""
     with waits.without_waits():
         yield
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A browser; of a module only, since it keeps an event loop running in the tests' thread."""
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("no chromium on the path: install Debian's package")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 def _recorded(name: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,13 @@ from tests.service.archives import Stretch, write_archive
 from tests.service.rows import Row
 from tests.serving import serving
 
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--in-process-gpu"),
+    "--disable-features=WebUIOmniboxPopup,WebUIOmniboxAimPopup",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+"""Of the browser, which draws by itself, without pages of its own, and reaches no other machine."""
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = "<script>alert(1)</script>"
 MARKET = "bda439ade276efe1567fedec94ea5b9c040c5f89f72382ef1cf893faf0454f32"
@@ -30,6 +38,20 @@ BEGIN = 1_680_480_000_000_000
 
 def party(place: int) -> str:
     return f"{place:02x}" * 32
+
+
+@pytest.fixture(scope="package")
+def chromium():
+    """A browser; for this package only, as it keeps an event loop running in the tests' thread."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("no chromium on the path: install Debian's package")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -136,12 +158,12 @@ def seen():
 
 @pytest.fixture
 def open_page(chromium, seen):
-    """Open a page in a window of some width and theme, and wait until it shows all."""
+    """Open a page in a window of its own, in some theme, and wait until it shows all."""
     contexts = []
 
-    def open_it(address, *, width=1280, theme="light", is_frame=False, script="", **options):
+    def open_it(address, *, theme="light", is_frame=False, script="", **options):
         context = chromium.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, **options
+            viewport={"width": 1280, "height": 900}, color_scheme=theme, **options
         )
         contexts.append(context)
         page = context.new_page()
@@ -163,16 +185,19 @@ def visit(chromium):
     """Show a link on the one page that is open at an address: what a page shows is its address."""
     pages, said, number = {}, [], itertools.count()
 
-    def show(address, link=""):
-        if address not in pages:
-            pages[address] = chromium.new_page(viewport={"width": 1280, "height": 900})
-            listen(pages[address], said)
-            pages[address].goto(address)
-            settle(pages[address])
-        pages[address].mouse.move(0, 0)
-        pages[address].evaluate(GO, f"visit={next(number)}&{link}")
-        settle(pages[address])
-        return pages[address]
+    def show(address, link="", *, width=1280, theme="light"):
+        page = pages.get(address)
+        if not page:
+            page = pages[address] = chromium.new_page()
+            listen(page, said)
+            page.goto(address)
+            settle(page)
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=theme)
+        page.mouse.move(0, 0)
+        page.evaluate(GO, f"visit={next(number)}&{link}")
+        settle(page)
+        return page
 
     yield show
     for page in pages.values():

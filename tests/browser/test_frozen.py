@@ -15,7 +15,7 @@ TABS = ["holders", "totals", "flows", "movers", "account", "notes"]
 
 def test_it_fits_says_nothing_to_the_console_and_asks_nobody(open_page, seen, frozen):
     page = open_page(frozen)
-    check_tabs(page, TABS, (1280, 390))
+    check_tabs(page, TABS, (390, 1280))
     for gone in ("#tab-party", "#tab-explain", "#api", ".origin"):
         assert not page.locator(gone).filter(visible=True).count()
     assert seen.said == []
@@ -54,14 +54,14 @@ def test_a_table_sorts_by_size_to_the_last_digit_and_filters_by_whole_ids(visit,
     ]
 
 
-def test_a_download_has_the_cells_that_write_table_writes_and_a_unit(open_page, tmp_path):
+def test_a_download_has_the_cells_that_write_table_writes_and_a_unit(visit, tmp_path):
     starts = ["=HYPERLINK(1)", "+1", "-1+1", "@a", "\tb", "\rc", "\nd", 'e"f', "g,h", "i\nj=", "k"]
     rows = [("VOTE", f"{text}x", text, text, START, place) for place, text in enumerate(starts)]
     table = table_of(rows)
     ba.write_report(table, tmp_path / "report.html")
     held = ba.balance_at(table, from_microseconds(START)).drop(columns="state", errors="ignore")
     ba.write_table(held, tmp_path / "held.csv")
-    page = open_page((tmp_path / "report.html").as_uri())
+    page = visit((tmp_path / "report.html").as_uri())
     with page.expect_download() as waited:
         page.locator(".sheet").first.get_by_role("button", name="CSV").click()
 
@@ -77,10 +77,10 @@ def test_a_download_has_the_cells_that_write_table_writes_and_a_unit(open_page, 
     assert {one["unit"] for one in read(waited.value.path())} == {"VOTE, smallest units"}
 
 
-def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(open_page, tmp_path):
+def test_balances_of_38_digits_are_whole_and_sums_that_do_not_fit_are_said(visit, tmp_path):
     rows = [("BIG", "ACCOUNT_TYPE_GENERAL", party(n), "", START, LARGEST) for n in range(3)]
     ba.write_report(table_of(rows), tmp_path / "report.html")
-    page = open_page(f"{(tmp_path / 'report.html').as_uri()}#tab=totals")
+    page = visit((tmp_path / "report.html").as_uri(), "tab=totals")
     assert page.locator("#panel [role=alert]").inner_text().endswith("has more than 38 digits.")
     assert f"{LARGEST:,}" in page.locator("#readout").inner_text()
     tab(page, "account")
@@ -114,10 +114,10 @@ def test_an_account_s_chart_table_and_figures_are_of_all_of_the_time(visit, froz
     assert drawn.count("M") == len(moved)
 
 
-def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(open_page, tmp_path):
+def test_an_account_beyond_the_largest_is_said_to_have_no_history_here(visit, tmp_path):
     rows = [("A", "ACCOUNT_TYPE_GENERAL", f"{n:064x}", "", START + n, n) for n in range(30)]
     ba.write_report(table_of(rows), tmp_path / "r.html", largest=3)
-    page = open_page((tmp_path / "r.html").as_uri())
+    page = visit((tmp_path / "r.html").as_uri())
     assert chips(page) == [f"general · 000000…{n:04x}" for n in (29, 28, 27)]
     page.get_by_role("button", name="Next").click()
     assert sheet(page, "Holders")[0]["account"] == f"general · 000000…{9:04x}"

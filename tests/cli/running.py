@@ -22,7 +22,6 @@ import typer.testing
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
-from tests.archive.exporting import spread_history
 
 # The group is built once, as in a process: typer's runner would build it for each run.
 typer.testing._get_command = cache(typer.testing._get_command)
@@ -30,7 +29,6 @@ GROUP = typer.testing._get_command(app)
 
 SAMPLE_DATA = Path(__file__).parents[2] / "sample_data"
 SAMPLE = str(SAMPLE_DATA / "changes.parquet")
-ROWS = spread_history(7, rows=200, accounts=15)
 ONE_LINE = r"(balance-analysis: |Usage: .+\n.+\n\nError: )[^\n]+\n"
 """What went wrong; where the parser says it, below how the command is used."""
 

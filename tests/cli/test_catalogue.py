@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.archive.exporting import in_spans, spans_of
-from tests.cli.running import ROWS, fails, run, written
+from tests.archive.exporting import ROWS, in_spans, spans_of
+from tests.cli.running import fails, run, written
 
 
 def lines(result):

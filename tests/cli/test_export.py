@@ -10,13 +10,10 @@ import time
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, END, START, node_of, spread_history, state_of
+from tests.archive.exporting import DAY, END, ROWS, START, node_of, state_of
 from tests.cli.running import child, play, run
 from tests.loopback import Fault, Kind
 from tests.waits import sleeping
-
-ROWS = spread_history(7, rows=200, accounts=15)
-
 
 pytestmark = pytest.mark.usefixtures("without_waits")
 
@@ -88,7 +85,7 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
     with node_of(ROWS, faults=stalling_after(14)) as node:
         process = child(
             *("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
-            *("--page-size", 20, "--workers", 1, "--metrics-file", tmp_path / "x.prom"),
+            *("--page-size", 16, "--workers", 1, "--metrics-file", tmp_path / "x.prom"),
         )
         wait_for(lambda: len(node.requests) > 14)
         time.sleep(0.2)
@@ -140,13 +137,13 @@ SESSIONS = {
     "every row, and then nothing new": [
         ("export {a} {url} --dry-run", 0, rf"\Astart +end\n{WHOLE[0]} +{WHOLE[1]}\n\Z"),
         ("status {a}", 2, "not an archive"),
-        ("export {a} {url}", 0, r"\A200 new rows from \S+ to \S+ in \d+ requests, \S+ s: .+\n\Z"),
+        ("export {a} {url}", 0, r"\A160 new rows from \S+ to \S+ in \d+ requests, \S+ s: .+\n\Z"),
         ("export {a} {url}", 0, "Nothing new"),
         ("export {a} {url} -q", 0, NOTHING),
         ("status {a}", 0, "^missing +none$"),
-        ("status {a} --format json", 0, '"rows": 200,'),
+        ("status {a} --format json", 0, '"rows": 160,'),
         ("status {a} --max-age 2h", 3, "more than 2h ago"),
-        ("status {a} --max-age 5000w", 0, "^rows +200 of 15 accounts$"),
+        ("status {a} --max-age 5000w", 0, "^rows +160 of 20 accounts$"),
         ("status {a} -q", 0, NOTHING),
         ("status {a} -q --format json", 0, NOTHING),
         ("status {a} -q --max-age 1h", 3, ONE_LINE),

@@ -23,8 +23,8 @@ import pytest
 
 import balance_analysis as ba
 from balance_analysis import cli, demo
-from tests.archive.exporting import node_of
-from tests.cli.running import COMMANDS, ROWS, SAMPLE, fails, on_a_terminal, run
+from tests.archive.exporting import ROWS, node_of
+from tests.cli.running import COMMANDS, SAMPLE, fails, on_a_terminal, run
 from tests.loopback import Fault, LoopbackNode
 
 pytestmark = pytest.mark.usefixtures("without_waits")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, END, node_of
+from tests.archive.exporting import DAY, END, ROWS, node_of
 from tests.archive.exporting import START as BEGIN
-from tests.cli.running import ROWS, SAMPLE, SAMPLE_DATA, fails, moment, run
+from tests.cli.running import SAMPLE, SAMPLE_DATA, fails, moment, run
 
 ASSETS = SAMPLE_DATA / "assets.toml"
 MOMENTS = moment(BEGIN + DAY), moment(END - DAY // 2)
