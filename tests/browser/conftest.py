@@ -43,9 +43,9 @@ def party(place: int) -> str:
 @pytest.fixture(scope="package")
 def chromium():
     """A browser; for this package only, as it keeps an event loop running in the tests' thread."""
-    path = shutil.which("chromium")
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
-        pytest.skip("no chromium on the path: install Debian's package")
+        pytest.skip("no browser on the path: install Debian's chromium-headless-shell")
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - long to import
 
     with sync_playwright() as playwright:
