@@ -374,10 +374,10 @@ PACES = [
 @st.composite
 def calendar_cases(draw):
     """Draw rows and a grid of days, weeks or months around a change of the clock."""
-    (zone, change), (freq, pace) = (
-        draw(st.sampled_from(CLOCK_CHANGES)),
-        draw(st.sampled_from(PACES)),
-    )
+    zone, change = draw(st.sampled_from(CLOCK_CHANGES))
+    # pandas converts the midnight of a skipped day wrongly; only a business day can begin there.
+    paces = [pace for pace in PACES if zone != "Pacific/Apia" or pace[0] != Calendar("B")]
+    freq, pace = draw(st.sampled_from(paces))
     about = pd.Timestamp(change).value // 1000
     moments = st.integers(-100, 100).map(lambda step: about + step * pace)
     rows, _ = draw(books(times=moments, most=10, openings=False))
