@@ -131,7 +131,8 @@ class Holder:
         if any(each.intervals is not None for each in self.members):
             times |= {time + 1 for time in times}
             spans = (span for each in self.members for span in each.intervals or ())
-            times |= {edge + more for span in spans for edge in span for more in (0, 1)}
+            edges = [*(edge for span in spans for edge in span), *self.members[0].ends]
+            times |= {edge + more for edge in edges for more in (0, 1)}
         bounds = sorted({start, end, *(time for time in times if start < time < end)})
         return [(left, right, self.shown(left)) for left, right in pairwise(bounds)]
 
