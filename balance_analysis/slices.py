@@ -163,7 +163,8 @@ class Slices:
 
     def _cut(self, scan: Scan, points: int) -> list[KeyRange]:
         accounts = _CELLS * self.rows / max(points, 1)
-        if scan.most_rows <= min(self.rows, accounts):
+        files = (*scan.openings, *scan.files, *scan.later)
+        if sum(file.most_rows for file in files) <= min(self.rows, accounts):
             return [ALL]
         owners, sizes = self.owners
         return cut(owners, sizes, scan.groups(), rows=self.rows, accounts=accounts)

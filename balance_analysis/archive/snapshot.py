@@ -191,11 +191,6 @@ class Scan:
         with ThreadPoolExecutor(_REQUESTS) as pool:
             return list(pool.map(function, self.split(1) if parts is None else parts))
 
-    @property
-    def most_rows(self) -> int:
-        """Upper bound of the number of rows: those of all files, before filters and times."""
-        return sum(file.most_rows for file in (*self.openings, *self.files, *self.later))
-
     def groups(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], int]]:
         """Yield first owner, last owner and size of each row group that may have selected rows.
 
