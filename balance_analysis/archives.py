@@ -395,8 +395,9 @@ class Archive:
     ) -> VerifyReport:
         """Check the archive against its manifest, and return each problem with its remedy.
 
-        This checks every file's digest, schema, order, rows and time, recomputes the checkpoints
-        from the rows, and checks the limits and that no other files are present.
+        This checks the digest, schema, order, rows and times of every file of rows, recomputes the
+        checkpoints from the rows, and checks the limits and that no other files are present. Names
+        and reports of runs have no digest to be compared with.
 
         Parameters
         ----------

@@ -153,6 +153,8 @@ def main() -> None:
     """Run the command line."""
     # No command multiplies matrices, so numpy needs no threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A supervisor may have closed the streams, which are then None.
+    sys.stdout, sys.stderr = (x or open(os.devnull, "w") for x in (sys.stdout, sys.stderr))  # noqa: PTH123, SIM115
     out = sys.stdout
     try:
         app()

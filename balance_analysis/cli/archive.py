@@ -128,7 +128,7 @@ class _Report:
             )
         count = count_text(len(done.periods), "period")
         result = f"{count} requested again, {len(done.changed)} with different rows"
-        self._say(result if done.periods else "Nothing to repair")
+        self._say(result if done.periods else "No rows to repair")
         if not done.left.is_whole:
             echo(str(done.left))
         return self._end(BAD if done.bad_rows or not done.left.is_whole else 0)

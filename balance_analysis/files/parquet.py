@@ -8,6 +8,7 @@ file's metadata. pandas is imported only where a table is built, as a download d
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -29,21 +30,33 @@ FORMAT_VERSION: Final = 1
 
 
 def make_note(content: dict[str, Any]) -> dict[bytes, str]:
-    """Return metadata for a file, with a note under its one key."""
-    return {METADATA_KEY: json.dumps({"format_version": FORMAT_VERSION, **content}, sort_keys=True)}
+    """Return metadata for a file, with a note and its digest under its one key."""
+    note = {"format_version": FORMAT_VERSION, **content}
+    return {METADATA_KEY: json.dumps({**note, "digest": _digest(note)}, sort_keys=True)}
+
+
+def _digest(note: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(note, sort_keys=True).encode()).hexdigest()
 
 
 def read_note(file: ParquetFile) -> dict[str, Any]:
-    """Return the note in a file's metadata, or the attrs that pandas wrote as its `load`."""
+    """Return the note in a file's metadata, or the attrs that pandas wrote as its `load`.
+
+    Raises
+    ------
+    ValueError
+        If the note isn't the one that was written.
+    """
     metadata = file.metadata.metadata or {}
+    if METADATA_KEY in metadata:
+        note: dict[str, Any] = json.loads(metadata[METADATA_KEY])
+        if note.pop("digest", None) not in {None, _digest(note)}:
+            raise ValueError("its note isn't the one that was written")
+        return note
     try:
-        if METADATA_KEY in metadata:
-            note = json.loads(metadata[METADATA_KEY])
-        else:
-            note = {"load": json.loads(metadata[b"PANDAS_ATTRS"])[schema.ATTRS_KEY]}
+        return {"load": json.loads(metadata[b"PANDAS_ATTRS"])[schema.ATTRS_KEY]}
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
-    return note if isinstance(note, dict) else {}
 
 
 def open_parquet(source: Path | BinaryIO | bytes) -> ParquetFile:
@@ -57,7 +70,7 @@ def open_parquet(source: Path | BinaryIO | bytes) -> ParquetFile:
 
 def parquet_writer(sink: Path | BinaryIO, schema: pa.Schema) -> ParquetWriter:
     """Return a writer of tables with one schema to one file."""
-    return ParquetWriter(sink, schema, compression="zstd")
+    return ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True)
 
 
 def write_rows(rows: pa.Table, sink: Path | BinaryIO) -> None:

@@ -253,7 +253,7 @@ def _asset(key: object, about: Any) -> tuple[str, Asset]:  # noqa: ANN401 - what
 
 
 def _label(key: object, about: Any) -> tuple[Named, str]:  # noqa: ANN401 - what a caller gives
-    label = about["label"] if isinstance(about, Mapping) else about
+    label = about.get("label") if isinstance(about, Mapping) else about
     parts = key.split(_SEPARATOR) if isinstance(key, str) else key
     ids: tuple[str, ...] = ()
     if isinstance(parts, list | tuple) and all(isinstance(part, str) for part in parts):

@@ -147,7 +147,7 @@ SESSIONS = {
         ("status {a} -q", 0, NOTHING),
         ("status {a} -q --format json", 0, NOTHING),
         ("status {a} -q --max-age 1h", 3, ONE_LINE),
-        ("export {a} {url} --repair", 0, "Nothing to repair"),
+        ("export {a} {url} --repair", 0, "No rows to repair"),
         ("verify {a} --against {url}", 0, "no problem"),
     ],
     "no row of an account": [
@@ -160,7 +160,7 @@ SESSIONS = {
         ("EXPORT_UNTIL=2023-05-01 SERVICE_HOST=10.0.0.1 export {a} {url}", 0, "2023-05-01T00:00Z"),
         ("EXPORT_UNTIL=2023-05-01 export {a} {url} --until 2023-05-02", 0, "2023-05-02T00:00Z"),
         ("EXPORT_LAG=soon export {a} {url}", 2, "'soon' is not a duration"),
-        ("EXPORT_SINCE=2023-04-29 export {a} {url} --repair", 0, "Nothing to repair"),
+        ("EXPORT_SINCE=2023-04-29 export {a} {url} --repair", 0, "No rows to repair"),
     ],
     "a gap": [
         ("export {a} {url} --since 2023-04-29 --until 2023-04-30", 0, "new rows"),

@@ -238,6 +238,15 @@ def test_a_full_disk_behind_stdout_ends_with_74():
     assert done.stderr == f"balance-analysis: {os.strerror(errno.ENOSPC)}\n"
 
 
+@pytest.mark.parametrize("stream", [">&-", "2>&-"])
+def test_a_command_whose_streams_are_closed_does_its_work(stream, tmp_path):
+    command = [sys.executable, "-m", "balance_analysis", "summary", SAMPLE, "-o", "held.csv"]
+    line = f"{shlex.join(map(str, command))} {stream}"
+    done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "held.csv").read_bytes()
+
+
 # What a terminal or a spreadsheet runs
 
 ESCAPE = "\x1b]0;gone\x07\x1b[2J\x9b31m\u202e\u2028\x7f"

@@ -491,7 +491,7 @@ def test_what_a_node_cannot_know_is_not_replaced(folder, kind, harm):
 def test_a_repair_of_a_whole_archive_asks_for_nothing_and_changes_nothing(node, folder):
     before = len(node.requests)
     with unchanged(folder):
-        assert "Nothing to repair" in run("export", folder, node.url, "--repair").stderr
+        assert "No rows to repair" in run("export", folder, node.url, "--repair").stderr
     assert len(node.requests) == before
 
 

@@ -109,6 +109,7 @@ def test_a_key_that_is_not_a_whole_id_is_refused(key):
         (ba.read_assets, {USD: {"decimals": 6, "symbol": 7}}, "must be text"),
         (ba.read_labels, {PARTY: " "}, "must be text, not ' '"),
         (ba.read_labels, {PARTY: None}, "must be text, not None"),
+        (ba.read_labels, {PARTY: {"symbol": "USD"}}, "must be text, not None"),
         (ba.read_labels, {PARTY: "network"}, "is an id itself"),
         (ba.read_labels, {PARTY: OTHER}, "is an id itself"),
         (ba.read_labels, {PARTY: "x", "x": "y"}, "is an id itself"),
