@@ -30,9 +30,10 @@ FORMAT_VERSION: Final = 1
 
 
 def make_note(content: dict[str, Any]) -> dict[bytes, str]:
-    """Return metadata for a file, with a note and its digest under its one key."""
+    """Return metadata for a file: a note under its one key, with a digest if it tells of a load."""
     note = {"format_version": FORMAT_VERSION, **content}
-    return {METADATA_KEY: json.dumps({**note, "digest": _digest(note)}, sort_keys=True)}
+    signed = {**note, "digest": _digest(note)} if "load" in note else note
+    return {METADATA_KEY: json.dumps(signed, sort_keys=True)}
 
 
 def _digest(note: dict[str, Any]) -> str:

@@ -12,7 +12,6 @@ import signal
 import socket
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, Final
 
 import hypercorn.asyncio
@@ -61,8 +60,16 @@ def serve(app: Starlette, *, host: str = HOST, port: int = 0) -> Iterator[str]:
     OSError
         If the address can't be listened on.
     """
-    with _serving(app, host, port) as (address, _):
-        yield address
+    listener = _listen(host, port)
+    address = _address(listener)
+    with start_blocking_portal() as portal:
+        ending = portal.call(asyncio.Event)
+        served = portal.start_task_soon(_serve, app, listener, ending)
+        try:
+            yield address
+        finally:
+            portal.call(ending.set)
+            served.result()
 
 
 def serve_until_signal(
@@ -84,28 +91,27 @@ def serve_until_signal(
     OSError
         If the address can't be listened on.
     """
-    before = {number: signal.signal(number, signal.default_int_handler) for number in _SIGNALS}
+    listener = _listen(host, port)
+    on_up(_address(listener))
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    async def run() -> None:
+        ending = asyncio.Event()
+
+        def end() -> None:
+            for number in _SIGNALS:
+                signal.signal(number, signal.default_int_handler)
+            ending.set()
+
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, end)
+        await _serve(app, listener, ending)
+
     try:
-        with _serving(app, host, port) as (address, served), contextlib.suppress(KeyboardInterrupt):
-            on_up(address)
-            served.result()
+        asyncio.run(run())
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _serving(app: Starlette, host: str, port: int) -> Iterator[tuple[str, Future[None]]]:
-    """Do the same as `serve`; yield also the future of the server, which ends early if it fails."""
-    listener = _listen(host, port)
-    with start_blocking_portal() as portal:
-        ending = portal.call(asyncio.Event)
-        served = portal.start_task_soon(_serve, app, listener, ending)
-        try:
-            yield _address(listener), served
-        finally:
-            portal.call(ending.set)
-            served.result()
 
 
 class _Listener(socket.socket):

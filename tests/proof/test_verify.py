@@ -378,7 +378,7 @@ def test_limits_that_are_not_those_that_were_written_are_named_and_the_next_run_
     for read in (ba.Archive(folder).limits, ba.Archive(folder).connect):
         with pytest.raises(ba.ArchiveDamagedError, match=r"_limits\.parquet"):
             read()
-    assert (harm != "exchanged") == (ba.Archive(folder).status().lost == (limits.name,))
+    assert harm == "exchanged" or ba.Archive(folder).status().lost == (limits.name,)
     if harm != "removed":
         spoilt = limits.read_bytes()
         assert run_export(node, folder, end=END).damaged == [limits.name]
