@@ -148,6 +148,8 @@ class ArchiveState:
         folder = without_credentials(archive.uri).rstrip("/").rpartition("/")[2]
         self.name: str = f"Balances of {folder or 'an archive'}"
         self.version: str = snapshot.version
+        self.start: int
+        self.end: int
         self.start, self.end = span or snapshot.evidence.bounds
         self.known: Known | None = snapshot.known
         self.names: Names = archive.names().updated(given)
