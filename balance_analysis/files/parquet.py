@@ -50,8 +50,8 @@ def read_note(file: ParquetFile) -> dict[str, Any]:
     """
     metadata = file.metadata.metadata or {}
     if METADATA_KEY in metadata:
-        note: dict[str, Any] = json.loads(metadata[METADATA_KEY])
-        if note.pop("digest", None) not in {None, _digest(note)}:
+        note: Any = json.loads(metadata[METADATA_KEY])
+        if not isinstance(note, dict) or note.pop("digest", None) not in {None, _digest(note)}:
             raise ValueError("its note isn't the one that was written")
         return note
     try:

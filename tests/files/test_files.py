@@ -206,6 +206,14 @@ def test_a_table_whose_note_has_another_name_is_read_and_knows_nothing(scratch):
     assert known_of(ba.read_parquet(scratch)) is None
 
 
+@pytest.mark.parametrize("note", [b"7", b"[]", b"{", b'{"load": {}, "digest": "0"}'])
+def test_a_note_that_this_package_did_not_write_is_refused(path, note):
+    rows = arrow_from(TABLE).replace_schema_metadata({b"balance_analysis": note})
+    pq.write_table(rows, path)
+    with pytest.raises(ba.ArchiveError, match="or is damaged"):
+        ba.read_parquet(path)
+
+
 def test_a_bit_that_flips_in_a_file_is_noticed_or_changes_nothing(path):
     ba.write_parquet(TABLE, path)
     written, content = ba.read_parquet(path), path.read_bytes()
