@@ -77,6 +77,15 @@ class Service:
         assert set(answer.json()) == {"balances"}
         return answer.json()["balances"]
 
+    def pages(self, items):
+        """Yield the pages of a list, each asked for when it is wanted."""
+        asked, more = dict(items), True
+        while more:
+            page = self.page(asked)
+            yield page
+            info = page["pageInfo"]
+            more, asked["pagination.after"] = info["hasNextPage"], info["endCursor"]
+
     async def ask(self, items=(), path=CHANGES, *, method="GET", **headers):
         """Return an answer; a header's name is written with _ for -."""
         sent, named = [], {"host": "127.0.0.1", **headers}

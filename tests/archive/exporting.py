@@ -103,7 +103,7 @@ def mend(node: LoopbackNode, folder: Path, **options: Any) -> Repaired:
         return repair(client, folder, **options)
 
 
-def loaded(node: LoopbackNode, start: int, end: int, **filters: Any) -> pd.DataFrame:
+def loaded(node: LoopbackNode | str, start: int, end: int, **filters: Any) -> pd.DataFrame:
     """Return what a load of [start, end) gives."""
     bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
     with client_of(node) as client:

@@ -16,14 +16,17 @@ HELD = [row for row in ROWS if not MARCH <= row.timestamp_ns // 1000 < APRIL]
 """What the archive with a gap has."""
 
 TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
+DOUBTED = MARCH, min(at for at in TIMES if at >= APRIL)
+"""Where it may lack rows: the gap, and what is unproven behind it."""
+
 MOMENTS = st.sampled_from(
     [at + n for at in (START, MARCH, APRIL, MAY, END - 1, *TIMES) for n in (-1, 0, 1)]
 ).filter(lambda at: START <= at < END)
 
 
-def exported(folder, partition):
-    """Return an archive of the whole history."""
-    run_export(node_of(ROWS, head=END), folder, start=START, end=END, partition=partition)
+def exported(folder, partition, **given):
+    """Return an archive of the whole history, or of some accounts of it."""
+    run_export(node_of(ROWS, head=END), folder, start=START, end=END, partition=partition, **given)
     return folder
 
 

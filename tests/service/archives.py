@@ -75,27 +75,18 @@ class Held(NamedTuple):
     torn: bool = True
     row_group: int = rowfiles.ROW_GROUP
 
-    @property
-    def covered(self):
-        """The stretches in time order."""
-        return sorted(self.stretches)
 
-
-def write_archive(folder, rows=(), *, row_group=rowfiles.ROW_GROUP, **held):
+def write_archive(folder, rows=(), **held):
     """Make an archive and return it."""
-    with patch.object(rowfiles, "ROW_GROUP", row_group):
-        return _write(folder, Held(tuple(rows), **held))
-
-
-def _write(folder, held):
-    archive = Archive(folder)
+    held = Held(tuple(rows), **held)
     values = {name: ids[0] if name == "asset_id" else ids for name, ids in held.bound}
-    writer = begin(folder, held.partition, **values)
-    for stretch in held.stretches:
-        commit(writer, held.rows, stretch)
-    if held.beyond:
-        _leave(writer, held.beyond, torn=held.torn)
-    return archive
+    with patch.object(rowfiles, "ROW_GROUP", held.row_group):
+        writer = begin(folder, held.partition, **values)
+        for stretch in held.stretches:
+            commit(writer, held.rows, stretch)
+        if held.beyond:
+            _leave(writer, held.beyond, torn=held.torn)
+    return Archive(folder)
 
 
 def commit(writer, rows, stretch):
@@ -109,31 +100,26 @@ def commit(writer, rows, stretch):
             known = writer.rows_of(period)
             # As no two runs begin at the same moment.
             asked_at = f"2023-06-01T00:00:00.{next(_MADE):06}+00:00"
-            end = min(stop, stretch.end)
-            who = {"reached": stretch.proven, "height": HEIGHT}
-            evidence = answered((since, end), stretch.source, asked_at, **who, **_bound(writer))
-            _put(writer, period, pa.concat_tables([known, to_table(part)]), evidence)
-            since = end
+            answer = (since, min(stop, stretch.end)), stretch.source, asked_at
+            rows_of_period = pa.concat_tables([known, to_table(part)])
+            _put(writer, period, rows_of_period, *answer, reached=stretch.proven, height=HEIGHT)
+            since = stop
 
 
 def replace_rows(writer, period, rows):
     """Make other rows those of a period that is covered already."""
     span = layout.period_bounds(period, writer.manifest.partition)
-    asked_at = "2023-06-02T00:00:00+00:00"
-    evidence = answered(span, SOURCE, asked_at, height=HEIGHT + 1, **_bound(writer))
-    _put(writer, period, to_table(rows), evidence)
+    answer = span, SOURCE, "2023-06-02T00:00:00+00:00"
+    _put(writer, period, to_table(rows), *answer, height=HEIGHT + 1)
 
 
-def _put(writer, period, rows, evidence):
-    evidence = writer.manifest.evidence.updated(evidence)
+def _put(writer, period, rows, *answer, **how):
+    held = writer.manifest.evidence
+    evidence = held.updated(answered(*answer, **how, **asdict(held.filters)))
     if rows.num_rows:
         writer.put(period, rowfiles.encode_rows(rows), evidence)
     else:
         writer.set_evidence(evidence)
-
-
-def _bound(writer):
-    return asdict(writer.manifest.evidence.filters)
 
 
 def _leave(writer, rows, *, torn):

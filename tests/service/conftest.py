@@ -14,7 +14,8 @@ class Node:
     """The service over an archive that a test may replace."""
 
     def __init__(self, path, service):
-        self.path, self.get, self.page = path, service.get, service.page
+        self.path, self.get = path, service.get
+        self.page, self.pages = service.page, service.pages
 
     def hold(self, rows=(), **held):
         """Put another archive in the place of the one that is served, as a person would."""
@@ -33,9 +34,9 @@ class Node:
 
 
 @contextlib.contextmanager
-def holding(path):
+def holding(path, rows=()):
     """Yield a service over an archive that can be replaced."""
-    with answering(write_archive(path)) as service:
+    with answering(write_archive(path, rows)) as service:
         yield Node(path, service)
 
 
@@ -45,7 +46,8 @@ def node(tmp_path_factory):
         yield node
 
 
-@pytest.fixture
-def block(node):
-    """A service over one block of 30 rows."""
-    return node.hold(block_of(30))
+@pytest.fixture(scope="session")
+def block(tmp_path_factory):
+    """A service over one block of 30 rows, which stays."""
+    with holding(tmp_path_factory.mktemp("block") / "archive", block_of(30)) as node:
+        yield node

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from decimal import Decimal
 from itertools import product
 from typing import NamedTuple
 
-import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests import loopback
+from tests.analysis.tables import arrow_of
 from tests.columns import ARROW_SCHEMA
 
 BASE = 1_682_899_200_000_000
@@ -71,8 +70,9 @@ def row_lists(draw, min_size=0, max_size=40, accounts=ACCOUNTS):
     )
 
 
-def ordered(rows, *, newest_first):
-    return sorted(rows, key=lambda row: row.on_a_node.order, reverse=newest_first)
+def ordered(rows):
+    """Return rows as a node lists them, the newest first."""
+    return sorted(rows, key=lambda row: row.on_a_node.order, reverse=True)
 
 
 def block_of(count, time=BASE):
@@ -97,10 +97,5 @@ def busy_day(seed, count, *, blocks=40, start=BASE):
 
 def to_table(rows):
     """Return rows as an Arrow table of the package's schema."""
-    columns = list(zip(*rows, strict=True)) or [()] * 6
-    arrays = [
-        *(pa.array(ids, pa.string()).dictionary_encode() for ids in columns[:4]),
-        pa.array(columns[4], pa.timestamp("us", "UTC")),
-        pa.array([Decimal(balance) for balance in columns[5]], pa.decimal128(38, 0)),
-    ]
-    return pa.Table.from_arrays(arrays, schema=ARROW_SCHEMA)
+    columns = list(zip(*rows, strict=True)) or [()] * len(ARROW_SCHEMA)
+    return arrow_of(columns).cast(ARROW_SCHEMA)

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import pandas as pd
 
-from balance_analysis import Archive, Client, export, load_balance_changes
+from balance_analysis import Archive
+from tests.archive import months
 from tests.archive.exporting import (
     DAY,
     END,
     HOUR,
+    ROWS,
     START,
     content_of,
     lasting,
+    loaded,
     node_of,
     run_export,
     spans_of,
-    spread_history,
 )
 from tests.columns import lacking
-from tests.moments import from_microseconds
-from tests.service.archives import WHOLE, Stretch, write_archive
-from tests.service.rows import BASE, block_of
+from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving
-
-ROWS = spread_history(6, rows=240, accounts=60, largest_block=40)
 
 
 def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(tmp_path):
@@ -36,8 +34,8 @@ def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(tmp_
     # In several runs, which is how archives come about.
     for end in (START + DAY, START + DAY + HOUR, END):
         run_export(node, folder, start=START, end=end)
-    with serving(Archive(folder)) as url, Client(url, timeout=20) as client:
-        export(client, Archive(tmp_path / "copy"), start=from_microseconds(START))
+    with serving(Archive(folder)) as url:
+        run_export(url, tmp_path / "copy", start=START)
     assert lasting(tmp_path / "copy") == lasting(folder)
     assert len(content_of(folder, "changes/")) >= 2
     names = ["propose_asset_enabled_from", "can_propose_market", "genesis_loaded", "extra"]
@@ -46,26 +44,12 @@ def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(tmp_
     assert copied["block_height"].tolist() == limits["block_height"].tolist()[-1:]
 
 
-_GAP = (BASE - HOUR, BASE + HOUR)
-_VAGUE = (BASE + 2 * HOUR, BASE + 3 * HOUR)
-_PARTS = (
-    Stretch(WHOLE[0].start, _GAP[0]),
-    Stretch(_GAP[1], _VAGUE[0]),
-    Stretch(*_VAGUE, proven=False),
-    Stretch(_VAGUE[1], WHOLE[0].end),
-)
-
-
 def test_neither_a_load_nor_a_copy_claims_more_than_its_source(tmp_path):
-    rows = [*block_of(9, time=WHOLE[0].start), *block_of(9, time=_VAGUE[0])]
-    archive = write_archive(tmp_path / "archive", rows, stretches=_PARTS)
-    start, end = WHOLE[0][:2]
-    with serving(archive) as url, Client(url, timeout=20) as client:
-        bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
-        table = load_balance_changes(client, **bounds)
-        run_export(url, tmp_path / "copy", start=start, end=end)
-    assert len(table) == 18
-    assert lacking(table.attrs["balance_analysis"]) == [_GAP, _VAGUE]
-    doubted = [(start, end) for start, end, proven in spans_of(tmp_path / "copy") if not proven]
-    assert doubted == [_GAP, _VAGUE]
-    assert content_of(tmp_path / "copy", "changes/") == content_of(tmp_path / "archive", "changes/")
+    folder, copy = months.torn_apart(tmp_path / "archive"), tmp_path / "copy"
+    with serving(Archive(folder)) as url:
+        table = loaded(url, months.START, months.END)
+        run_export(url, copy, start=months.START, end=months.END, partition="month")
+    assert lines_of_table(table) == lines_of_rows(months.HELD)
+    assert lacking(table.attrs["balance_analysis"]) == [months.DOUBTED]
+    assert [span for span in spans_of(copy) if not span[2]] == [(*months.DOUBTED, False)]
+    assert content_of(copy, "changes/") == content_of(folder, "changes/")

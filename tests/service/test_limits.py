@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pandas as pd
 import pytest
@@ -11,13 +11,6 @@ from balance_analysis import Archive, NetworkLimits
 from tests.archive.writing import writer_of
 from tests.serving import LIMITS as PATH
 
-FLAGS = {
-    "can_propose_market": "canProposeMarket",
-    "can_propose_asset": "canProposeAsset",
-    "propose_market_enabled": "proposeMarketEnabled",
-    "propose_asset_enabled": "proposeAssetEnabled",
-    "genesis_loaded": "genesisLoaded",
-}
 SNAPSHOT = NetworkLimits(
     can_propose_market=True,
     can_propose_asset=False,
@@ -43,10 +36,12 @@ LIMITS = {
     "later": ["ä", 1],
 }
 
+FLAGS = [*zip([each.name for each in fields(SNAPSHOT)][:5], LIMITS, strict=False)]
+"""The five booleans, as a snapshot and the interface call them."""
 
 CHANGES = [
     ({}, {}),
-    *(({name: not getattr(SNAPSHOT, name)}, {x: not LIMITS[x]}) for name, x in FLAGS.items()),
+    *(({name: not getattr(SNAPSHOT, name)}, {x: not LIMITS[x]}) for name, x in FLAGS),
     ({"propose_market_enabled_from": None}, {"proposeMarketEnabledFrom": "0"}),
     *(
         ({"propose_asset_enabled_from": pd.Timestamp(moment)}, {"proposeAssetEnabledFrom": written})

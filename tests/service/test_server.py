@@ -12,8 +12,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +24,7 @@ from starlette.routing import Route
 
 import balance_analysis as ba
 from balance_analysis.service import server
-from tests.cli.running import invoke
+from tests.cli.running import child, invoke
 from tests.service.archives import write_archive
 from tests.service.rows import block_of, ordered
 from tests.serving import CHANGES, application
@@ -164,7 +162,7 @@ def _rest(client):
 
 
 def test_many_connections_get_what_each_asked_for_beside_a_slow_reader(app):
-    rows = ordered(block_of(5000), newest_first=True)
+    rows = ordered(block_of(5000))
     with server.serve(app) as url, contextlib.ExitStack() as stack:
         slow = _ask_slowly(url, _request(f"{CHANGES}?pagination.first=5000", "[::1]"))
         made = [slow, *(socket.create_connection(_address(url), timeout=20) for _ in range(40))]
@@ -293,15 +291,9 @@ def test_the_sample_is_served_with_all_options_and_logged_until_a_signal(sample,
     (party, *_) = ba.summarize_accounts(sample)["party_id"]
     names.write_text(f"id,label\n{party},Alice & Co\n")
     options = ["--allow-origin", "https://b.example", "--allow-origin", "https://a.example"]
-    command = [sys.executable, "-m", "balance_analysis", "serve", "--demo", "--port", "0", "-v"]
     (tmp_path / "tmp").mkdir()
-    with subprocess.Popen(
-        [*command, *options, "--labels", str(names)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
-    ) as process:
+    own = {"env": {**os.environ, "TMPDIR": str(tmp_path / "tmp")}}
+    with child("serve", "--demo", "--port", 0, "-v", *options, "--labels", names, **own) as process:
         try:
             line = process.stderr.readline()
             url = re.fullmatch(r"Serving .* at (http://127\.0\.0\.1:\d+), .*\n", line)[1]

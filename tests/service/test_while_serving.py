@@ -12,17 +12,6 @@ from tests.service.rows import BASE, HOUR, block_of
 from tests.serving import answering
 
 
-def _follow(service, size, newest):
-    """Yield the pages of the whole list."""
-    asked = {"pagination.first": size, "pagination.newestFirst": newest}
-    more = True
-    while more:
-        page = service.page(asked)
-        yield page
-        info = page["pageInfo"]
-        more, asked["pagination.after"] = info["hasNextPage"], info["endCursor"]
-
-
 def _move_away(path):
     path.rename(path.with_suffix(".away"))
 
@@ -69,9 +58,9 @@ def test_what_is_written_is_served_at_once_and_paging_meanwhile_loses_no_row(
     archive = write_archive(tmp_path / "archive", rows, stretches=begun, partition=partition)
     writer = writer_of(archive)
     at_first = {(f"{row.time}000", row.party_id) for row in rows if row.time < known}
-    visited = []
+    visited, asked = [], {"pagination.first": 7, "pagination.newestFirst": newest}
     with answering(archive) as service:
-        for number, page in enumerate(_follow(service, 7, newest)):
+        for number, page in enumerate(service.pages(asked)):
             nodes = [edge["node"] for edge in page["edges"]]
             visited += [(node["timestamp"], node["partyId"]) for node in nodes]
             step = Stretch(known + number * HOUR // 3, known + (number + 1) * HOUR // 3)
