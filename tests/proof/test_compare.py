@@ -135,8 +135,12 @@ class Held:
 
 FORMS = ["day", "hour", "month", "selection", "table", "file", "stated"]
 TRUTH = {
-    (x, tick): 10 * n + tick for n, x in enumerate(ACCOUNTS) for tick in range(n % 2, TICKS, 2)
+    (x, tick): 10**37 + 10 * n + tick
+    for n, x in enumerate(ACCOUNTS)
+    for tick in range(n % 2, TICKS, 2)
 }
+STEPS = [1, 2**64, -(2**64), 10**37]
+"""What makes another balance of one, in any of its 128 bits."""
 
 
 @st.composite
@@ -149,10 +153,11 @@ def held(draw, origins=(1, 2)):
         for first, last in itertools.pairwise(edges)
         if draw(st.integers(0, 5)) > 0
     )
-    places = st.sets(st.sampled_from(sorted(TRUTH)), max_size=12)
-    lost, changed = draw(places), draw(places)
+    places = st.sampled_from(sorted(TRUTH))
+    lost = draw(st.sets(places, max_size=12))
+    changed = draw(st.dictionaries(places, st.sampled_from(STEPS), max_size=12))
     balances = {
-        place: balance + (place in changed)
+        place: balance + changed.get(place, 0)
         for place, balance in TRUTH.items()
         if place not in lost and place[0] in own.accounts
     }
@@ -231,7 +236,9 @@ def test_what_is_shared_and_what_differs_is_what_a_look_at_each_tick_shows(
     assert difference.compared == (len(mine), len(its))
     assert (difference.filters is None) == (not ours.accounts & theirs.accounts)
     assert places_of(difference.rows) == differences(mine, its)
-    assert sum(json.loads(difference.to_json())["rows"].values()) == len(differences(mine, its))
+    content = json.loads(difference.to_json())
+    assert sum(content["rows"].values()) == len(differences(mine, its))
+    assert content["accounts"] == json.loads(json.dumps([ours.filters, theirs.filters]))
     assert ticks_of([moments for moments, *_ in difference.not_shared]) == listed
     assert difference.is_same == (
         bool(shared) and not listed and ours.filters == theirs.filters and mine == its
@@ -275,26 +282,6 @@ def test_only_what_another_origin_has_of_all_accounts_is_confirmed(
     assert bool([*folder.glob("a/_disputes/*")]) == bool(disputed)
 
 
-def spoilt(side, place):
-    return replace(side, balances={**side.balances, place: -1})
-
-
-def test_a_dispute_takes_confirmed_away_and_an_older_answer_does_not_give_it_back(tmp_path):
-    archive = WHOLE.write(tmp_path, "day")
-    other = replace(WHOLE, answers=((0, TICKS, 2, True),))
-    place = (ACCOUNTS[0], 4)
-    ba.confirm(archive, other.write(tmp_path / "o", "table"))
-    assert archive.status().confirmed == ((FIRST, LAST),)
-    assert len(ba.confirm(archive, spoilt(other, place).write(tmp_path / "o", "table")).rows) == 1
-    status = archive.status()
-    assert ticks_of(status.confirmed) == {*range(TICKS)} - {4}
-    assert ticks_of(status.disputed) == {4}
-    # Nor does its own node, which disputes too.
-    ba.confirm(archive, other.write(tmp_path / "o", "table"))
-    ba.confirm(archive, spoilt(WHOLE, place).write(tmp_path / "o", "table"))
-    assert ticks_of(archive.status().confirmed) == {*range(TICKS)} - {4}
-
-
 def test_a_frame_that_states_nothing_is_compared_with_nothing_and_the_cure_is_named(tmp_path):
     archive = WHOLE.write(tmp_path, "day")
     table = archive.read()
@@ -326,20 +313,8 @@ def test_a_selection_of_a_tables_rows_proves_nothing_in_whatever_file(tmp_path):
     assert ba.read_parquet(tmp_path / "ours.parquet").attrs["balance_analysis"]["known"]
 
 
-def test_a_cut_of_a_table_is_proven_for_its_interval_alone(tmp_path):
-    archive = WHOLE.write(tmp_path, "day")
-    middle = from_microseconds(at(5))
-    cut = archive.read().balances.between(middle)
-    difference = ba.diff(archive, cut)
-    assert difference.shared == ((middle, LAST),)
-    assert difference.not_shared == (((FIRST, middle), "complete", "missing"),)
-    assert ba.diff(archive, cut, start=middle).is_same
-
-
 def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
-    WHOLE.write(tmp_path, "day")
-    archive = tmp_path / "a"
-    other = PARTY.write(tmp_path / "other", "file")
+    archive, other = WHOLE.write(tmp_path, "day").uri, PARTY.write(tmp_path / "other", "file")
     said = run("diff", archive, other, code=3).stdout
     assert f"other accounts than party_id {PARTIES[0]}: the first has all accounts" in said
     assert "no difference in what both have" in said
@@ -347,9 +322,7 @@ def test_what_was_compared_is_said_and_the_exit_code_goes_by_it(tmp_path):
     said = run("diff", archive, archive, "--since=2022-01-01", "--until=2022-02-01", code=3).stdout
     assert "nothing was compared" in said
     content = json.loads(run("diff", archive, other, "--format=json", code=3).stdout)
-    all_accounts = json.loads(json.dumps(EVERYONE))
-    assert content["filters"] == {**all_accounts, "party_ids": [PARTIES[0]]}
-    assert content["accounts"] == [all_accounts, content["filters"]]
+    assert content["filters"] == {**content["accounts"][0], "party_ids": [PARTIES[0]]}
 
 
 def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
@@ -358,16 +331,6 @@ def test_a_side_with_two_rows_of_one_account_and_time_is_refused(tmp_path):
     twice = table.iloc[[*range(len(table)), 3]]
     with pytest.raises(ba.CheckError, match="two rows"):
         ba.diff(archive, twice)
-
-
-@pytest.mark.parametrize("step", [1, 2**64, -(2**64), 10**37])
-def test_balances_that_differ_in_any_of_128_bits_are_not_the_same(step):
-    ours = {(account, 1): 10**37 for account in ACCOUNTS}
-    theirs = {**ours, (ACCOUNTS[1], 1): 10**37 + step}
-    one, same, other = (table_of(rows, known=[span(0, 2)]) for rows in (ours, ours, theirs))
-    difference = ba.diff(one, other)
-    assert (difference.is_same, places_of(difference.rows)) == (False, {(ACCOUNTS[1], 1)})
-    assert ba.diff(one, same).is_same
 
 
 OPENED = {"known": [span(0, 8)], "start": from_microseconds(at(5))}
@@ -391,6 +354,7 @@ def test_what_was_held_at_the_start_is_compared_where_both_know_it(one, other, i
     )
     for pair in ((ours, theirs), (theirs, ours)):
         difference = ba.diff(*pair)
+        assert difference.shared == (span(5, 8),)
         if has_gap:
             assert not difference.is_same
             assert difference.not_shared
