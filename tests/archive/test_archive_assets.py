@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import END, ROWS, START, loaded, run_export
+from tests.archive.exporting import END, ROWS, START, client_of, loaded, run_export
 from tests.cli.running import run
 from tests.node.truth import lines_of_table
 
@@ -19,8 +18,8 @@ OTHER = next(row.account[0] for row in ROWS if row.account[0] != ASSET)
 NAMES = {ASSET: {"symbol": "tUSD", "decimals": 6}}
 PARTY = next(row.account[2] for row in ROWS if len(row.account[2]) == 64)
 LABELS = {PARTY: "Alice"}
+SHORT = f"{PARTY[:6].upper()}…{PARTY[-4:]}"
 ALSO = {OTHER: {"symbol": "tGOV", "decimals": 18}}
-FILE = f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n'
 
 
 def names_of(frame):
@@ -32,6 +31,15 @@ def names_of(frame):
 def archive(node, tmp_path):
     run_export(node, tmp_path / "a", start=START, end=END, assets=NAMES)
     return ba.Archive(tmp_path / "a")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The files of the names, which differ from those of the archive."""
+    assets, labels = tmp_path / "assets.toml", tmp_path / "labels.csv"
+    assets.write_text(f'["{ASSET}"]\nsymbol = "tUSD"\ndecimals = 6\n')
+    labels.write_text(f"party_id,label\n{PARTY},Alice\n")
+    return {"ASSETS": str(assets), "LABELS": str(labels)}
 
 
 def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
@@ -46,27 +54,23 @@ def test_an_archive_keeps_the_assets_of_all_exports(node, archive):
 
 
 def test_labels_are_kept_wherever_assets_are(node, tmp_path):
-    names = {"assets": NAMES, "labels": LABELS}
+    names, own = {"assets": NAMES, "labels": LABELS}, {("A", "B", PARTY, ""): "Savings"}
     run_export(node, tmp_path / "a", start=START, end=END, **names)
-    run_export(node, tmp_path / "a", end=END, labels={("A", "B", PARTY, ""): "Savings"})
-    run_export(node, tmp_path / "b", start=START, end=END, asset_id="tUSD", assets=NAMES)
-    run_export(node, tmp_path / "b", end=END, asset_id="tUSD")
-    assert {*ba.Archive(tmp_path / "b").read()["asset_id"]} == {ASSET}
-    archive = ba.Archive(tmp_path / "a")
-    kept = ba.read_labels(LABELS | {("A", "B", PARTY, ""): "Savings"})
+    run_export(node, tmp_path / "a", end=END, labels=own)
+    archive, kept = ba.Archive(tmp_path / "a"), ba.read_labels(LABELS | own)
     assert archive.names().labels == kept
     assert archive.verify().problems == ()
     table = archive.select(party_ids="alice").read()
-    assert set(table["party_id"]) == {PARTY}
+    loads = loaded(node, START, END, party_ids="Alice", **names)
+    for each in (table, loads):
+        assert set(each["party_id"]) == {PARTY}
     ba.write_parquet(table, tmp_path / "t.parquet")
-    with ba.Client(node.url) as client:
+    with client_of(node) as client:
         note = ba.load_to_parquet(client, tmp_path / "u.parquet", party_ids="Alice", **names)
-    table_of_node = loaded(node, START, END, party_ids="Alice", **names)
     assert PARTY in str(note["filters"])
-    assert set(table_of_node["party_id"]) == {PARTY}
     for known, expected in (
         (table, kept),
-        (table_of_node, ba.read_labels(LABELS)),
+        (loads, ba.read_labels(LABELS)),
         (ba.read_parquet(tmp_path / "t.parquet"), kept),
         (ba.read_parquet(tmp_path / "u.parquet"), ba.read_labels(LABELS)),
         (ba.read_parquet(tmp_path / "u.parquet", labels=kept), kept),
@@ -77,33 +81,30 @@ def test_labels_are_kept_wherever_assets_are(node, tmp_path):
         assert names_of(known) == (ba.read_assets(NAMES), expected)
 
 
-SPELLED = {"asset_id": [ASSET, "tUSD", "TUSD"], "party_ids": [PARTY]}
-SPELLED["party_ids"] += [PARTY[:8], PARTY[:6].upper(), f"{PARTY[:3]}..{PARTY[-9:]}"]
+def test_an_archive_that_is_bound_by_a_symbol_goes_on_with_it(node, tmp_path):
+    run_export(node, tmp_path / "a", start=START, end=END, asset_id="tUSD", assets=NAMES)
+    run_export(node, tmp_path / "a", end=END, asset_id="tUSD")
+    assert {*ba.Archive(tmp_path / "a").read()["asset_id"]} == {ASSET}
 
 
-def test_every_way_to_read_an_archive_takes_its_symbols_and_short_ids(archive, tmp_path):
-    whole = archive.read()
-    for name, words in SPELLED.items():
-        expected = whole[whole[name.removesuffix("s")] == words[0]]
-        assert len(expected)
-        for word in words:
-            selected = archive.select(**{name: word})
-            assert lines_of_table(selected.read()) == lines_of_table(expected)
-            assert sum(batch.num_rows for batch in selected.iter_batches()) == len(expected)
-    at = pd.Timestamp(END, unit="us", tz="UTC") - pd.Timedelta("1us")
-    assert set(ba.balance_at(archive.select(asset_id="tUSD"), at)["asset_id"]) == {ASSET}
-    ba.write_parquet(whole, tmp_path / "x.parquet")
-    for source in (archive.uri, tmp_path / "x.parquet"):
-        shown = run("series", source, "--party-id", f"{PARTY[:6]}…{PARTY[-4:]}").stdout
-        assert {*pd.read_csv(io.StringIO(shown))["party_id"]} == {PARTY}
-    for wrong, said in (
-        ({"party_ids": "zzzz"}, "'zzzz' is not 64 hex digits"),
-        ({"asset_id": "tUSB"}, r"'tUSB' .*did you mean tUSD"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            archive.select(**wrong)
+@pytest.mark.parametrize(
+    ("name", "word", "whole"), [("asset_id", "TUSD", ASSET), ("party_ids", SHORT, PARTY)]
+)
+def test_every_way_to_read_an_archive_takes_its_symbols_and_short_ids(archive, name, word, whole):
+    selected, column = archive.select(**{name: word}), name.removesuffix("s")
+    expected = archive.read().query(f"{column} == @whole")
+    assert lines_of_table(selected.read()) == lines_of_table(expected) != []
+    assert sum(batch.num_rows for batch in selected.iter_batches()) == len(expected)
+    assert set(ba.balance_at(selected, "2023-05-03")[column]) == {whole}
+    shown = run("series", archive.uri, f"--{column.replace('_', '-')}", word).stdout
+    assert {*pd.read_csv(io.StringIO(shown))[column]} == {whole}
+
+
+def test_a_selection_says_which_word_stands_for_nothing_and_takes_other_names(archive):
+    with pytest.raises(ValueError, match=r"'tUSB' .*did you mean tUSD"):
+        archive.select(asset_id="tUSB")
     renamed = archive.select(asset_id="X", assets={ASSET: {"symbol": "X", "decimals": 1}}).read()
-    assert lines_of_table(renamed) == lines_of_table(whole[whole["asset_id"] == ASSET])
+    assert {*renamed["asset_id"]} == {ASSET}
     assert names_of(renamed)[0][ASSET].symbol == "X"
 
 
@@ -125,38 +126,26 @@ def test_a_damaged_file_of_names_is_named_and_mended_by_giving_them_again(
 
 
 @pytest.mark.usefixtures("without_waits")
-def test_the_command_line_keeps_and_takes_symbols(node, archive, tmp_path):
-    (tmp_path / "assets.toml").write_text(FILE)
-    (tmp_path / "labels.json").write_text(json.dumps(LABELS))
-    given = ("--assets", tmp_path / "assets.toml", "--labels", tmp_path / "labels.json")
-    run("fetch", node.url, "-o", tmp_path / "x.parquet", "--asset-id", "tUSD", *given)
-    run("export", tmp_path / "b", node.url, *given)
-    rows = [
-        run("series", source, "--asset-id", "tusd").stdout
-        for source in (tmp_path / "x.parquet", tmp_path / "b")
-    ]
+def test_commands_keep_and_show_names_and_files_have_ids(node, archive, files, tmp_path):
+    given = ("--assets", files["ASSETS"], "--labels", files["LABELS"])
+    file, kept = tmp_path / "x.parquet", tmp_path / "b"
+    run("fetch", node.url, "-o", file, "--asset-id", "tUSD", *given)
+    run("export", kept, node.url, *given)
+    rows = [run("series", source, "--asset-id", "tusd").stdout for source in (file, kept)]
     assert rows[0] == rows[1]
     written = pd.read_csv(io.StringIO(rows[0]))
     assert {*zip(written["symbol"], written["asset_id"], strict=True)} == {("tUSD", ASSET)}
-    assert ba.Archive(tmp_path / "b").names().assets == archive.names().assets
-    assert ba.Archive(tmp_path / "b").names().labels == ba.read_labels(LABELS)
-    summary = run("summary", tmp_path / "b", "--asset-id", "tUSD").stdout
-    assert "tUSD" in summary
-    assert ASSET[:6] not in summary
-
-
-def test_variables_name_files_of_names_which_printed_tables_show_and_files_lack(
-    archive, tmp_path, monkeypatch
-):
-    (tmp_path / "labels.csv").write_text(f"party_id,label\n{PARTY},Alice\n")
-    (tmp_path / "assets.toml").write_text(FILE.replace("tUSD", "dollar"))
-    monkeypatch.setenv("BALANCE_ANALYSIS_LABELS", str(tmp_path / "labels.csv"))
-    monkeypatch.setenv("BALANCE_ANALYSIS_ASSETS", str(tmp_path / "assets.toml"))
-    assert "dollar" in run("summary", archive.uri, "--asset-id", "Dollar").stdout
-    ba.write_parquet(archive.read(), tmp_path / "x.parquet")
-    for source in (tmp_path / "x.parquet", archive.uri):
-        shown = run("summary", source, "--party-id", "ALICE").stdout
-        assert "Alice" in shown
-        assert PARTY[:6] not in shown
-    run("summary", archive.uri, "--party-id", "Alice", "-o", tmp_path / "y.csv")
+    names = ba.Archive(kept).names()
+    assert (names.assets, names.labels) == (archive.names().assets, ba.read_labels(LABELS))
+    for source in (file, kept):
+        shown = run("summary", source, "--asset-id", "tUSD", "--party-id", "ALICE").stdout
+        assert ("tUSD" in shown, "Alice" in shown) == (True, True)
+        assert (ASSET[:6] in shown, PARTY[:6] in shown) == (False, False)
+    run("summary", kept, "--party-id", "Alice", "-o", tmp_path / "y.csv")
     assert set(pd.read_csv(tmp_path / "y.csv")["party_id"]) == {PARTY}
+
+
+def test_variables_name_files_of_names(archive, files):
+    env = {f"BALANCE_ANALYSIS_{kind}": path for kind, path in files.items()}
+    named = run("summary", archive.uri, "--asset-id", "tusd", "--party-id", "ALICE", env=env)
+    assert "Alice" in named.stdout

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import balance_analysis as ba
 from tests.archive.exporting import DAY, END, HOUR, ROWS, START, edit_manifest, node_of, run_export
 from tests.cli.running import fails, run
-from tests.loopback import LoopbackNode
 from tests.moments import moment_text
 from tests.segments.writer import write_segments
 
@@ -83,19 +82,16 @@ def test_an_archive_from_segments_has_the_digest_of_one_from_a_node(node, tmp_pa
     assert digests == {naive(ROWS, [[TIMES[0], TIMES[-1] + 1]])}
 
 
-def test_limits_and_assets_have_digests_that_dont_depend_on_when_they_were_asked(node, tmp_path):
+def test_limits_and_assets_have_digests_that_dont_depend_on_when_they_were_asked(
+    node, whole, tmp_path
+):
     assets = {ROWS[0].asset_id: {"symbol": "A", "decimals": 5}}
-    for name in ("a", "b"):
-        run_export(node, tmp_path / name, start=START, end=END, assets=assets)
-    run_export(node, tmp_path / "b", end=END)
-    one, other = (ba.Archive(tmp_path / name).digest() for name in ("a", "b"))
-    assert (one.limits, one.assets) == (other.limits, other.assets)
-    with LoopbackNode(ROWS, block_timestamp=END * 1000, limits=None) as silent:
-        run_export(silent, tmp_path / "c", start=START, end=END)
-    bare = ba.Archive(tmp_path / "c").digest()
-    assert one.digest == bare.digest
-    assert one.limits != bare.limits
-    assert one.assets != bare.assets
+    for name, other in (("a", node), ("b", node_of(ROWS, limits=None))):
+        run_export(other, tmp_path / name, start=START, end=END, assets=assets)
+    bare, one, other = (ba.Archive(x).digest() for x in (whole, tmp_path / "a", tmp_path / "b"))
+    assert bare.digest == one.digest == other.digest
+    assert bare.limits == one.limits != other.limits
+    assert bare.assets != one.assets == other.assets
 
 
 def test_a_copy_is_proven_by_the_digest_that_was_printed(whole):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import product
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -15,10 +14,18 @@ import balance_analysis as ba
 from tests.archive.exporting import node_of, run_export
 from tests.archive.months import END, HELD, MOMENTS, ROWS, START
 from tests.cli.running import run
+from tests.loopback import spoilt
 from tests.moments import from_microseconds, moment_text
 from tests.segments.writer import write_segments
 
 ACCOUNTS = sorted({row.account for row in ROWS})
+
+
+def balance_of(archive, account, at):
+    """Return what `balance_at` gives for an account; `None` if it is unknown."""
+    balances = ba.balance_at(archive, at)
+    is_its = (balances[ba.ACCOUNT_KEY].astype(str) == [*account]).all(axis=1)
+    return next(map(int, balances["balance"][is_its].dropna()), None)
 
 
 @settings(max_examples=15)
@@ -45,10 +52,7 @@ def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answ
             for x in pq.ParquetFile(torn / row.file).read().to_pylist()
         )
 
-    known = ba.balance_at(archive, at)
-    own = known[(known[ba.ACCOUNT_KEY].astype(str) == [*account]).all(axis=1)]
-    balance = own["balance"].iloc[0] if len(own) else pd.NA
-    assert explanation.balance == (None if pd.isna(balance) else int(balance))
+    assert explanation.balance == balance_of(archive, account, at)
     assert (explanation.why is None) == (explanation.balance is not None)
     is_held = explanation.row is not None and explanation.balance is not None
     assert explanation.carried == (at - explanation.row.timestamp if is_held else None)
@@ -61,29 +65,20 @@ def test_a_balance_rests_on_the_last_row_between_its_neighbours_as_its_node_answ
         assert explanation.asked == (its["first_asked_at"], its["asked_at"])
 
 
-@pytest.mark.parametrize("spoilt", [{"assetId": ""}, {"balance": "x"}])
+@pytest.mark.parametrize("change", [{"assetId": ""}, {"balance": "x"}])
 def test_a_spoilt_row_makes_its_account_unknown_unless_that_cannot_be_read_and_has_a_row(
-    tmp_path, spoilt
+    tmp_path, change
 ):
     row = ROWS[60]
     its = row.timestamp_ns // 1000 + 1
-
-    def edit(sent):
-        ids = (*(sent[name] for name in ("assetId", "accountType", "partyId", "marketId")),)
-        return (
-            {**sent, **spoilt}
-            if (*ids, int(sent["timestamp"])) == (*row.account, row.timestamp_ns)
-            else sent
-        )
-
-    run_export(node_of(ROWS, head=END), tmp_path / "a", start=START, end=its, partition="month")
-    run_export(node_of(ROWS, head=END, edit_row=edit), tmp_path / "a", end=END, overlap="90d")
+    node = node_of(ROWS, head=END)
+    run_export(node, tmp_path / "a", start=START, end=its, partition="month")
+    node.edit_row = spoilt(row.to_json().__eq__, **change)
+    run_export(node, tmp_path / "a", end=END, overlap="90d")
     archive, at = ba.Archive(tmp_path / "a"), from_microseconds(its)
-    balances = ba.balance_at(archive, at)
-    own = balances[(balances[ba.ACCOUNT_KEY].astype(str) == [*row.account]).all(axis=1)]
     explained = archive.explain(row.account, at=at).balance
-    assert explained == (int(row.balance) if "assetId" in spoilt else None)
-    assert pd.isna(own["balance"].iloc[0]) == (explained is None)
+    assert explained == (int(row.balance) if "assetId" in change else None)
+    assert balance_of(archive, row.account, at) == explained
     assert archive.status().unproven
 
 

@@ -24,14 +24,9 @@ ROWS = spread_history(1, rows=40, accounts=9)
 SECONDS = "balance_analysis.archive.lock.SECONDS"
 
 
-@pytest.fixture
-def put(s3, bucket):
-    """Return what puts a note in the lock's place, whoever holds it."""
-
-    def put(note):
-        s3.put_object(Bucket=bucket, Key="a/_lock.json", Body=json.dumps(note))
-
-    return put
+def put(address, note):
+    """Put a note in the lock's place, whoever holds it."""
+    Archive(address).store.write("_lock.json", json.dumps(note).encode())
 
 
 @pytest.fixture
@@ -77,7 +72,7 @@ def test_a_second_writer_is_refused_and_the_lock_is_removed_at_the_end(address, 
 
 
 @pytest.mark.parametrize("left", [None, {**DEAD, "seconds": -2}])
-def test_of_several_at_once_one_gets_the_lock(address, archive, put, left):
+def test_of_several_at_once_one_gets_the_lock(address, archive, left):
     ready, done = (threading.Barrier(5, timeout=20) for _ in range(2))
 
     def try_(_):
@@ -90,7 +85,7 @@ def test_of_several_at_once_one_gets_the_lock(address, archive, put, left):
             return done.wait() >= 0
 
     if left is not None:
-        put(left)
+        put(address, left)
     with ThreadPoolExecutor(5) as pool:
         assert sorted(pool.map(try_, range(5))) == [False] * 4 + [True]
     assert list(archive.store.names()) == []
@@ -104,9 +99,9 @@ def test_a_lock_that_is_held_is_renewed_over_and_over(archive):
 
 @pytest.mark.parametrize("hours", [-5, 5])
 def test_a_killed_holders_lock_is_free_when_its_time_is_over_by_the_stores_clock(
-    archive, front, put, hours
+    address, archive, front, hours
 ):
-    put(DEAD)
+    put(address, DEAD)
     front.clock = hours * 3600
     with pytest.raises(ArchiveLockedError), leased(archive):
         pass
@@ -137,12 +132,10 @@ def test_who_slept_past_the_leases_end_writes_nothing_when_another_took_over(
 
 
 @pytest.mark.usefixtures("asleep")
-def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(
-    archive, front, s3, bucket
-):
+def test_a_lock_that_is_gone_is_lost_though_the_store_would_put_it_again(address, archive, front):
     with leased(archive, seconds=0.3) as check:
         front.forget = ["HTTP_IF_MATCH"]
-        s3.delete_object(Bucket=bucket, Key="a/_lock.json")
+        Archive(address).store.delete("_lock.json")
         time.sleep(0.1)
         with pytest.raises(ArchiveLockedError, match="another run took it over"):
             check()
@@ -235,7 +228,7 @@ def test_a_lock_that_the_store_fails_to_confirm_is_not_left_behind(archive, fron
 
 
 def test_an_export_that_loses_the_lock_stops_before_its_next_write(
-    address, archive, front, put, monkeypatch
+    address, archive, front, monkeypatch
 ):
     monkeypatch.setattr(SECONDS, 0.3)
     begin(address)
@@ -243,7 +236,7 @@ def test_an_export_that_loses_the_lock_stops_before_its_next_write(
 
     def steal(answer, _request):
         if holder_of(archive) != DEAD:
-            put(DEAD)
+            put(address, DEAD)
             time.sleep(0.2)
             front.writes.clear()
         return answer

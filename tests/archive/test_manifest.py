@@ -13,6 +13,7 @@ import balance_analysis as ba
 from balance_analysis import Archive
 from tests.archive.exporting import END, START, edit_manifest, node_of, run_export, spread_history
 from tests.archive.writing import answered, begin
+from tests.loopback import spoilt
 from tests.moments import from_microseconds
 
 
@@ -20,8 +21,7 @@ from tests.moments import from_microseconds
 def whole(tmp_path_factory):
     """An archive whose manifest has all that one can have."""
     folder, rows = tmp_path_factory.mktemp("whole") / "a", spread_history(3, rows=40, accounts=9)
-    bad = str(rows[20].timestamp_ns)
-    spoil = lambda row: {**row, "balance": "x"} if row["timestamp"] == bad else row  # noqa: E731
+    spoil = spoilt(rows[20].to_json().__eq__)
     with node_of(rows, edit_row=spoil) as node, node_of(rows) as second:
         run_export(node, folder, start=START, end=END, asset_id=rows[20].asset_id)
         ba.confirm(folder, second.url)
@@ -32,12 +32,15 @@ def first(content):
     return content["evidence"]["answers"][0]
 
 
-def name_of(period):
-    return f"changes/date={period}/changes.parquet"
-
-
 def a_file(content):
     return next(iter(content["files"].values()))
+
+
+def announce(content, period, **filters):
+    """Note a commit of a period's file that goes on, with evidence of some accounts."""
+    name, evidence = f"changes/date={period}/changes.parquet", content["evidence"]
+    evidence = {**evidence, "filters": {**evidence["filters"], **filters}}
+    content["pending"] = {"name": name, "file": a_file(content), "evidence": evidence}
 
 
 EDITS = [
@@ -55,16 +58,8 @@ EDITS = [
     lambda c: c["files"].update({"2023-04": a_file(c)}),
     lambda c: a_file(c).pop("sha256"),
     lambda c: c["checkpoints"].update({"April": a_file(c)}),
-    lambda c: c.update(
-        pending={"name": name_of("2023-02-30"), "file": a_file(c), "evidence": c["evidence"]}
-    ),
-    lambda c: c.update(
-        pending={
-            "name": name_of("2023-04-30"),
-            "file": a_file(c),
-            "evidence": {**c["evidence"], "filters": {**c["evidence"]["filters"], "asset_id": "b"}},
-        }
-    ),
+    lambda c: announce(c, "2023-02-30"),
+    lambda c: announce(c, "2023-04-30", asset_id="b"),
 ]
 
 

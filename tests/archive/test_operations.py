@@ -23,7 +23,7 @@ COMMANDS = "".join(re.findall(r"^```sh\n(.*?)^```", TEXT, re.MULTILINE | re.DOTA
 START, END = map(to_microseconds, ("2023-04-19", "2023-05-01"))
 ROWS = [
     replace(row, balance=int(row.balance) % 10**20)
-    for row in spread_history(7, start=START, end=END, rows=60, accounts=12)
+    for row in spread_history(7, start=START, end=END, rows=30, accounts=5)
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
