@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import time
 
-import boto3
 import pytest
+import requests
 from botocore.loaders import JSONFileLoader
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -18,7 +17,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.http import http_date, parse_date
 from werkzeug.serving import make_server
 
-from tests.archive.months import ROW_GROUP, exported, torn_apart
+from tests.archive.months import ROW_GROUP, filled, torn_apart
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +35,13 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="session")
 def months(made):
     """An archive with a file a month; not to be changed."""
-    return made("months", exported, "month")
+    return made("months", filled, "month")
 
 
 @pytest.fixture(scope="session")
 def days(made):
     """The same, with a file a day."""
-    return made("days", exported, "day")
+    return made("days", filled, "day")
 
 
 @pytest.fixture(scope="session")
@@ -129,22 +128,9 @@ def front(serving, monkeypatch):
     serving[0].reset()
 
 
-@pytest.fixture(scope="session")
-def s3(serving):
-    client = boto3.Session("testing", "testing").client(
-        "s3", endpoint_url=f"http://{serving[1]}", region_name="us-east-1"
-    )
-    with contextlib.closing(client):
-        yield client
-
-
 @pytest.fixture
-def bucket(front, s3, request):
-    name = request.node.name.replace("_", "-").split("[")[0][-60:].strip("-")
-    s3.create_bucket(Bucket=name)
-    return name
-
-
-@pytest.fixture
-def address(bucket, serving):
+def address(front, serving, request):
+    """Where an archive may be made, in a bucket of the test's own."""
+    bucket = request.node.name.replace("_", "-").split("[")[0][-60:].strip("-")
+    requests.put(f"http://{serving[1]}/{bucket}", timeout=20).raise_for_status()
     return f"s3://{bucket}/a?endpoint_override={serving[1]}&scheme=http&region=us-east-1"

@@ -24,7 +24,7 @@ MOMENTS = st.sampled_from(
 ).filter(lambda at: START <= at < END)
 
 
-def exported(folder, partition, **given):
+def filled(folder, partition, **given):
     """Return an archive of the whole history, or of some accounts of it."""
     run_export(node_of(ROWS, head=END), folder, start=START, end=END, partition=partition, **given)
     return folder

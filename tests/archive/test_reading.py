@@ -12,18 +12,7 @@ from hypothesis import strategies as st
 
 from balance_analysis import ACCOUNT_KEY, Archive, ArchiveError, IncompleteError, balance_at
 from tests.archive.exporting import DAY, HOUR, edit_manifest, node_of, run_export, state_of
-from tests.archive.months import (
-    APRIL,
-    DOUBTED,
-    END,
-    HELD,
-    MARCH,
-    MAY,
-    MOMENTS,
-    ROWS,
-    START,
-    exported,
-)
+from tests.archive.months import APRIL, DOUBTED, END, HELD, MARCH, MAY, MOMENTS, ROWS, START, filled
 from tests.columns import COLUMNS, empty_table, known_of
 from tests.moments import both, from_microseconds, moment_text, uncovered
 from tests.node.truth import lines_of_rows, lines_of_table, matching
@@ -180,7 +169,7 @@ def test_a_gap_and_an_unproven_part_are_refused(torn):
 
 
 def test_an_account_that_the_archive_is_not_bound_to_is_refused(tmp_path):
-    archive = Archive(exported(tmp_path / "a", "month", party_ids=PARTIES[:2]))
+    archive = Archive(filled(tmp_path / "a", "month", party_ids=PARTIES[:2]))
     with pytest.raises(ArchiveError, match="holds only accounts of party_id"):
         archive.select(party_ids=PARTIES[1:3])
     back = archive.select(party_ids=PARTIES[:1]).read()

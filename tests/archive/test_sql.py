@@ -13,7 +13,7 @@ import balance_analysis as ba
 from balance_analysis.archive.sql import views_of
 from tests.analysis.tables import table_from
 from tests.archive.exporting import content_of, node_of, run_export
-from tests.archive.months import END, ROWS, START, exported
+from tests.archive.months import END, ROWS, START, filled
 from tests.node.truth import lines_of_table
 
 CHANGES = [*ba.ACCOUNT_KEY, "timestamp", "balance", "symbol", "amount"]
@@ -73,7 +73,7 @@ def test_an_amount_is_the_balance_in_whole_units_exact_up_to_18_decimals(most, t
         for place, one in enumerate(ids[:-1])  # of the last one nothing is known
     }
     labels = {ROWS[0].party_id: "Alice's", tuple(getattr(ROWS[0], n) for n in ba.ACCOUNT_KEY): "x"}
-    archive = ba.Archive(exported(tmp_path / "a", "month", assets=about, labels=labels))
+    archive = ba.Archive(filled(tmp_path / "a", "month", assets=about, labels=labels))
     connection = archive.connect()
     rows = read(connection, "changes").to_pylist()
     assert len(rows) == len(ROWS)

@@ -8,12 +8,9 @@ from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery
+from balance_analysis.archive.store import to_store
 from balance_analysis.table.evidence import from_json
 from tests.moments import to_microseconds
-
-
-def archive_at(place):
-    return place if isinstance(place, Archive) else Archive(place)
 
 
 def begin(folder, partition="day", **query):
@@ -26,7 +23,7 @@ def begin(folder, partition="day", **query):
 
 def writer_of(archive):
     """Return what writes to an archive, or to one in a folder."""
-    return Writer(archive_at(archive).store)
+    return Writer(to_store(archive))
 
 
 def answered(span, source, asked_at, *, reached=True, height=None, **query):
@@ -49,9 +46,9 @@ def _evidence(answers, query):
 
 def locked(archive):
     """Hold the lock of an archive, or of one in a folder."""
-    return one_writer(archive_at(archive).store)
+    return one_writer(to_store(archive))
 
 
 def holder_of(archive):
     """Return the noted writer of an archive, or of one in a folder; empty if there is none."""
-    return json.loads(archive_at(archive).store.read("_lock.json") or b"{}")
+    return json.loads(to_store(archive).read("_lock.json") or b"{}")

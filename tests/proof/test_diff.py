@@ -37,9 +37,6 @@ STOP = TIMES[-1] + 1
 """Where the last block ends, and so segments."""
 
 INTERVAL = {"start": from_microseconds(START), "end": from_microseconds(STOP)}
-KINDS = ["file", "node", "segments"]
-
-
 GONE, OTHER, LATE = (ROWS[len(ROWS) * n // 6] for n in (1, 3, 5))
 ANOTHER = replace(OTHER, balance=int(OTHER.balance) + 1)
 MORE = replace(LATE, timestamp_ns=LATE.timestamp_ns + 1000)
@@ -90,7 +87,7 @@ def second():
         yield running
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["file", "node", "segments"])
 def test_histories_are_compared_whatever_holds_them(whole, held, kind):
     same, other = held(kind), held(kind, is_changed=True)
     assert ba.diff(whole, same, **INTERVAL).is_same

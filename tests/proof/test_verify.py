@@ -108,14 +108,14 @@ def truncate(folder):
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def edit_answers(*spans):
-    """Return what makes an archive's one answer several."""
+def edit_answers(folder, *spans):
+    """Make an archive's one answer several."""
 
     def split(content):
         (whole,) = content["evidence"]["answers"]
         content["evidence"]["answers"] = [{**whole, "span": span} for span in spans]
 
-    return lambda folder: edit_manifest(folder, split)
+    edit_manifest(folder, split)
 
 
 def changed_node(change):
@@ -188,6 +188,7 @@ FILES = [
         "has the columns asset_id, account_type, party_id, timestamp",
     ),
     (rewritten(NAME, lambda rows: rows[:0]), NAME, "has 0 rows"),
+    (lambda folder: (folder / CHECKPOINT).unlink(), CHECKPOINT, "is missing"),
     (
         rewritten(CHECKPOINT, with_balance(3, 12345)),
         CHECKPOINT,
@@ -250,7 +251,7 @@ def test_a_checkpoint_shows_a_balance_that_was_changed_before_it(folder):
 
 def test_rows_of_time_that_is_not_covered_are_named_with_the_way_to_cover_it(node, folder):
     until = START + 4 * HOUR
-    edit_answers((START, until), (until + DAY, END))(folder)
+    edit_answers(folder, (START, until), (until + DAY, END))
     (problem,) = (p for p in verify(folder).problems if p.kind == "rows")
     assert problem.where == NAME
     assert "are outside the answered time" in problem.what
@@ -279,12 +280,12 @@ def test_what_is_no_archive_is_refused(node, tmp_path):
 
 @pytest.mark.parametrize("name", [MANIFEST, NAME])
 def test_what_an_interrupted_write_left_is_no_problem_and_swept_up(node, folder, name):
-    head, _, tail = name.rpartition("/")
-    leftover = f"{head}/.{tail}.0123abcd.tmp".lstrip("/")
-    (folder / leftover).write_text("half")
+    place = folder / name
+    leftover = place.with_name(f".{place.name}.0123abcd.tmp")
+    leftover.write_text("half")
     assert verify(folder).is_whole
     assert mend(node, folder).left.is_whole
-    assert not (folder / leftover).exists()
+    assert not leftover.exists()
 
 
 def test_a_checkpoint_that_the_manifest_does_not_name_is_made_again(whole, node, folder):
@@ -475,7 +476,7 @@ def test_the_only_file_is_repaired_by_a_node_that_sends_as_many_rows_of_that_tim
 
 
 def test_a_repair_reports_what_it_asked_for_and_put_in_place(node, folder):
-    edit_answers((START, START + 6 * HOUR), (START + 9 * HOUR, END))(folder)
+    edit_answers(folder, (START, START + 6 * HOUR), (START + 9 * HOUR, END))
     reports, before = [], len(node.requests)
     done = mend(node, folder, start="2023-04-29", end="2023-04-30", on_report=reports.append)
     day = START + 4 * HOUR

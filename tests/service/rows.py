@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from itertools import product
 from typing import NamedTuple
 
@@ -81,18 +80,9 @@ def block_of(count, time=BASE):
     return [Row(ASSETS[0], TYPES[0], party, "", time, 10**30 + 7) for party in parties]
 
 
-def busy_day(seed, count, *, blocks=40, start=BASE):
-    """Rows in several row groups of a file: of many accounts, in few and large blocks."""
-    rng = random.Random(seed)
-    parties = [rng.randbytes(32).hex() for _ in range(count // blocks)]
-    accounts = [(asset, TYPES[0], party, "") for asset in ASSETS for party in parties]
-    accounts += [(ASSETS[0], TYPES[1], party, MARKETS[1]) for party in (*parties, *PARTIES)]
-    times = sorted(rng.sample(range(start, start + 20 * HOUR), blocks))
-    return [
-        Row(*account, time, rng.randrange(10**38))
-        for time in times
-        for account in rng.sample(accounts, count // blocks)
-    ]
+def from_node(row):
+    """Return a row of the tests' node."""
+    return Row(*row.account, row.timestamp_ns // 1000, int(row.balance))
 
 
 def to_table(rows):

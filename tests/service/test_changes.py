@@ -9,15 +9,11 @@ import pytest
 
 from balance_analysis import Archive
 from tests.service.archives import Stretch, write_archive
-from tests.service.rows import ASSETS, BASE, TYPES, Row, block_of, ordered
+from tests.service.rows import ASSETS, BASE, TYPES, Row, block_of, from_node, ordered
 from tests.serving import answering
 
 ID = "1" * 64
 CURSOR = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh81682899200000000"
-
-
-def _nodes(page):
-    return [edge["node"] for edge in page["edges"]]
 
 
 def test_very_many_gaps_are_named_as_one(node):
@@ -138,14 +134,11 @@ def test_no_character_of_a_path_has_a_meaning_and_it_may_be_relative(tmp_path, m
     monkeypatch.chdir(tmp_path)
     with answering(Archive(name)) as service:
         page = service.page()
-    assert _nodes(page) == [row.node for row in ordered(block_of(2))]
+    assert [edge["node"] for edge in page["edges"]] == [row.node for row in ordered(block_of(2))]
 
 
 def test_oldest_first_is_the_order_of_a_real_node(node, recorded_rows):
-    rows = [
-        Row(x.asset_id, x.account_type, x.party_id, x.market_id, x.timestamp_ns // 1000, x.balance)
-        for x in recorded_rows
-    ]
+    rows = [*map(from_node, recorded_rows)]
     node.hold(rows[::-1], stretches=[Stretch(rows[0].time, rows[-1].time + 1)])
     page = node.page({"pagination.newestFirst": "false"})
-    assert _nodes(page) == [row.node for row in rows]
+    assert [edge["node"] for edge in page["edges"]] == [row.node for row in rows]

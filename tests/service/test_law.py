@@ -9,37 +9,19 @@ import pandas as pd
 
 from balance_analysis import Archive
 from tests.archive import months
-from tests.archive.exporting import (
-    DAY,
-    END,
-    HOUR,
-    ROWS,
-    START,
-    content_of,
-    lasting,
-    loaded,
-    node_of,
-    run_export,
-    spans_of,
-)
+from tests.archive.exporting import START, content_of, lasting, loaded, run_export, spans_of
 from tests.columns import lacking
 from tests.node.truth import lines_of_rows, lines_of_table
 from tests.serving import serving
 
 
-def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(tmp_path):
+def test_an_export_copies_each_byte_the_limits_and_how_far_the_archive_goes(whole, tmp_path):
     """Beyond its last block a node knows nothing, and neither does a copy of its archive."""
-    folder = tmp_path / "archive"
-    node = node_of(ROWS)
-    # In several runs, which is how archives come about.
-    for end in (START + DAY, START + DAY + HOUR, END):
-        run_export(node, folder, start=START, end=end)
-    with serving(Archive(folder)) as url:
+    with serving(Archive(whole)) as url:
         run_export(url, tmp_path / "copy", start=START)
-    assert lasting(tmp_path / "copy") == lasting(folder)
-    assert len(content_of(folder, "changes/")) >= 2
+    assert lasting(tmp_path / "copy") == lasting(whole)
     names = ["propose_asset_enabled_from", "can_propose_market", "genesis_loaded", "extra"]
-    limits, copied = (Archive(each).limits() for each in (folder, tmp_path / "copy"))
+    limits, copied = (Archive(each).limits() for each in (whole, tmp_path / "copy"))
     pd.testing.assert_frame_equal(copied[names], limits[names].tail(1).reset_index(drop=True))
     assert copied["block_height"].tolist() == limits["block_height"].tolist()[-1:]
 

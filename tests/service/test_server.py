@@ -33,15 +33,13 @@ PATIENCE = 60
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("embedded") / "archive"
-    write_archive(folder, block_of(5000))
-    return str(folder)
+def archive(tmp_path_factory):
+    return write_archive(tmp_path_factory.mktemp("embedded") / "archive", block_of(5000))
 
 
 @pytest.fixture(scope="module")
-def app(folder):
-    return application(ba.Archive(folder))
+def app(archive):
+    return application(archive)
 
 
 def _address(url):
@@ -278,10 +276,10 @@ def test_an_answer_that_takes_too_long_is_given_up_and_a_second_signal_ends_all(
 # The command
 
 
-def test_a_port_that_is_taken_is_named(folder):
+def test_a_port_that_is_taken_is_named(archive):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = invoke(["serve", folder, "--port", str(port)])
+        result = invoke(["serve", archive.uri, "--port", port])
     assert result.exit_code == 2
     assert f"127.0.0.1, port {port} can't be listened on: Address already in use" in result.stderr
 
