@@ -12,14 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from balance_analysis import (
-    Archive,
-    ArchiveDamagedError,
-    ArchiveError,
-    IncompleteError,
-    balance_at,
-    summarize_accounts,
-)
+import balance_analysis as ba
 from tests.archive.exporting import (
     DAY,
     END,
@@ -44,15 +37,15 @@ READS = {
     "all": lambda archive: archive.read(),
     "a party": lambda archive: archive.select(party_ids=ROWS[0].party_id).read(partial=True),
     "a column": lambda archive: archive.read(columns=["balance"]),
-    "balances": lambda archive: balance_at(archive, from_microseconds(START + 2 * DAY)),
-    "later balances": lambda archive: balance_at(archive, "2023-05-02"),
-    "accounts": summarize_accounts,
+    "balances": lambda archive: ba.balance_at(archive, from_microseconds(START + 2 * DAY)),
+    "later balances": lambda archive: ba.balance_at(archive, "2023-05-02"),
+    "accounts": ba.summarize_accounts,
 }
 
 
 @pytest.fixture(scope="module")
 def expected(whole):
-    return {name: read(Archive(whole)) for name, read in READS.items()}
+    return {name: read(ba.Archive(whole)) for name, read in READS.items()}
 
 
 def errors_of(folder, expected):
@@ -60,8 +53,8 @@ def errors_of(folder, expected):
     errors = []
     for name, read in READS.items():
         try:
-            assert read(Archive(folder)).equals(expected[name]), name
-        except ArchiveError as error:
+            assert read(ba.Archive(folder)).equals(expected[name]), name
+        except ba.ArchiveError as error:
             errors.append(str(error))
     return errors
 
@@ -81,7 +74,7 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
     assume(spoilt != files[name])
     (folder / name).unlink() if spoilt is None else (folder / name).write_bytes(spoilt)
     errors_of(folder, expected)
-    problem = next(each for each in Archive(folder).verify().problems if each.where == name)
+    problem = next(each for each in ba.Archive(folder).verify().problems if each.where == name)
     assert ("is missing" in problem.what) == (spoilt is None)
     assert spoilt is None or name == MANIFEST or "is not what was written" in problem.what
     assert problem.mend.endswith(" --repair")
@@ -94,17 +87,17 @@ def test_whatever_happens_to_a_file_no_read_gives_other_rows_and_a_repair_brings
         return
     kept = folder / "_quarantine" / MANIFEST
     assert (kept.read_bytes() if kept.exists() else None) == spoilt
-    assert Archive(folder).status().complete == ()
-    with pytest.raises(IncompleteError, match="nothing is known to be complete"):
-        Archive(folder).read()
-    assert len(Archive(folder).read(partial=True)) == len(ROWS)
+    assert ba.Archive(folder).status().complete == ()
+    with pytest.raises(ba.IncompleteError, match="nothing is known to be complete"):
+        ba.Archive(folder).read()
+    assert len(ba.Archive(folder).read(partial=True)) == len(ROWS)
     run_export(node, folder, start=START, end=END, fill_gaps=True)
     assert lasting(folder) == lasting(whole)
 
 
 def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
     content, day = (folder / DAY_FILE).read_bytes(), {"start": "2023-04-29", "end": "2023-04-30"}
-    expected = Archive(folder).read(**day)
+    expected = ba.Archive(folder).read(**day)
     # The heads of pages have no checksum, and the footer says how all is read.
     head, foot = 600, len(content) - 2000
     places = chain(
@@ -114,8 +107,8 @@ def test_no_flipped_bit_of_a_file_gives_other_rows(folder):
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
         (folder / DAY_FILE).write_bytes(flipped)
-        with contextlib.suppress(ArchiveDamagedError):
-            assert Archive(folder).read(**day).equals(expected)
+        with contextlib.suppress(ba.ArchiveDamagedError):
+            assert ba.Archive(folder).read(**day).equals(expected)
 
 
 @pytest.mark.parametrize("name", [DAY_FILE, CHECKPOINT])
@@ -146,13 +139,13 @@ def test_a_link_in_the_place_of_a_file_or_folder_is_refused_and_never_written_th
     (folder / name).rename(elsewhere)
     (folder / name).symlink_to(elsewhere)
     kept = content_of(elsewhere) if elsewhere.is_dir() else elsewhere.read_bytes()
-    problems = Archive(folder).verify().problems
+    problems = ba.Archive(folder).verify().problems
     assert any(x.where.startswith(name) and "symbolic link" in x.what for x in problems)
     if name != "_limits.parquet":
         assert any("symbolic link" in error for error in errors_of(folder, expected))
-    with contextlib.suppress(ArchiveError):
+    with contextlib.suppress(ba.ArchiveError):
         mend(node, folder, start=from_microseconds(START), end=from_microseconds(END))
-    with contextlib.suppress(ArchiveError):
+    with contextlib.suppress(ba.ArchiveError):
         run_export(node, folder, start=START, end=END + HOUR, fill_gaps=True)
     assert (folder / name).is_symlink()
     assert kept == (content_of(elsewhere) if elsewhere.is_dir() else elsewhere.read_bytes())
@@ -161,5 +154,5 @@ def test_a_link_in_the_place_of_a_file_or_folder_is_refused_and_never_written_th
 def test_the_folder_of_an_archive_may_itself_be_reached_through_a_link(node, folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     run_export(node, tmp_path / "link", end=END)
-    assert Archive(tmp_path / "link").verify().is_whole
+    assert ba.Archive(tmp_path / "link").verify().is_whole
     assert lasting(tmp_path / "link") == lasting(folder)

@@ -8,9 +8,12 @@ from balance_analysis import Archive
 from balance_analysis.archive.commit import Writer
 from balance_analysis.archive.lock import one_writer
 from balance_analysis.archive.manifest import BoundQuery
-from balance_analysis.archive.store import to_store
 from balance_analysis.table.evidence import from_json
 from tests.moments import to_microseconds
+
+
+def store_of(place):
+    return (place if isinstance(place, Archive) else Archive(place)).store
 
 
 def begin(folder, partition="day", **query):
@@ -23,7 +26,7 @@ def begin(folder, partition="day", **query):
 
 def writer_of(archive):
     """Return what writes to an archive, or to one in a folder."""
-    return Writer(to_store(archive))
+    return Writer(store_of(archive))
 
 
 def answered(span, source, asked_at, *, reached=True, height=None, **query):
@@ -46,9 +49,9 @@ def _evidence(answers, query):
 
 def locked(archive):
     """Hold the lock of an archive, or of one in a folder."""
-    return one_writer(to_store(archive))
+    return one_writer(store_of(archive))
 
 
 def holder_of(archive):
     """Return the noted writer of an archive, or of one in a folder; empty if there is none."""
-    return json.loads(to_store(archive).read("_lock.json") or b"{}")
+    return json.loads(store_of(archive).read("_lock.json") or b"{}")

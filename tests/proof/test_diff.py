@@ -13,11 +13,9 @@ import pytest
 
 import balance_analysis as ba
 from tests.archive.exporting import (
-    DAY,
     END,
     ROWS,
     START,
-    client_of,
     mend,
     node_of,
     run_export,
@@ -73,7 +71,7 @@ def held(node, tmp_path_factory):
             if kind == "segments":
                 write_segments(path, its.rows)
             elif kind == "file":
-                with client_of(its) as client:
+                with ba.Client(its.url) as client:
                     ba.load_to_parquet(client, path, **INTERVAL, page_size=7)
             return its.url if kind == "node" else path
 
@@ -99,7 +97,7 @@ def test_histories_are_compared_whatever_holds_them(whole, held, kind):
     if kind in {"node", "file"}:
         assert_changed(ba.diff(same, other))
     # Only before a network's first block there is nothing to miss.
-    difference = ba.diff(same, same, start=from_microseconds(START - DAY), end=INTERVAL["end"])
+    difference = ba.diff(same, same, start=from_microseconds(START - 1), end=INTERVAL["end"])
     assert difference.is_same == (kind == "segments")
 
 
@@ -138,7 +136,7 @@ def test_a_node_is_asked_for_the_accounts_of_the_other_side(second, tmp_path):
 
 def test_a_node_is_asked_for_the_openings_of_a_table_too(node, held):
     bounds = {**INTERVAL, "start": from_microseconds(MIDDLE + 1)}
-    with client_of(node) as client:
+    with ba.Client(node.url) as client:
         table = ba.load_balance_changes(client, **bounds, opening=True)
     assert OTHER.account in {*table[[*ba.ACCOUNT_KEY]].itertuples(index=False, name=None)}
     for sides in ((table, node.url), (node.url, table)):
@@ -156,7 +154,7 @@ def test_segments_with_a_bad_row_are_not_compared(whole, tmp_path):
 
 def test_a_command_ends_as_diff_does_and_writes_each_row(whole, node, held, tmp_path):
     assert "the same" in run("diff", whole, node.url).stdout
-    said = run("diff", whole, whole, "--until", moment_text(END + DAY), code=3).stdout
+    said = run("diff", whole, whole, "--until", moment_text(END + 1), code=3).stdout
     assert "missing in the first, missing in the other" in said
     changed = held("file", is_changed=True)
     printed = run("diff", whole, changed, "-o", tmp_path / "x.csv", code=1).stdout

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from decimal import Decimal
 from itertools import pairwise
 
@@ -16,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import balance_analysis as ba
-from balance_analysis.archive.datafile import entry_of
 from tests.archive.exporting import (
     DAY,
     END,
@@ -37,7 +37,7 @@ from tests.archive.exporting import (
 from tests.cli.running import run
 from tests.columns import ARROW_SCHEMA
 from tests.loopback import spoilt
-from tests.moments import both, from_microseconds
+from tests.moments import both, from_microseconds, to_microseconds
 from tests.node.truth import matching
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -60,15 +60,19 @@ def rewritten(name, change, schema=ARROW_SCHEMA):
 
     def rewrite(folder):
         path = folder / name
-        old = pq.read_table(path).cast(ARROW_SCHEMA)
-        new = pa.Table.from_pylist(change(old.to_pylist()), schema)
-        pq.write_table(new, path)
-        noted = entry_of(path.read_bytes(), (new if len(new) else old)["timestamp"])
+        old = pq.read_table(path).cast(ARROW_SCHEMA).to_pylist()
+        rows = change(old)
+        pq.write_table(pa.Table.from_pylist(rows, schema), path)
+        data, times = path.read_bytes(), [to_microseconds(row["timestamp"]) for row in rows or old]
+        footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
+        digests = {"sha256": hashlib.sha256(data), "footer": hashlib.sha256(footer)}
+        noted = {key: digest.hexdigest() for key, digest in digests.items()}
+        noted |= {"rows": len(rows), "size": len(data), "first": min(times), "last": max(times)}
 
         def edit(content):
             named = {name_of(period): entry for period, entry in content["files"].items()}
             (named[CHECKPOINT],) = content["checkpoints"].values()
-            named[name].update(asdict(noted))
+            named[name].update(noted)
 
         edit_manifest(folder, edit)
 
