@@ -41,6 +41,13 @@ def records(frame):
     return frame.astype(object).to_numpy().tolist()
 
 
+def held_at(source, moment):
+    """Return what each account held at a moment, as far as it is known."""
+    held = balance_at(source, from_microseconds(moment)).dropna(subset="balance")
+    keys = held[list(ACCOUNT_KEY)].itertuples(index=False, name=None)
+    return dict(zip(keys, map(int, held["balance"]), strict=True))
+
+
 def subsets(values, *, largest=3):
     return st.lists(st.sampled_from(values), max_size=largest, unique=True)
 
@@ -73,14 +80,13 @@ def test_any_interval_filters_and_openings_give_the_rows_that_match_and_what_was
         partial=known != [(start, end)],
     )
     assert both(known_of(back), [(start, end)]) == known
-    held = balance_at(archive, from_microseconds(start)).dropna(subset="balance")
-    keys = held[list(ACCOUNT_KEY)].itertuples(index=False, name=None)
     rows = HELD if is_torn else ROWS
     older = sorted(matching(rows, end=start + 1, **filters), key=lambda row: row.timestamp_ns)
     # What was held before a gap is unknown behind it.
     held_on = matching(older, start=MARCH) if is_torn and start > MARCH else older
     balances = {row.account: int(row.balance) for row in held_on}
-    assert dict(zip(keys, map(int, held["balance"]), strict=True)) == balances
+    for source in [archive, back][: 1 + opening]:
+        assert held_at(source, start) == balances
     older = [row for row in older if row.timestamp_ns < start * 1000]
     openings = {row.account: row for row in older} if opening else {}
     expected = [*openings.values(), *matching(rows, start=start, end=end, **filters)]
