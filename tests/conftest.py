@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,9 +17,8 @@ from balance_analysis import demo
 from tests import waits
 from tests.archive.exporting import END, ROWS, START, node_of, run_export
 from tests.loopback import read_ledger, read_recording
-
-if TYPE_CHECKING:
-    from tests.loopback.rows import Account, Row
+from tests.loopback.rows import Account, Row
+from tests.serving import serving
 
 RECORDING = Path(__file__).parents[2] / "shared" / "recorded" / "system_tests"
 
@@ -62,6 +60,13 @@ def sample():
     """An archive of the sample data, to read only."""
     with demo.sample_archive() as archive:
         yield archive
+
+
+@pytest.fixture(scope="session")
+def sample_node(sample):
+    """The address of a node of the sample data."""
+    with serving(sample) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -24,24 +24,24 @@ PACKAGE = "balance_analysis"
 HEADER = ["room", "modules", "code", "docstring", "functions", "longest"]
 
 
+FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @dataclass(frozen=True)
 class Module:
-    """The counts of one module.
-
-    `functions` has the lines of code of each function, nested ones too; `body` the lines inside of
-    functions, each once; `classes` the names of its classes; `inner` how many names it imports from
-    below the package's door.
-    """
+    """A module, and which of its lines are code and which docstring."""
 
     room: str
-    lines: int
-    code: int
-    docstring: int
-    functions: list[int]
-    body: int
-    classes: list[str]
-    inner: int
     text: str
+    tree: ast.Module
+    code: set[int]
+    docstring: set[int]
+
+    @property
+    def functions(self):
+        """The lines of code of each function, nested ones too."""
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, FUNCTIONS)]
+        return [len(self.code & {*range(x.lineno, x.end_lineno + 1)}) for x in nodes]
 
 
 def read_package(folder):
@@ -50,32 +50,15 @@ def read_package(folder):
 
 
 def _read_module(path, folder):
-    text = path.read_text()
-    tree = ast.parse(text)
-    code, docstring = _lines(text, tree)
-    parts = path.relative_to(folder).parts
-    functions = [
-        len(code & set(range(node.lineno, node.end_lineno + 1)))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return Module(
-        room=f"{parts[0]}/" if len(parts) > 1 else "(top)",
-        lines=len(text.splitlines()),
-        code=len(code),
-        docstring=len(docstring),
-        functions=functions,
-        body=len(code & set(_body_lines(tree))),
-        classes=[node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)],
-        inner=sum(map(_inner_names, ast.walk(tree))),
-        text=text,
-    )
+    parts, text = path.relative_to(folder).parts, path.read_text()
+    room, tree = f"{parts[0]}/" if len(parts) > 1 else "(top)", ast.parse(text)
+    return Module(room, text, tree, *_lines(text, tree))
 
 
 def _body_lines(tree):
     """Yield the lines of functions but their signatures; nested functions are the outer one's."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, FUNCTIONS):
             yield from range(node.body[0].lineno, node.end_lineno + 1)
         else:
             yield from _body_lines(node)
@@ -123,8 +106,8 @@ def _row(room, modules):
     functions = [lines for module in modules for lines in module.functions] or [0]
     numbers = (
         len(modules),
-        sum(module.code for module in modules),
-        sum(module.docstring for module in modules),
+        sum(len(module.code) for module in modules),
+        sum(len(module.docstring) for module in modules),
         sum(len(module.functions) for module in modules),
         max(functions),
     )
@@ -133,17 +116,21 @@ def _row(room, modules):
 
 def measure(code, tests):
     """Return the figures that may not rise, by their names in `[tool.size]`."""
-    classes = Counter(name for module in code for name in module.classes)
+    every = [node for module in code for node in ast.walk(module.tree)]
+    classes = Counter(node.name for node in every if isinstance(node, ast.ClassDef))
     return {
-        "lines of function bodies": sum(module.body for module in code),
-        "code lines": sum(module.code for module in code),
+        "lines of function bodies": sum(len(x.code & {*_body_lines(x.tree)}) for x in code),
+        "code lines": sum(len(module.code) for module in code),
         "classes": classes.total(),
         "modules": len(code),
-        "longest module": max(module.lines for module in code),
+        "longest module": max(len(module.text.splitlines()) for module in code),
         "classes of one name in two places": sum(count > 1 for count in classes.values()),
         "modules that use pyarrow.parquet": _users(code, r"\bpq\."),
         "inner names that tests import": sum(
-            module.inner for module in tests if module.room != "benchmarks/"
+            _inner_names(node)
+            for module in tests
+            if module.room != "benchmarks/"
+            for node in ast.walk(module.tree)
         ),
     }
 
@@ -169,7 +156,7 @@ def report(root):
     measured = measure(code, tests)
     width = max(map(len, measured))
     yield from (f"{name.ljust(width)}  {figure:>6,}" for name, figure in measured.items())
-    ratio = sum(module.code for module in tests) / sum(module.code for module in code)
+    ratio = sum(len(x.code) for x in tests) / sum(len(x.code) for x in code)
     yield f"{ratio:.2f} lines of tests per line of code"
 
 

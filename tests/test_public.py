@@ -14,7 +14,7 @@ import cloudpickle
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import demo
+from tests.cli.running import SAMPLE
 
 ROOT = Path(__file__).parents[1]
 SHOWN = [ROOT / "README.md", *sorted((ROOT / "notebooks").glob("*.ipynb"))]
@@ -75,18 +75,9 @@ def test_only_what_a_function_works_on_is_positional(name):
     assert positional <= POSITIONAL | bounds
 
 
-@pytest.fixture(scope="module")
-def places():
-    """A node, an archive and a file of the sample data."""
-    with demo.serve_sample() as node, demo.sample_archive() as archive:
-        yield {
-            "node": node,
-            "archive": archive.uri,
-            "sample": demo.sample_data() / "changes.parquet",
-        }
-
-
-def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of_a_table(places):
+def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of_a_table(
+    sample_node,
+):
     code = (
         "import sys, pandas as pd, balance_analysis as ba\n"
         "columns = 'asset_id account_type party_id market_id timestamp balance'.split()\n"
@@ -96,7 +87,7 @@ def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of
         "    table = ba.load_balance_changes(client, start='2023-04-29', end='2023-05-02')\n"
         "print('matplotlib' in sys.modules, len(table.balances.between('2023-04-30')))"
     )
-    arguments = [sys.executable, "-c", code, places["node"]]
+    arguments = [sys.executable, "-c", code, sample_node]
     done = subprocess.run(arguments, capture_output=True, text=True)
     *said, accounts = done.stdout.split()
     assert said == ["True", "False", "False"]
@@ -105,7 +96,8 @@ def test_a_program_that_only_loads_sees_what_is_not_known_and_has_the_methods_of
 
 
 @pytest.mark.parametrize("commands", NOT_IMPORTED, ids=["limits", "fetch", "rows"])
-def test_a_command_imports_only_what_it_needs(commands, tmp_path, places):
+def test_a_command_imports_only_what_it_needs(commands, tmp_path, sample, sample_node):
+    places = {"node": sample_node, "archive": sample.uri, "sample": SAMPLE, "folder": tmp_path}
     code = (
         "import sys; from balance_analysis.cli import app\n"
         "for command in sys.argv[1:]:\n"
@@ -113,7 +105,7 @@ def test_a_command_imports_only_what_it_needs(commands, tmp_path, places):
         "    except SystemExit as end: assert not end.code\n"
         "    print('imported', *sys.modules)"
     )
-    words = [command.replace(" ", "|").format(**places, folder=tmp_path) for command in commands]
+    words = [command.replace(" ", "|").format(**places) for command in commands]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     loaded = [line.split() for line in done.stdout.splitlines() if line.startswith("imported ")]

@@ -67,7 +67,7 @@ def test_the_python_quickstart_runs(tmp_path, monkeypatch):
     }
 
 
-def test_the_command_line_quickstart_runs(tmp_path, monkeypatch):
+def test_the_command_line_quickstart_runs(tmp_path, monkeypatch, sample_node):
     (_, _, served, script) = blocks("sh")
     # A few days have fewer rows: the first five, in the order of those that README names.
     script = script.replace("2023-05-01", "2023-04-16")
@@ -76,15 +76,14 @@ def test_the_command_line_quickstart_runs(tmp_path, monkeypatch):
     (tmp_path / "demo").mkdir()
     shutil.copy(demo.sample_data() / "assets.toml", tmp_path / "demo")
     monkeypatch.chdir(tmp_path)
-    with demo.serve_sample() as url:
-        for line in script.replace("http://127.0.0.1:3008", url).splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["export"]:
-                monkeypatch.setenv(*words[1].split("="))
-            elif words:
-                assert words[0] == "balance-analysis"
-                if words[1] != "report":  # which test_demo.py runs
-                    run(*words[1:])  # also `diff`: both have the same history
+    for line in script.replace("http://127.0.0.1:3008", sample_node).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["export"]:
+            monkeypatch.setenv(*words[1].split("="))
+        elif words:
+            assert words[0] == "balance-analysis"
+            if words[1] != "report":  # which test_demo.py runs
+                run(*words[1:])  # also `diff`: both have the same history
     assert {path.name for path in tmp_path.iterdir()} == {
         "demo",
         "changes.parquet",
@@ -101,10 +100,9 @@ def test_what_the_quickstarts_write_into_a_clone_is_ignored():
     assert {f"/{name}" for name in [*written, "archive/"]} <= {*ignored}
 
 
-def test_what_is_asked_of_a_served_archive_is_answered():
+def test_what_is_asked_of_a_served_archive_is_answered(sample_node):
     (asked,) = re.findall(r"curl 'http://127\.0\.0\.1:3008(.*)'", NOTEBOOKS)
-    with demo.serve_sample() as url:
-        answer = requests.get(url + asked, timeout=10).json()
+    answer = requests.get(sample_node + asked, timeout=10).json()
     assert len(answer["balances"]["edges"]) == 5
 
 

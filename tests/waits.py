@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 import balance_analysis as ba
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager

@@ -40,9 +40,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -57,9 +58,6 @@ from balance_analysis.table.frame import to_arrow
 from tests.archive.writing import answered, begin
 from tests.benchmarks.figures import Figure, module, run
 from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 ROWS, ACCOUNTS, MANY_ACCOUNTS = 20_000_000, 5000, 500_000
 WHEN: Final = "2023-06-15"

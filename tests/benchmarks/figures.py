@@ -13,13 +13,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 CHECKOUT = Path(__file__).parents[2]
 MB = 1e6

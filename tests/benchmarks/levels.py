@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.schema import ACCOUNT_KEY
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 DAYS: Final = 90
 SINCE: Final = 1_680_393_600_000_000

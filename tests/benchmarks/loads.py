@@ -6,20 +6,15 @@ import contextlib
 import json
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from tests.benchmarks.figures import Figure, module, program, ratios, run, running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.benchmarks.figures import Cost
+from tests.benchmarks.figures import Cost, Figure, module, program, ratios, run, running
 
 ROWS = 500_000
 LARGER = (2_000_000, 8_000_000)

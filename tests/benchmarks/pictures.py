@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Picture
 
@@ -16,12 +18,7 @@ from balance_analysis.demo import sample_archive, sample_data
 from tests.benchmarks.archives import large_archive
 from tests.benchmarks.figures import Figure, memory, seconds
 from tests.benchmarks.levels import make_table
-from tests.benchmarks.service import serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pandas as pd
+from tests.benchmarks.service import ask, connect, serving
 
 POINTS = 1_000_000
 PLOTS = (ba.plot_balances, ba.plot_totals, ba.plot_flows)
@@ -57,8 +54,8 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
 
 def _page(folder: Path) -> Iterator[Figure]:
     """Yield how long each view takes when the page first opens, and then when it moves."""
-    with serving(folder) as service:
-        about = service.json("/explore/about")
+    with serving(folder) as (process, place):
+        about = json.loads(ask(connect(place), "/explore/about")[1])
         asset, start, end = about["assets"][0]["id"], about["start"], about["end"]
         step = (end - start) // 10
         for view in ("totals", "flows", "holders"):
@@ -67,7 +64,7 @@ def _page(folder: Path) -> Iterator[Figure]:
                 ends = f"start={start + number * step}&end={start + (number + 1) * step}"
                 where = f"at={end - number * step}" if view == "holders" else ends
                 began = time.perf_counter()
-                service.json(f"/explore/{view}?asset={asset}&{where}")
+                json.loads(ask(connect(place), f"/explore/{view}?asset={asset}&{where}")[1])
                 took.append(time.perf_counter() - began)
             yield Figure(f"the page's {view}, 20,000,000 rows", tuple(took), "s", at_most=1)
-        yield Figure("the page's service", (memory("VmHWM", service.process),), "MB", at_most=1000)
+        yield Figure("the page's service", (memory("VmHWM", process),), "MB", at_most=1000)

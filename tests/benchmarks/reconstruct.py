@@ -6,7 +6,9 @@ balances. Each result is compared with this package's on a small table before an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -19,10 +21,6 @@ from balance_analysis.table.frame import to_arrow, to_frame
 from balance_analysis.table.schema import ACCOUNT_KEY
 from tests.benchmarks.figures import Figure, ratios, seconds
 from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL, make_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 ROWS: Final = 5_000_000
 ACCOUNTS: Final = 5000

@@ -15,14 +15,12 @@ import random
 import sys
 import threading
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from itertools import count, islice
 from socketserver import ThreadingTCPServer
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PATH: Final = "/api/v2/balance/changes"
 SINCE: Final = "2023-04-01T00:00:00Z"
@@ -120,20 +118,11 @@ def _accounts() -> Sequence[tuple[str, str]]:
 
 
 class Server(ThreadingTCPServer):
-    """The node's sockets.
-
-    Parameters
-    ----------
-    history
-        What it holds.
-    """
+    """The node's sockets, and what it holds."""
 
     daemon_threads = True
     request_queue_size = 128
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        super().__init__(("127.0.0.1", 0), Handler)
+    history: History
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -183,8 +172,8 @@ def page(history: History, asked: dict[str, str]) -> list[bytes]:
 
 
 def main() -> None:
-    history = History(int(sys.argv[1]))
-    server = Server(history)
+    server = Server(("127.0.0.1", 0), Handler)
+    server.history = history = History(int(sys.argv[1]))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     until = dt.datetime.fromtimestamp(-(-history.end // 10**9), dt.UTC).isoformat()
     about = {

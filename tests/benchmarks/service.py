@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 import balance_analysis as ba
 from tests.benchmarks.archives import large_archive, middling_party
 from tests.benchmarks.figures import Figure, memory, program, running
 from tests.benchmarks.levels import DAY, DAYS, SINCE
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 PAGE, CLIENTS, ASKED = 5000, 8, 40
 
 
-@dataclass(frozen=True)
-class Service:
-    """`balance-analysis serve` of an archive: the number of its process, and its host and port."""
-
-    process: int
-    place: str
-
-    def connect(self) -> HTTPConnection:
-        """Return a connection."""
-        return HTTPConnection(self.place, timeout=120)
-
-    def json(self, path: str) -> Any:
-        """Return the document at a path."""
-        return json.loads(ask(self.connect(), path)[1])
+def serving(folder: Path) -> AbstractContextManager[tuple[int, str]]:
+    """Serve an archive; give the number of the process, and its host and port."""
+    return running(program("serve", str(folder), "--port", "0"), r"(?<=http://)[\d.]+:\d+")
 
 
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[Service]:
-    """Serve an archive."""
-    command = program("serve", str(folder), "--port", "0")
-    with running(command, r"(?<=http://)[\d.]+:\d+") as (process, place):
-        yield Service(process, place)
+def connect(place: str) -> HTTPConnection:
+    """Return a connection to a host and port."""
+    return HTTPConnection(place, timeout=120)
 
 
 def ask(connection: HTTPConnection, path: str) -> tuple[float, bytes]:
@@ -57,20 +38,19 @@ def ask(connection: HTTPConnection, path: str) -> tuple[float, bytes]:
     return time.perf_counter() - began, body
 
 
-def page(number: int = 0, **others: object) -> str:
+def page(number: int = 0) -> str:
     """Return the path of the first page of a day."""
     start = (SINCE + number % DAYS * DAY) * 1000
     ends = f"dateRange.startTimestamp={start}&dateRange.endTimestamp={start + DAY * 1000}"
-    more = "".join(f"&{name.replace('_', '.')}={value}" for name, value in others.items())
-    return f"/api/v2/balance/changes?pagination.first={PAGE}&{ends}{more}"
+    return f"/api/v2/balance/changes?pagination.first={PAGE}&{ends}"
 
 
 def measure(data: Path, rounds: int) -> Iterator[Figure]:
     """Yield how long pages take, and the rows a second that one client and eight get."""
     folder = large_archive(data)
     party = middling_party(ba.Archive(folder))
-    with serving(folder) as service:
-        connection = service.connect()
+    with serving(folder) as (process, place):
+        connection = connect(place)
         ask(connection, page())
         whole = f"/api/v2/balance/changes?pagination.first=1000&filter.partyIds={party}"
         for name, paths in {
@@ -81,14 +61,14 @@ def measure(data: Path, rounds: int) -> Iterator[Figure]:
             took = tuple(1000 * ask(connection, path)[0] for path in paths)
             yield Figure(f"the service, {name}", took, "ms", at_most=60)
         for clients in (1, CLIENTS):
-            rates = tuple(_rate(service, clients) for _ in range(rounds))
+            rates = tuple(_rate(place, clients) for _ in range(rounds))
             yield Figure(f"the service, {clients} clients at once", rates, "rows/s")
-        yield Figure("the service", (memory("VmHWM", service.process),), "MB", at_most=1000)
+        yield Figure("the service", (memory("VmHWM", process),), "MB", at_most=1000)
 
 
-def _rate(service: Service, clients: int) -> float:
+def _rate(place: str, clients: int) -> float:
     def pull(number: int) -> int:
-        connection = service.connect()
+        connection = connect(place)
         bodies = [ask(connection, page(number * 7 + day))[1] for day in range(4)]
         return sum(body.count(b'"cursor":') for body in bodies)
 

@@ -19,33 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
-from tests.cli.running import COMMANDS, SAMPLE, child, fails, run
-from tests.loopback import Fault, Kind, LoopbackNode, random_history
+from tests.archive.exporting import ROWS, node_of
+from tests.cli.running import COMMANDS, SAMPLE, child, fails, play, run
+from tests.loopback import Fault, Kind, spoilt
 
-ROWS = random_history(7, rows=400, accounts=60, largest_block=20)
-LATE = 4_000_000_000 * 10**9
-
+LATE = 4_000_000_000 * 1_000_000
 
 pytestmark = pytest.mark.usefixtures("without_waits")
-
-
-@pytest.fixture
-def node():
-    with LoopbackNode(ROWS) as node:
-        yield node
-
-
-def test_fetch_writes_every_row_of_the_node(node, tmp_path):
-    run("fetch", node.url, "-o", tmp_path / "x.parquet", "--page-size", 7)
-    table = ba.read_parquet(tmp_path / "x.parquet")
-    assert len(table) == len(ROWS)
-    ba.check_table(table)
 
 
 def test_relative_moments_are_counted_back_from_now(tmp_path):
     last = dataclasses.replace(ROWS[-1], timestamp_ns=(int(time.time()) - 30 * 86_400) * 10**9)
     words = ("-o", tmp_path / "x.parquet", "--since", "7d", "--until", "now-1h")
-    with LoopbackNode([*ROWS, last], block_timestamp=LATE) as living:
+    with node_of([*ROWS, last], head=LATE) as living:
         run("fetch", living.url, *words)
     loaded = ba.read_parquet(tmp_path / "x.parquet").attrs["balance_analysis"]
     start, end = pd.Timestamp(loaded["start"]), pd.Timestamp(loaded["end"])
@@ -53,7 +39,7 @@ def test_relative_moments_are_counted_back_from_now(tmp_path):
     assert abs(pd.Timestamp.now("UTC") - pd.Timedelta(hours=1) - end) < pd.Timedelta(minutes=5)
 
 
-def test_summary_prints_the_most_active_accounts(tmp_path):
+def test_summary_prints_the_most_active_accounts():
     accounts = ba.summarize_accounts(ba.read_parquet(SAMPLE))
     lines = run("summary", SAMPLE, "--limit", 9).stdout.splitlines()
     assert lines[0].split()[:4] == ["asset", "type", "party", "market"]
@@ -108,70 +94,42 @@ def test_limits_are_shown_and_written(node, tmp_path):
     assert ba.read_network_limits(tmp_path / "limits.json").genesis_loaded is True
 
 
-def test_quiet_says_nothing_and_verbose_lists_requests(node, tmp_path):
-    assert run("fetch", node.url, "-o", tmp_path / "x", "-q").stderr == ""
-    assert "/api/v2/balance/changes" in run("fetch", node.url, "-o", tmp_path / "x", "-vv").stderr
+REFUSED = r"\A[^\n]+refused[^\n]+\n\Z"
+SAID = {
+    "--version": (0, rf"\A{re.escape(ba.__version__)}\n\Z"),
+    **{f"{command} --help": (0, "Usage") for command in ("", *COMMANDS)},
+    "fetch {url} -o {a} -q": (0, r"\A\Z"),
+    "fetch {url} -o {a} -vv": (0, "/api/v2/balance/changes"),
+    "fetch {nowhere} -o {a} -q": (4, REFUSED),
+    "doctor {nowhere} -q": (4, REFUSED),
+    "diff {nowhere} {nowhere} -q": (2, REFUSED),  # as `diff` of Unix
+    "doctor {url}": (0, r"\Ahttp.*\n\nok +reachable(.|\n)+\nWARNING +cursors +Cursors lose"),
+    "doctor {url} --format json": (0, r'\A{\s+"node": "http(.|\n)+"name": "cursors"'),
+}
 
 
-def test_a_retry_is_logged(tmp_path):
-    with LoopbackNode(ROWS, faults=[Fault.status(503)]) as node:
-        assert "503" in run("fetch", node.url, "-o", tmp_path / "x").stderr
-
-
-def without_rows(answer, _):
-    answer["balances"]["edges"] = []
-    answer["balances"]["pageInfo"]["hasNextPage"] = True
-    return answer
+@pytest.mark.parametrize(("line", "code", "says"), [(line, *SAID[line]) for line in SAID])
+def test_a_command_ends_with_its_code_and_says_so(line, code, says, node, tmp_path):
+    play([(line, code, says)], tmp_path / "x", url=node.url, nowhere="http://127.0.0.1:1")
 
 
 WRONG_NODES = {
     "a web page": ({"faults": lambda *_: Fault.html(200)}, 4, "web page"),
-    "a bad row": ({"edit_row": lambda row: {**row, "balance": "1e5"}}, 5, "1e5"),
-    "pages that don't add up": ({"edit_page": without_rows}, 3, "sent none"),
+    "a bad row": ({"edit_row": spoilt(bool, balance="1e5")}, 5, "1e5"),
+    "pages that don't add up": ({"ignores": ["pagination.newestFirst"]}, 3, "out of order"),
 }
 
 
 @pytest.mark.parametrize(("how", "code", "says"), WRONG_NODES.values(), ids=WRONG_NODES)
 def test_a_node_that_answers_wrongly_ends_a_fetch_with_its_code(how, code, says, tmp_path):
     words = ("-o", tmp_path / "x", "--since", "2023-04-01")
-    with LoopbackNode(ROWS, **how) as node:
+    with node_of(ROWS, **how) as node:
         assert says in fails("fetch", node.url, *words, code=code, folder=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        ("fetch http://127.0.0.1:1 -q -o {}/x", 4, "refused"),
-        ("doctor http://127.0.0.1:1 -q", 4, "refused"),
-        ("diff http://127.0.0.1:1 http://127.0.0.1:1 -q", 2, "refused"),  # as `diff` of Unix
-    ],
-)
-def test_a_node_that_is_not_there_ends_a_command_in_one_line(words, code, says, tmp_path):
-    words = [word.format(tmp_path) for word in words.split()]
-    assert says in fails(*words, code=code, folder=tmp_path)
-
-
-def test_a_diagnosis_is_a_table_or_json_and_no_failure(node):
-    said = run("doctor", node.url)
-    assert re.search(r"^WARNING +cursors +Cursors lose", said.stdout, re.MULTILINE)
-    assert said.stderr == ""
-    content = json.loads(run("doctor", node.url, "--format", "json").stdout)
-    assert content["node"] == node.url
-    assert {finding["name"] for finding in content["findings"]} >= {"cursors", "timestamps"}
-
-
-def test_the_version_is_the_package_s():
-    assert run("--version").stdout == f"{ba.__version__}\n"
-
-
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_every_command_has_help(command):
-    assert "Usage" in run(*command.split(), "--help").stdout
-
-
 def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
-    with LoopbackNode(ROWS, faults=lambda _i, _r: Fault(Kind.STALLED, 60)) as node:
-        process = child("fetch", node.url, "-o", tmp_path / "x.parquet", "--since", "2023-04-01")
+    with node_of(ROWS, faults=lambda *_: Fault(Kind.STALLED, 60)) as node:
+        process = child("fetch", node.url, "-o", tmp_path / "x.parquet")
         while not node.requests:
             time.sleep(0.05)
         time.sleep(0.3)
@@ -185,7 +143,7 @@ def test_ctrl_c_ends_a_fetch_at_once_and_writes_nothing(tmp_path):
 def test_output_through_a_link_replaces_what_it_points_to(node, tmp_path):
     (tmp_path / "real.parquet").write_text("old")
     (tmp_path / "link.parquet").symlink_to("real.parquet")
-    run("fetch", node.url, "-o", tmp_path / "link.parquet", "--since", "2023-04-01")
+    run("fetch", node.url, "-o", tmp_path / "link.parquet")
     assert (tmp_path / "link.parquet").is_symlink()
     assert len(ba.read_parquet(tmp_path / "real.parquet")) == len(ROWS)
 

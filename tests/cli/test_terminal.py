@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -14,27 +15,12 @@ from pathlib import Path
 import pytest
 
 import balance_analysis as ba
-from balance_analysis import demo
 from tests.cli.running import COMMANDS, SAMPLE, on_a_terminal, run, write_to
 
 PANELS = ("Query a node", "Fill, check and serve an archive", "Show the contents", "Try it")
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory, sample_node):
-    folder = tmp_path_factory.mktemp("kept") / "archive"
-    assets = demo.sample_data() / "assets.toml"
-    run("export", folder, sample_node, "--until", "2023-04-02", "--assets", assets)
-    return str(folder)
-
-
 # In a pipe
-
-
-@pytest.fixture(scope="module")
-def sample_node():
-    with demo.serve_sample() as url:
-        yield url
 
 
 def test_a_reader_that_has_left_is_no_error_of_the_parser():
@@ -46,18 +32,31 @@ def test_a_reader_that_has_left_is_no_error_of_the_parser():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_a_shell_learns_that_the_reader_of_rows_left():
-    line = f"set -o pipefail; {sys.executable} -m balance_analysis series {SAMPLE} | head -1"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.count("\n"), done.stderr) == (141, 1, "")
+SHELL = {
+    f"series {SAMPLE} | head -1": (141, 1, ""),
+    f"summary {SAMPLE} --format csv > /dev/full": (74, 0, os.strerror(errno.ENOSPC)),
+    f"summary {SAMPLE} -o x.csv >&- && test -s x.csv": (0, 0, "686 rows: x.csv"),
+    f"summary {SAMPLE} -o x.csv 2>&- && test -s x.csv": (0, 0, ""),
+}
+
+
+@pytest.mark.parametrize(("line", "code", "lines", "says"), [(x, *SHELL[x]) for x in SHELL])
+def test_a_shell_learns_that_the_reader_of_rows_left_or_what_a_stream_lacks(
+    line, code, lines, says, tmp_path
+):
+    line = f"set -o pipefail; {sys.executable} -m balance_analysis {line}"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.count("\n")) == (code, lines)
+    assert done.stderr.removeprefix("balance-analysis: ") == (says and f"{says}\n")
 
 
 # On a terminal
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, archive):
-    query = ("sql", archive, "from changes where symbol = 'tGOV'", "--limit", "0")
+def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, sample):
+    chosen = "from changes where symbol = 'tGOV' and timestamp < '2023-04-02'"
+    query = ("sql", sample.uri, chosen, "--limit", "0")
     header, *rows = run(*query, env={"COLUMNS": str(width)}).stdout.splitlines()
     names = [*ba.ACCOUNT_KEY, "timestamp", "balance", "symbol", "amount"]
     hidden = [name for name in names if name not in header.split()]
@@ -66,7 +65,7 @@ def test_what_sql_prints_fits_the_terminal_and_says_what_it_leaves_out(width, ar
     assert bool(hidden) == (width == 80)
     assert not hidden or rows.pop() == f"... without {', '.join(hidden)}; --wide shows all columns"
     assert max(map(len, [header, *rows])) <= width
-    held = ba.Archive(archive).select(asset_id="tGOV").read()["balance"]
+    held = sample.select(asset_id="tGOV").read(end="2023-04-02")["balance"]
     if not hidden:
         assert sorted(Decimal(line.split()[-1]).scaleb(18) for line in rows) == sorted(held)
     assert len(rows) == len(held)

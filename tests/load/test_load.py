@@ -250,12 +250,6 @@ def test_both_bounds_are_sent_of_at_most_365_days(history, days, workers):
         assert 0 <= last - first <= DAY_365
 
 
-def test_without_a_start_the_load_begins_at_the_oldest_row():
-    table = load(LoopbackNode(HISTORY), start=None)
-    assert_exact(table, HISTORY)
-    assert pd.Timestamp(table.attrs[ATTRS_KEY]["start"]).value == TIMES[0]
-
-
 @pytest.mark.parametrize("release", ["v0.71", "v0.76"])
 def test_without_a_start_and_a_row_the_table_is_empty(release):
     table = load(LoopbackNode(release=release), start=None)
@@ -363,8 +357,8 @@ def test_a_callers_mistake_raises_before_the_first_request(arguments, kind, mess
 
 def test_faults_that_pass_leave_no_trace_in_the_table():
     kinds = [Kind.RESET, Kind.HALF_JSON, Kind.TRUNCATED]
-    slow = [Fault(Kind.STALLED, 5), Fault(Kind.TRICKLED, 0.1), Fault.banned(20), Fault.status(503)]
-    faults = [*map(Fault, kinds), None, Fault.html(502), None, *slow]
+    slow = [Fault(Kind.STALLED, 5), Fault(Kind.STALLED, 0.1), Fault.banned(20)]
+    faults = [*map(Fault, kinds), None, Fault.html(502), None, *slow, Fault.status(503)]
     with LoopbackNode(HISTORY, faults=faults) as node:
         table = load_over_http(node, timeout=0.5, page_size=PAGE)
     assert_exact(table, HISTORY)
@@ -391,10 +385,6 @@ def empty_with_next(answer, request):
     if request.index >= 2:
         answer["balances"]["edges"] = []
         answer["balances"]["pageInfo"]["hasNextPage"] = True
-
-
-def reverse(edges, _request):
-    edges.reverse()
 
 
 def swap(edges, _request):
@@ -468,10 +458,11 @@ BY_PARTY = {"party_ids": PARTIES}
 AT = from_microseconds(TIMES[10] // 1000)
 BLOCK = {"start": AT, "end": AT + dt.timedelta(microseconds=1)}
 NAMED = rf"the block at .* \({TIMES[10]} ns\) holds more"
+UNORDERED = "came out of order in .*2023-"
 WRONG = {
     "a next page of none": ({"edit_page": empty_with_next}, {}, "announced more rows .* sent none"),
-    "reversed": ({"edit_page": on_edges(reverse)}, {}, "came out of order in .*2023-"),
-    "two swapped": ({"edit_page": on_edges(swap)}, {}, "came out of order in .*2023-"),
+    "reversed": ({"edit_page": on_edges(lambda edges, _: edges.reverse())}, {}, UNORDERED),
+    "two swapped": ({"edit_page": on_edges(swap)}, {}, UNORDERED),
     "a row before": (
         {"edit_page": on_edges(outside("start", 0, -1000))}, {}, "misreads the range"
     ),

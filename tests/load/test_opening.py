@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import balance_analysis as ba
+from tests.archive.exporting import loaded
 from tests.cli.running import run
 from tests.columns import known_of
 from tests.loopback import Fault, LoopbackNode, histories, random_history, spoilt
@@ -24,10 +25,8 @@ TIMES = sorted({row.timestamp_ns // 1000 for row in ROWS})
 MIDDLE, END = TIMES[len(TIMES) // 2], TIMES[-1] + 1
 
 
-def load(node, *, start=MIDDLE, end=END, **options):
-    bounds = {"start": from_microseconds(start), "end": from_microseconds(end)}
-    with client_to(node) as client:
-        return ba.load_balance_changes(client, **bounds, **{"opening": True, **options})
+def load(node, start=MIDDLE, end=END, **options):
+    return loaded(node, start, end, **{"opening": True, **options})
 
 
 def last_rows(rows, start):

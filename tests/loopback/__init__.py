@@ -9,6 +9,8 @@ also misbehave in any way that a node, a proxy or the network in between is know
         assert len(node.requests) == 3
 """
 
+# ruff: noqa: F401 - what the other rooms import from here
+
 from __future__ import annotations
 
 from tests.loopback.node import CHANGES, LIMITS, V71_LIMITS, LoopbackNode
@@ -23,22 +25,3 @@ from tests.loopback.rows import (
     spoilt,
 )
 from tests.loopback.server import Fault, Kind, Request, nobody
-
-__all__ = [
-    "CHANGES",
-    "LIMITS",
-    "V71_LIMITS",
-    "Fault",
-    "Kind",
-    "LoopbackNode",
-    "Request",
-    "Row",
-    "account_id",
-    "histories",
-    "nobody",
-    "random_history",
-    "read_ledger",
-    "read_recording",
-    "row_from_json",
-    "spoilt",
-]

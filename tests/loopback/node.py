@@ -6,18 +6,15 @@ import json
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.loopback.query import History, Page, Refused, read_query
+from tests.loopback.rows import Row
 from tests.loopback.server import Answer, Fault, Kind, Request, Server
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from tests.loopback.rows import Row
-
-    Faults = Sequence[Fault | None] | Callable[[int, Request], Fault | None]
+Faults = Sequence[Fault | None] | Callable[[int, Request], Fault | None]
 
 CHANGES = "/api/v2/balance/changes"
 LIMITS = "/api/v2/network/limits"
@@ -63,8 +60,6 @@ class LoopbackNode:
         Read the range otherwise than real nodes do.
     ignores
         Parameters without effect, by name ("filter.partyIds") or group ("dateRange").
-    latency
-        Seconds before each answer.
     max_answer_rows
         Answers of more rows end in 429, "received message larger than max".
     limits
@@ -104,7 +99,6 @@ class LoopbackNode:
     start_exclusive = False
     end_inclusive = False
     ignores: Sequence[str] = ()
-    latency = 0.0
     max_answer_rows: int | None = None
     limits: Mapping[str, Any] | None = V71_LIMITS
     block_height: int | None = None

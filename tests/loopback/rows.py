@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from hypothesis import strategies as st
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 Account = tuple[str, str | int, str, str]
 

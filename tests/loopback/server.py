@@ -12,14 +12,11 @@ import socketserver
 import struct
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-PIECES = 20
 ERROR_TYPE = "application/json, application/grpc"
 HTML = b"<html><head><title>Bad gateway</title></head><body><h1>nginx</h1></body></html>"
 DETAIL_TYPE = "type.googleapis.com/vega.ErrorDetail"
@@ -80,7 +77,6 @@ class Kind(enum.Enum):
     RESET_MIDWAY = "the connection is reset after half of the body"
     TRUNCATED = "the connection is closed after half of the body"
     STALLED = "half of the body is sent, and the rest after `seconds`"
-    TRICKLED = "the body is sent in small pieces over `seconds`"
     SLOW_HEADERS = "the status line is sent, and the headers after `seconds`"
     HALF_JSON = "half of the JSON is sent as if it were all"
 
@@ -228,9 +224,6 @@ class Handler(BaseHTTPRequestHandler):
         node = self.server.node
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = node.record(self.path, headers)
-        if node.latency and self.server.stopping.wait(node.latency):
-            self.close_connection = True
-            return
         answer, fault = node.respond(request)
         if fault is not None and fault.kind is Kind.RAW:
             self.close_connection = True
@@ -271,10 +264,6 @@ class Handler(BaseHTTPRequestHandler):
             case Kind.SLOW_HEADERS:
                 status, rest = head.split(b"\r\n", 1)
                 self._send_slowly([status + b"\r\n", rest + body], fault.seconds)
-            case Kind.TRICKLED:
-                step = max(1, len(body) // PIECES)
-                pieces = [body[at : at + step] for at in range(0, len(body), step)]
-                self._send_slowly([head, *pieces], fault.seconds / PIECES)
 
     def _send_slowly(self, pieces: Iterable[bytes], pause: float) -> None:
         for number, piece in enumerate(pieces):

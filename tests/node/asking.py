@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 from requests.adapters import BaseAdapter
 
 import balance_analysis as ba
-from tests.loopback import Kind
-
-if TYPE_CHECKING:
-    from tests.loopback import LoopbackNode
+from tests.loopback import Kind, LoopbackNode
 
 NOWHERE = "http://in-process.test"
 

@@ -152,16 +152,6 @@ def test_no_address_is_refused():
         ba.Client([])
 
 
-def test_the_rate_is_kept_over_retries_too():
-    slept, began = [], time.monotonic()
-    node = LoopbackNode(faults=[Fault.status(503)] * 3)
-    client = client_to(node, max_requests_per_second=0.001, sleep=slept.append)
-    for _ in range(2):
-        ba.load_network_limits(client)
-    slots = [seconds for seconds in slept if seconds > 15]
-    assert slots == pytest.approx([1e3, 2e3, 3e3, 4e3], abs=time.monotonic() - began)
-
-
 def test_it_gives_up_after_all_attempts_with_a_longer_pause_each_time():
     slept = []
     error = failure(client_to(node := always(Fault.status(503)), sleep=slept.append))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import pandas as pd
-
-    from tests.loopback import Row
+from tests.loopback import Row
 
 Line = tuple[str, str, str, str, int, int]
 

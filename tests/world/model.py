@@ -8,11 +8,12 @@ node gave for it, over the wire, and each source that it was compared with.
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import balance_analysis as ba
 from tests.cli.running import invoke
@@ -20,10 +21,6 @@ from tests.loopback import LoopbackNode, Row
 from tests.moments import both, from_microseconds, to_microseconds
 from tests.node.truth import lines_of_table, matching
 from tests.waits import without_waits
-
-if TYPE_CHECKING:
-    import random
-    from pathlib import Path
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
