@@ -21,7 +21,7 @@ import requests
 import balance_analysis as ba
 from balance_analysis import demo
 from balance_analysis.cli import EXIT_CODES
-from tests.cli.running import COMMANDS, run
+from tests.cli.running import COMMANDS, SAMPLE, run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,11 +60,8 @@ def test_the_python_quickstart_runs(tmp_path, monkeypatch):
     exec(block, {"__name__": "__main__"})
     plt.close("all")
     assert not ba.read_parquet(tmp_path / "changes.parquet").empty
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "changes.parquet",
-        "noon.csv",
-        "pools.png",
-    }
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"changes.parquet", "noon.csv", "pools.png"}
 
 
 def test_the_command_line_quickstart_runs(tmp_path, monkeypatch, sample_node):
@@ -84,13 +81,8 @@ def test_the_command_line_quickstart_runs(tmp_path, monkeypatch, sample_node):
             assert words[0] == "balance-analysis"
             if words[1] != "report":  # which test_demo.py runs
                 run(*words[1:])  # also `diff`: both have the same history
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "demo",
-        "changes.parquet",
-        "pools.xlsx",
-        "archive",
-        "totals.svg",
-    }
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"demo", "changes.parquet", "pools.xlsx", "archive", "totals.svg"}
 
 
 def test_what_the_quickstarts_write_into_a_clone_is_ignored():
@@ -150,9 +142,7 @@ PANDAS = re.findall(r"^\| `(.+?)`( \(rounds\))? \| (.+) \|$", TABLE, re.MULTILIN
 def names(tmp_path_factory):
     """What stands in the quickstart, in a folder of its own."""
     folder = tmp_path_factory.mktemp("pandas")
-    table = ba.read_parquet(demo.sample_data() / "changes.parquet", assets=demo.sample_assets())[
-        ::60
-    ]
+    table = ba.read_parquet(SAMPLE, assets=demo.sample_assets())[::60]
     ba.write_parquet(table, folder / "changes.parquet")
     with contextlib.chdir(folder):
         yield {

@@ -16,29 +16,21 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from tests.benchmarks.figures import CHECKOUT, Figure, environment, module
 
-PARTS: Final = {
-    "startup": 3,
-    "loads": 3,
-    "reconstruct": 3,
-    "archives": 1,
-    "service": 3,
-    "pictures": 3,
-}
+PARTS = {"startup": 3, "loads": 3, "reconstruct": 3, "archives": 1, "service": 3, "pictures": 3}
 """The parts, each with its rounds, chosen so that all end within 20 minutes on two processors."""
 
-LONGEST: Final = 900
+LONGEST = 900
 """Seconds after which a part is given up."""
 
-RECORDS: Final = CHECKOUT / ".benchmarks"
-PAGE: Final = CHECKOUT / "tests" / "benchmarks" / "RESULTS.md"
-README: Final = CHECKOUT / "README.md"
-PACKAGES: Final = ("numpy", "pandas", "pyarrow", "msgspec", "polars", "duckdb")
+RECORDS = CHECKOUT / ".benchmarks"
+PAGE = CHECKOUT / "tests" / "benchmarks" / "RESULTS.md"
+README = CHECKOUT / "README.md"
+PACKAGES = ("numpy", "pandas", "pyarrow", "msgspec", "polars", "duckdb")
 
 
 class Record(msgspec.Struct, rename={"load": "load before"}):

@@ -43,7 +43,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,8 +60,8 @@ from tests.benchmarks.figures import Figure, module, run
 from tests.benchmarks.levels import DAY, DAYS, SINCE, make_table
 
 ROWS, ACCOUNTS, MANY_ACCOUNTS = 20_000_000, 5000, 500_000
-WHEN: Final = "2023-06-15"
-MOST: Final = 2000
+WHEN = "2023-06-15"
+MOST = 2000
 """Maximum memory of a function, MB."""
 
 
@@ -123,7 +123,7 @@ def reconcile(archive: ba.Archive) -> object:
     return ba.reconcile(archive, ba.deltas(archive).rename(columns={"delta": "net"}).dropna())
 
 
-READS: Final[dict[str, Callable[[ba.Archive, str], object]]] = {
+READS: dict[str, Callable[[ba.Archive, str], object]] = {
     "read party": lambda archive, party: archive.select(party_ids=[party]).read(),
     "read party with dataset": lambda archive, party: files_of(archive).to_table(
         filter=pc.field("party_id") == party
@@ -138,7 +138,7 @@ READS: Final[dict[str, Callable[[ba.Archive, str], object]]] = {
     "diff to itself": lambda archive, _: ba.diff(archive.uri, archive.uri),
 }
 
-FUNCTIONS: Final[dict[str, Callable[[ba.Archive], object]]] = {
+FUNCTIONS: dict[str, Callable[[ba.Archive], object]] = {
     "balances at": partial(ba.balance_at, at=WHEN),
     "compare moments": partial(ba.compare, at=("2023-05-01", WHEN)),
     "totals an hour": partial(ba.totals, freq="1h"),
@@ -150,7 +150,7 @@ FUNCTIONS: Final[dict[str, Callable[[ba.Archive], object]]] = {
 }
 """Functions that `make bench` measures as well."""
 
-MORE: Final[dict[str, Callable[[ba.Archive], object]]] = {
+MORE: dict[str, Callable[[ba.Archive], object]] = {
     "holders": ba.holders,
     "totals at every change": ba.totals,
     "shares a day": partial(ba.totals, freq="1D", share=True),
@@ -169,12 +169,7 @@ MORE: Final[dict[str, Callable[[ba.Archive], object]]] = {
     "report": lambda archive: ba.write_report(archive, Path(archive.uri).with_name("report.html")),
 }
 
-AT_MOST: Final = {
-    "read party": 0.1,
-    "balances at": 0.3,
-    "compare moments": 1.0,
-    "explain balance": 0.5,
-}
+AT_MOST = {"read party": 0.1, "balances at": 0.3, "compare moments": 1.0, "explain balance": 0.5}
 """Goals in seconds."""
 
 

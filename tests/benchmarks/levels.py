@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from balance_analysis.table.frame import to_frame
 from balance_analysis.table.schema import ACCOUNT_KEY
 
-DAYS: Final = 90
-SINCE: Final = 1_680_393_600_000_000
+DAYS = 90
+SINCE = 1_680_393_600_000_000
 """2023-04-02 in microseconds: engines count days, and nine days, from 1970 on."""
 
-HOUR: Final = 3_600_000_000
-DAY: Final = 24 * HOUR
-UNTIL: Final = SINCE + DAYS * DAY
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
+UNTIL = SINCE + DAYS * DAY
 
-ROWS_A_BLOCK: Final = 7
+ROWS_A_BLOCK = 7
 ASSETS, MARKETS = 8, 12
-TYPES: Final = {"GENERAL": 0.5, "MARGIN": 0.35, "BOND": 0.1, "INSURANCE": 0.03, "FEES_MAKER": 0.02}
+TYPES = {"GENERAL": 0.5, "MARGIN": 0.35, "BOND": 0.1, "INSURANCE": 0.03, "FEES_MAKER": 0.02}
 
-OLD: Final = 0.8
+OLD = 0.8
 """The part of the accounts that stand in the first block."""
 
 DRAINED, TOUCHED = 0.04, 0.08

@@ -94,9 +94,8 @@ def _whole_processes(scratch: Path, rounds: int) -> Iterator[Figure]:
                 costs[name].append(cost_of(node, command, target))
     for name, each in costs.items():
         for what, unit in (("seconds", "s"), ("cpu", "s cpu"), ("peak", "MB")):
-            yield Figure(
-                f"{ROWS:,} rows, {name}", tuple(getattr(cost, what) for cost in each), unit
-            )
+            values = tuple(getattr(cost, what) for cost in each)
+            yield Figure(f"{ROWS:,} rows, {name}", values, unit)
     yield _ratio(costs, "fetch, 1 worker", FLOOR, "seconds", at_most=0.8)
     yield _ratio(costs, "fetch, 1 worker", FLOOR, "cpu", at_most=0.8)
     yield _ratio(costs, "export", "fetch, 4 workers", "seconds", at_most=1.3)

@@ -11,16 +11,15 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
-from typing import Final
 
 from tests.benchmarks.figures import module
 from tests.benchmarks.loads import ROWS, cost_of, fetch, serve
 
-PAIRS: Final = 5
-KEPT: Final = {"cpu": 0.85, "peak": 0.8}
+PAIRS = 5
+KEPT = {"cpu": 0.85, "peak": 0.8}
 """The ratios of main job and floor that were reached."""
 
-ROOM: Final = 1.1
+ROOM = 1.1
 """How many times the kept ratio is allowed."""
 
 
@@ -29,9 +28,8 @@ def main() -> int:
     with serve(ROWS) as node, tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "changes.parquet")
         for _ in range(PAIRS):
-            floor = cost_of(
-                node, module("floor", node.url, node.since, node.until, str(file)), file
-            )
+            command = module("floor", node.url, node.since, node.until, str(file))
+            floor = cost_of(node, command, file)
             ours = cost_of(node, fetch(node, file), file)
             for what, measured in ratios.items():
                 measured.append(getattr(ours, what) / getattr(floor, what))

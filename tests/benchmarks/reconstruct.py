@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,23 +22,14 @@ from balance_analysis.table.schema import ACCOUNT_KEY
 from tests.benchmarks.figures import Figure, ratios, seconds
 from tests.benchmarks.levels import DAY, HOUR, SINCE, UNTIL, make_table
 
-ROWS: Final = 5_000_000
-ACCOUNTS: Final = 5000
-GROUP: Final = ("asset_id", "account_type")
-COLUMNS: Final = (
-    "first_seen",
-    "last_seen",
-    "rows",
-    "changes",
-    "closing",
-    "minimum",
-    "maximum",
-    "net",
-)
-FASTER: Final = 3
+ROWS = 5_000_000
+ACCOUNTS = 5000
+GROUP = ("asset_id", "account_type")
+COLUMNS = ("first_seen", "last_seen", "rows", "changes", "closing", "minimum", "maximum", "net")
+FASTER = 3
 """How many times as long the others should take; for summaries at least as long."""
 
-AT_MOST: Final = {"compare": 0.1, "summaries of parties": 0.5}
+AT_MOST = {"compare": 0.1, "summaries of parties": 0.5}
 """Goals in seconds for 2,000,000 rows."""
 
 
@@ -61,9 +52,9 @@ def ours(rows: pa.Table) -> Works:
     }
 
 
-_KEY: Final = ", ".join(ACCOUNT_KEY)
-_ACCOUNT: Final = f"(partition by {_KEY} order by timestamp)"
-_LAG: Final = f"(select *, balance - lag(balance) over {_ACCOUNT} as delta from changes)"
+_KEY = ", ".join(ACCOUNT_KEY)
+_ACCOUNT = f"(partition by {_KEY} order by timestamp)"
+_LAG = f"(select *, balance - lag(balance) over {_ACCOUNT} as delta from changes)"
 
 
 def _at_every(step: int) -> str:
@@ -75,7 +66,7 @@ def _at_every(step: int) -> str:
         asof left join changes on {same} and cells.timestamp >= changes.timestamp"""
 
 
-_QUERIES: Final = {
+_QUERIES = {
     "series": _at_every(HOUR),
     "totals": f"""
         select {", ".join(GROUP)}, timestamp, sum(balance) as total,
@@ -186,7 +177,7 @@ def in_polars(given: pa.Table) -> Works:
     }
 
 
-OTHERS: Final = {"DuckDB": in_duckdb, "Polars": in_polars}
+OTHERS = {"DuckDB": in_duckdb, "Polars": in_polars}
 
 
 def plain(result: Any) -> pa.Table:

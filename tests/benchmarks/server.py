@@ -19,20 +19,20 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from itertools import count, islice
 from socketserver import ThreadingTCPServer
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-PATH: Final = "/api/v2/balance/changes"
-SINCE: Final = "2023-04-01T00:00:00Z"
-FIRST: Final = 1_680_307_200_000_000_000
-BLOCK: Final = 700_000_000
-ROWS_A_BLOCK: Final = 7
+PATH = "/api/v2/balance/changes"
+SINCE = "2023-04-01T00:00:00Z"
+FIRST = 1_680_307_200_000_000_000
+BLOCK = 700_000_000
+ROWS_A_BLOCK = 7
 PARTIES, ASSETS, MARKETS = 500, 5, 20
 
-CYCLE: Final = 500_000
+CYCLE = 500_000
 """Rows that are rendered once. A longer history repeats them later, rendered when asked for."""
 
-CURSOR: Final = "".join(random.Random(7).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=390))
+CURSOR = "".join(random.Random(7).choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=390))
 """What cursors begin with; a row's place in ten digits follows."""
 
 

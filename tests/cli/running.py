@@ -9,8 +9,10 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -22,6 +24,7 @@ import typer.testing
 from typer.testing import CliRunner
 
 from balance_analysis.cli import app
+from tests.loopback import Fault, Kind
 
 # The group is built once, as in a process: typer's runner would build it for each run.
 typer.testing._get_command = cache(typer.testing._get_command)
@@ -140,3 +143,24 @@ def child(*arguments, **options):
         text=True,
         **options,
     )
+
+
+def waiting(node, count, *arguments):
+    """Return a child that runs a command, once the node lets it wait after so many answers."""
+    node.faults = lambda index, _: Fault(Kind.STALLED, 60) if index >= count else None
+    process, until = child(*arguments), time.monotonic() + 60
+    while len(node.requests) <= count:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return process
+
+
+def interrupted(process, number=signal.SIGINT):
+    """Send a signal to a child, which ends as documented, and return what it says."""
+    time.sleep(0.2)  # it may still be busy with the last answer
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert said.endswith("balance-analysis: interrupted\n")
+    return said

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import time
 
 import pytest
 
 import balance_analysis as ba
-from tests.archive.exporting import DAY, END, ROWS, START, node_of, state_of
-from tests.cli.running import child, play, run
-from tests.loopback import Fault, Kind
+from tests.archive.exporting import DAY, END, ROWS, START, node_of, reports, state_of
+from tests.cli.running import interrupted, play, run, waiting
 from tests.waits import sleeping
 
 pytestmark = pytest.mark.usefixtures("without_waits")
@@ -22,23 +19,6 @@ pytestmark = pytest.mark.usefixtures("without_waits")
 def node():
     with node_of(ROWS) as node:
         yield node
-
-
-def outcomes(folder):
-    """How the runs ended, the last one first."""
-    reports = sorted((folder / "_runs").iterdir(), reverse=True)
-    return [json.loads(path.read_text())["outcome"] for path in reports]
-
-
-def stalling_after(count):
-    """Return faults that let a node answer so often, and then keep everybody waiting."""
-    return lambda index, _: Fault(Kind.STALLED, 60) if index >= count else None
-
-
-def metric(path, name):
-    """Return the value of a metric that a file has once."""
-    (value,) = re.findall(rf"_{name}\{{.*\}} (\S+)$", path.read_text(), re.MULTILINE)
-    return float(value)
 
 
 @pytest.mark.parametrize("command", ["export", "fetch"])
@@ -74,31 +54,17 @@ def test_the_node_is_asked_no_more_than_the_rate_allows(node, tmp_path):
         assert max(waits) > 50 * (len(node.requests) - before)
 
 
-def wait_for(condition):
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
-    with node_of(ROWS, faults=stalling_after(14)) as node:
-        process = child(
-            *("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
+    with node_of(ROWS) as node:
+        process = waiting(
+            *(node, 14, "export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00"),
             *("--page-size", 16, "--workers", 1, "--metrics-file", tmp_path / "x.prom"),
         )
-        wait_for(lambda: len(node.requests) > 14)
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    assert said.endswith("balance-analysis: interrupted\n")
+        said = interrupted(process)
     committed = r"^Complete parts are committed: \d\d+ new rows from \S+ to "
     assert re.search(committed, said, re.MULTILINE)
-    assert outcomes(tmp_path / "a")[0] == "partial"
-    assert metric(tmp_path / "x.prom", "exit_code") == 130
-    node.faults = []
+    assert reports(tmp_path / "a")[0]["outcome"] == "partial"
+    assert re.search(r"_exit_code\{.*\} 130\.0$", (tmp_path / "x.prom").read_text(), re.MULTILINE)
     with node_of(ROWS) as again:
         run("export", tmp_path / "a", again.url)
     assert len(ba.Archive(tmp_path / "a").read()) == len(ROWS)
@@ -106,21 +72,16 @@ def test_a_signal_commits_what_is_complete_and_ends_with_130(tmp_path):
 
 
 def test_a_signal_before_anything_is_complete_says_that_nothing_is_kept(tmp_path):
-    with node_of(ROWS, faults=stalling_after(1)) as node:
-        process = child("export", tmp_path / "a", node.url, "--since", "2023-04-28T20:00")
-        wait_for(lambda: len(node.requests) > 1)
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Nothing new is committed" in said
+    with node_of(ROWS) as node:
+        process = waiting(node, 1, "export", tmp_path / "a", node.url)
+        assert "Nothing new is committed" in interrupted(process, signal.SIGTERM)
 
 
 def test_a_second_run_ends_with_75_and_names_the_first(tmp_path):
     metrics = tmp_path / "x.prom"
     metrics.write_text("of the first")
-    with node_of(ROWS, faults=stalling_after(0)) as node:
-        first = child("export", tmp_path / "a", node.url)
-        wait_for(lambda: node.requests)
+    with node_of(ROWS) as node:
+        first = waiting(node, 0, "export", tmp_path / "a", node.url)
         said = run("export", tmp_path / "a", node.url, "--metrics-file", metrics, code=75).stderr
         first.kill()
         first.communicate()

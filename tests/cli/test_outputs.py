@@ -64,6 +64,7 @@ ARCHIVE_PLACES = {
     "a folder of it that stands elsewhere": lambda world: world.archive / f"far/new{world.suffix}",
 }
 PLACES = INPUT_PLACES | ARCHIVE_PLACES
+PLACES["a pipe"] = lambda world: linked(world, lambda _, path: os.mkfifo(path), None)
 
 
 def linked(world, link, target):
@@ -105,11 +106,6 @@ def writing(name, world, place):
     return *shlex.split(WRITERS[name][0].format(**places)), name.split()[1], place
 
 
-def is_refused(name, world, place):
-    fails(*writing(name, world, place), code=2, folder=world.folder)
-    assert world.node.requests == []
-
-
 def test_no_command_that_writes_is_forgotten_here():
     options = {
         f"{name} --{option.name.replace('_', '-')}"
@@ -125,12 +121,16 @@ def test_no_command_that_writes_is_forgotten_here():
     [
         *(("summary --output", place) for place in INPUT_PLACES),
         *((name, "it") for name in READING),
+        ("fetch --output", "a pipe"),
         *(("fetch --output", place) for place in ARCHIVE_PLACES),
         *((name, "a new file of a folder") for name in WRITERS),
     ],
 )
-def test_an_output_that_is_the_input_or_in_an_archive_is_refused(name, place, world):
-    is_refused(name, world, PLACES[place](world))
+def test_an_output_that_is_the_input_or_no_regular_file_or_in_an_archive_is_refused(
+    name, place, world
+):
+    fails(*writing(name, world, PLACES[place](world)), code=2, folder=world.folder)
+    assert world.node.requests == []
 
 
 @pytest.mark.parametrize("name", ["export --metrics-file"])
@@ -147,12 +147,6 @@ def test_a_report_does_not_replace_the_file_of_its_units(name, world):
     fails(*words, code=2, folder=world.folder)
     with pytest.raises(ValueError, match="the same file as"):
         ba.write_report(ba.read_parquet(world.source), "assets.html", assets=assets)
-
-
-@pytest.mark.parametrize("name", ["fetch --output"])
-def test_an_output_that_is_no_regular_file_is_refused(name, world):
-    os.mkfifo(world.folder / "pipe")
-    is_refused(name, world, world.folder / "pipe")
 
 
 def test_the_library_writes_nothing_into_an_archive(whole):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
@@ -11,10 +9,9 @@ import pytest
 import balance_analysis as ba
 from tests.archive.exporting import DAY, END
 from tests.archive.exporting import START as BEGIN
-from tests.cli.running import moment, run
+from tests.cli.running import SAMPLE, SAMPLE_DATA, moment, run
 
-SAMPLE = Path(__file__).parents[2] / "sample_data" / "changes.parquet"
-ASSETS = SAMPLE.with_name("assets.toml")
+ASSETS = SAMPLE_DATA / "assets.toml"
 USD = "e46bed5b0745e4778e9be69108c8d9e81eedd6f92271ef8af77cff45d48a55b1"
 DAI = "ef4a2c0cad1ef6471074a93b338126ddea24ea374ea65c2a58c80c41b737b3fd"
 FORMS = {"activity": ("png", b"\x89PNG"), "coverage": ("svg", b"<?xml"), "limits": ("pdf", b"%PDF")}

@@ -13,7 +13,7 @@ import balance_analysis as ba
 from tests.archive.exporting import loaded
 from tests.cli.running import run
 from tests.columns import known_of
-from tests.loopback import Fault, LoopbackNode, histories, random_history, spoilt
+from tests.loopback import LoopbackNode, histories, random_history, spoilt
 from tests.moments import from_microseconds, moment_text
 from tests.node.asking import client_to
 from tests.node.truth import lines_of_rows, lines_of_table, matching
@@ -133,15 +133,6 @@ def test_sums_say_since_when_accounts_have_openings_of_a_node_that_forgets(caplo
     (said,) = caplog.messages
     assert said.startswith(f"accounts without a change since {moment_text(oldest)}, if there are")
     assert said.endswith("only a source of older rows has them")
-
-
-def test_a_load_that_fails_among_the_openings_fails(tmp_path):
-    options = {"start": from_microseconds(MIDDLE), "end": from_microseconds(END), "opening": True}
-    with LoopbackNode(ROWS) as node, client_to(node) as client:
-        node.faults = lambda index, _: Fault.status(503) if index > 4 else None
-        with pytest.raises(ba.RequestError):
-            ba.load_to_parquet(client, tmp_path / "x", **options)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_rows_of_one_account_and_time_that_differ_raise():

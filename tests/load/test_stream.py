@@ -145,20 +145,25 @@ def interrupt(share, rows):
 
 
 @pytest.mark.parametrize(
-    ("served", "progress", "earlier"),
-    [(0, None, None), (30, None, b"an earlier load"), (999, interrupt, None)],
+    ("served", "asked", "earlier"),
+    [
+        (0, {}, None),
+        (30, {}, b"an earlier load"),
+        (6, {"start": from_microseconds(ROWS[600].timestamp_ns // 1000), "opening": True}, None),
+        (999, {"progress": interrupt}, None),
+    ],
 )
 def test_a_load_that_fails_or_is_interrupted_leaves_the_folder_as_it_was(
-    *, served, progress, earlier, tmp_path
+    *, served, asked, earlier, tmp_path
 ):
     path = tmp_path / "x.parquet"
     if earlier:
         path.write_bytes(earlier)
     refuse = lambda index, _: Fault.status(503) if index >= served else None  # noqa: E731
-    node, how = LoopbackNode(ROWS, faults=refuse), {"page_size": 20, "workers": 1}
+    node, how = LoopbackNode(ROWS, faults=refuse), {"start": START, "page_size": 20, "workers": 1}
     with client_to(node) as client:
         with pytest.raises((ba.RequestError, KeyboardInterrupt)):
-            ba.load_to_parquet(client, path, start=START, progress=progress, **how)
+            ba.load_to_parquet(client, path, **{**how, **asked})
         assert [*tmp_path.iterdir()] == ([path] if earlier else [])
         assert not earlier or path.read_bytes() == earlier
         node.faults = []

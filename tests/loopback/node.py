@@ -63,7 +63,7 @@ class LoopbackNode:
     max_answer_rows
         Answers of more rows end in 429, "received message larger than max".
     limits
-        The network limits; by default those of the release, `None` before the first block (404).
+        The network limits; by default those of later releases, `None` before the first block (404).
     block_height, block_timestamp
         The last block; by default one a block of the rows, and the time (ns) of the last row.
     block_headers
@@ -100,7 +100,7 @@ class LoopbackNode:
     end_inclusive = False
     ignores: Sequence[str] = ()
     max_answer_rows: int | None = None
-    limits: Mapping[str, Any] | None = V71_LIMITS
+    limits: Mapping[str, Any] | None = LATER_LIMITS
     block_height: int | None = None
     block_timestamp: int | None = None
     block_headers = True
@@ -116,8 +116,6 @@ class LoopbackNode:
         for name, value in options.items():
             getattr(type(self), name)  # a misspelt one fails
             setattr(self, name, value)
-        if self.limits is V71_LIMITS and self.release not in ("v0.71", "v0.72"):
-            self.limits = LATER_LIMITS
         self.requests: list[Request] = []
         self._lock = threading.Lock()
         self._server: Server | None = None

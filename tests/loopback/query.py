@@ -306,19 +306,15 @@ class History:
 
     def _trim(self, fetched: Sequence[int], query: Query) -> Page:
         """Drop the rows that were fetched only to know whether there are more."""
-        limit, has_cursor = query.limit, query.cursor is not None
+        limit = query.limit
+        first = [cursor_text(self.rows[place], lossy=self._lossy) for place in fetched[:1]]
         more, before = False, False
         if len(fetched) == limit + 2:
             fetched, more, before = fetched[1:-1], True, True
-        elif len(fetched) == limit + 1 and not has_cursor:
+        elif len(fetched) == limit + 1 and query.cursor is None:
             fetched, more = fetched[:-1], True
-        elif len(fetched) == limit + 1 or (has_cursor and self._is_cursor_row(fetched, query)):
+        elif len(fetched) == limit + 1 or first == [query.cursor]:
             fetched, before = fetched[1:], True
         if query.backward:
             return Page(fetched[::-1], has_next=before, has_previous=more)
         return Page(fetched, has_next=more, has_previous=before)
-
-    def _is_cursor_row(self, fetched: Sequence[int], query: Query) -> bool:
-        if not fetched:
-            return False
-        return cursor_text(self.rows[fetched[0]], lossy=self._lossy) == query.cursor

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 ERROR_TYPE = "application/json, application/grpc"
@@ -160,10 +160,10 @@ class Fault:
         return cls.code(429, 8, "grpc: received message larger than max (20971521 vs. 20971520)")
 
 
-class Server(ThreadingHTTPServer):
-    """The sockets and threads of a running node, all of which `stop` ends."""
+class Server(socketserver.ThreadingTCPServer):
+    """The sockets and threads of a running node, all of which `stop` ends and waits for."""
 
-    daemon_threads = False  # so that closing waits for them
+    allow_reuse_address = True
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], node: Any) -> None:
@@ -174,11 +174,6 @@ class Server(ThreadingHTTPServer):
         self._guard = threading.Lock()
         self._loop = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         super().__init__(address, Handler)
-
-    def server_bind(self) -> None:
-        # HTTPServer's own asks for the host's name, which may take seconds.
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address
 
     def start(self) -> None:
         self._loop.start()

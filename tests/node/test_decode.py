@@ -17,7 +17,7 @@ from tests.columns import ARROW_SCHEMA
 from tests.damage import damaged
 from tests.loopback import Fault, LoopbackNode
 from tests.node.asking import NOWHERE, client_to
-from tests.node.truth import lines_of_batch
+from tests.node.truth import lines_of_table
 from tests.waits import without_waits
 
 TIME = 1_680_307_200_000_000_000
@@ -113,7 +113,7 @@ def assert_valid(page):
     page.rows.validate(full=True)
     assert all(column.null_count == 0 for column in page.rows.columns)
     assert len(page.times) + len(page.bad_rows) >= page.rows.num_rows
-    for line in lines_of_batch(page.rows):
+    for line in lines_of_table(page.rows.to_pandas()):
         assert FIRST <= line[4] * 1000 < LAST
         assert -LARGEST <= line[5] <= LARGEST
 
@@ -125,7 +125,7 @@ def test_a_page_splits_into_good_rows_and_bad_rows_as_the_rules_say(nodes):
     page = decode_page(page_of(*nodes))
     assert_valid(page)
     good = [as_line(node) for node in nodes if is_good(node)]
-    assert lines_of_batch(page.rows) == good
+    assert lines_of_table(page.rows.to_pandas()) == good
     bad = [json.loads(bad.raw) for bad in page.bad_rows]
     assert bad == [node for node in nodes if not is_good(node)]
     assert all(bad.reason and bad.reason != "None" for bad in page.bad_rows)

@@ -204,9 +204,7 @@ def test_a_finding_that_fails_does_not_stop_the_rest(fault):
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault.html(200),
-        Fault.html(404),
-        Fault.html(502),
+        *map(Fault.html, (200, 404, 502)),
         Fault.status(503),
         Fault.banned(600),
         Fault.rate_limited(0),

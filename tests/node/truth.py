@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from tests.loopback import Row
 
@@ -34,14 +33,6 @@ def lines_of_table(table: pd.DataFrame) -> list[Line]:
     times = table["timestamp"].astype("int64")
     ids = [table[name].astype(object) for name in table.columns[:4]]
     return list(zip(*ids, times, map(int, table["balance"]), strict=True))
-
-
-def lines_of_batch(batch: pa.RecordBatch) -> list[Line]:
-    """Return a batch's rows as plain tuples, in the batch's order."""
-    *ids, times, balances = batch.columns
-    numbers = times.cast(pa.int64()), balances.cast(pa.string())
-    *texts, times, balances = (column.to_pylist() for column in (*ids, *numbers))
-    return list(zip(*texts, times, map(int, balances), strict=True))
 
 
 def matching(
