@@ -67,9 +67,8 @@ def test_the_segments_are_those_of_the_sample(tmp_path):
     assert made.keys() == kept.keys()
     for name, path in kept.items():
         with zipfile.ZipFile(path) as old, zipfile.ZipFile(tmp_path / name) as new:
-            assert {x: old.read(x) for x in old.namelist()} == {
-                x: new.read(x) for x in new.namelist()
-            }
+            one, other = ({x: each.read(x) for x in each.namelist()} for each in (old, new))
+            assert one == other
 
 
 def test_there_is_a_picture_of_every_asset(made):

@@ -100,9 +100,8 @@ def test_what_is_asked_of_a_served_archive_is_answered(sample_node):
 
 def test_the_set_up_commands_are_make_targets():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert {"demo", "test", "reference"} == set(re.findall(r"make (\w+)", README))
-    for target in ("demo", "test", "reference"):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+    targets = set(re.findall(r"^(\w+):", makefile, re.MULTILINE))
+    assert {"demo", "test", "reference"} == set(re.findall(r"make (\w+)", README)) <= targets
 
 
 def test_every_exit_code_is_documented():
