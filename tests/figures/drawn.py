@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from dataclasses import replace
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -11,9 +12,23 @@ import numpy as np
 import pandas as pd
 
 import balance_analysis as ba
-from tests.analysis.tables import DAY, START, table_of
+from tests.analysis.tables import DAY, START, table_of, worlds
 
 BOND = ("VOTE", "ACCOUNT_TYPE_BOND", "a1", "m1")
+
+
+def only(world, accounts):
+    """Return the part of a world that is of some accounts."""
+    rows = [row for row in world.rows if row[:4] in accounts]
+    opening = {key: x for key, x in world.opening.items() if key in accounts}
+    return replace(world, rows=rows, opening=opening)
+
+
+def of_one_asset(world):
+    return only(world, [key for key in world.book() if (key[0], key[3]) == ("VOTE", "")])
+
+
+one_asset = worlds().map(of_one_asset).filter(lambda world: world.book())
 
 
 def history(count, *, scale=10**24, days=30, parties=1, seed=1, types=("GENERAL",)):
@@ -52,6 +67,19 @@ def lines(ax):
 def areas(ax):
     """Return {legend label: [(microseconds, level), ...]} of the areas of an Axes."""
     return {patch.get_label(): steps_of(patch) for patch in ax.patches if is_area(patch)}
+
+
+def shown(steps, span):
+    """Return the level at each moment of a span, roughly; `None` where nothing is drawn."""
+    levels = []
+    for when in range(*span):
+        before = [level for time, level in steps if time <= when]
+        levels.append(None if not before or np.isnan(before[-1]) else roughly(before[-1]))
+    return levels
+
+
+def roughly(level):
+    return None if level is None else float(f"{level:.9g}")
 
 
 def is_area(patch):

@@ -6,20 +6,38 @@ from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from tests.analysis.tables import GENERAL, HOUR, MARGIN, START, table_of
-from tests.figures.drawn import areas, lines, said, us
+from tests.analysis import tables
+from tests.analysis.oracle import World
+from tests.analysis.tables import GENERAL, MARGIN, START, instant, opened, spans, table_of
+from tests.figures.drawn import areas, lines, roughly, said, shown, us
+
+histories = st.builds(
+    lambda levels, known: World([(*GENERAL, *row) for row in sorted(levels.items())], known=known),
+    st.dictionaries(tables.times, st.integers(0, 9) | tables.odd, min_size=1),
+    st.none() | tables.gaps,
+)
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=12))
-@settings(max_examples=12)
-def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak(levels):
-    table = table_of([(*GENERAL, START + n * HOUR, level) for n, level in enumerate(levels)])
-    ax, falls = ba.plot_drawdown(table), ba.to_integers(ba.drawdown(table))
-    ((_, area),) = areas(ax).items()
-    assert [level for _, level in lines(ax)["balance"]] == [*levels, levels[-1]]
-    assert [-level for _, level in area[:-1]] == falls["depth"].tolist()
-    assert [level for _, level in lines(ax)["its peak so far"]][:-1] == falls["peak"].tolist()
-    plt.close(ax.figure)
+@given(histories, spans)
+@settings(max_examples=20)
+def test_the_curve_lies_under_zero_by_what_the_balance_lacks_to_its_peak_so_far(world, span):
+    plt.close("all")
+    ((_, account),) = world.book().items()
+    bounds = dict(zip(("start", "end"), map(instant, span), strict=True))
+    ax = ba.plot_drawdown(opened(world), **bounds, assets={"VOTE": 0})
+    levels = [account.level(when) for when in range(*span)]
+    begun = next((n for n, level in enumerate(levels) if level is not None), len(levels))
+    seen = [levels[begun : n + 1] for n in range(len(levels))]
+    peaks = [max(held) if held and None not in held else None for held in seen]
+    falls = [
+        None if peak is None else level - peak for level, peak in zip(levels, peaks, strict=True)
+    ]
+    expected = {"balance": levels, "its peak so far": peaks, "below its peak": falls}
+    drawn = lines(ax) | areas(ax)
+    assert {name: shown(drawn.get(name, []), span) for name in expected} == {
+        name: [*map(roughly, each)] for name, each in expected.items()
+    }
+    assert not drawn or ("never below" in said(ax)) is not any(falls)
 
 
 def test_words_name_the_account_and_its_deepest_fall():

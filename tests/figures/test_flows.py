@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from tests.analysis.tables import GENERAL, HOUR, MARGIN, START, table_of
-from tests.figures.drawn import history, micros, said, us
+from tests.analysis.oracle import flows
+from tests.analysis.tables import GENERAL, HOUR, START, asked, fixed_grids, opened, table_of
+from tests.figures.drawn import history, micros, one_asset, said, us
 
 
 def bars(ax, label):
@@ -22,22 +24,18 @@ def bars(ax, label):
     ]
 
 
-@given(
-    st.dictionaries(
-        st.tuples(st.sampled_from([GENERAL, MARGIN]), st.integers(0, 100)),
-        st.integers(0, 10**6),
-        min_size=1,
-        max_size=15,
-    )
-)
-@settings(max_examples=12)
-def test_bars_are_the_flows_of_their_days(levels):
-    table = table_of([(*key, START + h * HOUR, level) for (key, h), level in levels.items()])
-    ax, flows = ba.plot_flows(table), ba.to_integers(ba.flows(table, by="asset_id"))
-    for label, sign in (("inflow", 1), ("outflow", -1), ("net", 1)):
-        heights = [height for *_, height in bars(ax, label) if height]
-        assert heights == [sign * flow for flow in flows[label] if flow]
-    plt.close(ax.figure)
+@given(one_asset, fixed_grids())
+@settings(max_examples=15)
+def test_bars_are_the_flows_of_periods_that_are_known_throughout(world, grid):
+    plt.close("all")
+    ax = ba.plot_flows(opened(world), **asked(grid), assets={"VOTE": 0})
+    expected = flows(world, grid, ["asset_id"])
+    for label, sign, place in (("inflow", 1, 3), ("outflow", -1, 4), ("net", 1, 5)):
+        heights = [height for *_, height in bars(ax, label)] if expected else []
+        amounts = [np.nan if row[place] is None else sign * row[place] for row in expected]
+        assert heights == pytest.approx(amounts, nan_ok=True)
+    counted = re.search(r"(\d+) first row|$", said(ax) if expected else "")[1]
+    assert int(counted or 0) == sum(unknown for *_, unknown in expected)
 
 
 def test_a_bar_stands_within_its_period_and_the_net_goes_across_it():
@@ -47,12 +45,6 @@ def test_a_bar_stands_within_its_period_and_the_net_goes_across_it():
     assert us("2023-04-02") < micros([left])[0] < micros([right])[0] < us("2023-04-03")
     assert height == 2
     assert [micros(bar[:2]) for bar in bars(ax, "net")][1] == [us("2023-04-02"), us("2023-04-03")]
-
-
-def test_first_rows_are_in_no_bar_and_counted():
-    ax = ba.plot_flows(table_of([(*GENERAL, START, 5), (*MARGIN, START, 7)]))
-    assert [bar[2] for bar in bars(ax, "inflow")] == [0]
-    assert said(ax) == "left out: 2 first rows (previous balance unknown)"
 
 
 @pytest.mark.parametrize(
@@ -74,15 +66,6 @@ def test_the_axis_names_the_period(freq, measure):
     assert ax.get_ylabel() == f"{measure} (VEGA)"
 
 
-def test_rows_before_the_start_say_what_came_with_the_first_row_in_it():
-    rows = [(*GENERAL, us("2023-04-01"), 5), (*GENERAL, us("2023-04-03"), 7)]
-    ax = ba.plot_flows(table_of(rows), start="2023-04-02", end="2023-04-05")
-    assert [bar[2] for bar in bars(ax, "inflow") if bar[2]] == [2]
-    assert ax.get_legend() is None or not said(ax)
-    empty = ba.plot_flows(table_of(rows), start="2023-04-08", end="2023-04-09", freq="1h")
-    assert empty.texts or not any(bar[2] for bar in bars(empty, "inflow"))
-
-
 def topmost(ax):
     """Return the amount at which the highest blue pixel is, and how many columns have blue."""
     ax.get_legend().set_visible(False)
@@ -97,9 +80,9 @@ def topmost(ax):
 
 def test_the_largest_inflow_is_seen_where_bars_are_narrower_than_a_pixel():
     table = history(3000, days=60)
-    flows = ba.flows(table, freq="10min", by="asset_id")
+    largest = ba.flows(table, freq="10min", by="asset_id")["inflow"].max()
     top, columns = topmost(ba.plot_flows(table, freq="10min"))
-    assert top == pytest.approx(float(flows["inflow"].max()), rel=0.02)
+    assert top == pytest.approx(float(largest), rel=0.02)
     assert columns > 200
 
 

@@ -39,6 +39,7 @@ TO_XYZ = [
     [0.0193339, 0.1191920, 0.9503041],
 ]
 LARGE_TYPES = ("GENERAL", "MARGIN", "BOND", "INSURANCE", "GLOBAL_REWARD", "FEES_LIQUIDITY")
+COMMON = {f"ACCOUNT_TYPE_{name}" for name in LARGE_TYPES}
 
 
 def linear(colour):
@@ -59,17 +60,13 @@ def contrast(colour, other):
 
 
 @pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
-def test_the_common_account_types_differ_in_colour(seen):
-    colours = [lab(type_style(f"ACCOUNT_TYPE_{name}")[0], seen) for name in LARGE_TYPES]
-    assert min(np.linalg.norm(a - b) for a, b in combinations(colours, 2)) > 10
-
-
-@pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
-def test_any_two_account_types_differ_in_colour_or_hatch_and_line(seen):
-    styles = [type_style(each) for each in ba.ACCOUNT_TYPES]
-    styles = [(lab(colour, seen), *others) for colour, *others in styles]
+def test_any_two_account_types_differ_in_colour_or_in_hatch_and_common_ones_in_colour(seen):
+    styles = {each: type_style(each) for each in ba.ACCOUNT_TYPES}
+    colours = {each: lab(colour, seen) for each, (colour, _) in styles.items()}
     for one, other in combinations(styles, 2):
-        assert one[1] != other[1] or np.linalg.norm(one[0] - other[0]) > 5
+        apart = np.linalg.norm(colours[one] - colours[other])
+        assert apart > 5 or styles[one][1] != styles[other][1]
+        assert apart > 10 or not {one, other} <= COMMON
 
 
 @pytest.mark.parametrize("paper", ["#ffffff", ba.DARK_STYLE["figure.facecolor"]])
@@ -97,23 +94,12 @@ def test_a_type_that_nobody_knows_has_a_style_of_no_known_type():
 
 
 def test_a_type_has_one_colour_in_every_figure():
-    table = history(20, parties=3, types=("MARGIN", "GENERAL", "BOND"))
-    margin = table[table["account_type"] == "ACCOUNT_TYPE_MARGIN"]
-    colours = set()
-    for data in (table, margin):
-        colours |= {line.get_color() for line in ba.plot_balances(data).lines if is_margin(line)}
-        colours |= {
-            mpl.colors.to_hex(area.get_facecolor())
-            for ax in (ba.plot_totals(data), ba.plot_totals(data, by=ba.ACCOUNT_KEY))
-            for area in ax.patches
-            if is_margin(area)
-        }
-    colours.add(ba.plot_drawdown(margin).lines[0].get_color())
-    assert {each.lower() for each in colours} == {type_style("ACCOUNT_TYPE_MARGIN")[0]}
-
-
-def is_margin(artist):
-    return str(artist.get_label()).startswith("margin")
+    table = history(20, types=("MARGIN",))
+    groups = (ba.ACCOUNT_KEY, ["asset_id", "account_type"])
+    areas = [ba.plot_totals(table, by=by).patches[0].get_facecolor() for by in groups]
+    lines = [plot(table).lines[0].get_color() for plot in (ba.plot_balances, ba.plot_drawdown)]
+    own = type_style("ACCOUNT_TYPE_MARGIN")[0]
+    assert {*map(mpl.colors.to_hex, areas + lines)} == {own}
 
 
 def test_a_dark_figure_has_no_dark_words():

@@ -9,15 +9,19 @@ import matplotlib.dates
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib import pyplot as plt
 
 import balance_analysis as ba
-from tests.analysis.tables import DAY, GENERAL, HOUR, table_of
+from tests.analysis.tables import DAY, GENERAL, HOUR, instant, table_of
 from tests.figures.drawn import coverage_frame, entries, micros, shaded, snapshots, us
+from tests.moments import to_microseconds
 
 START = us("2023-04-01")
+STATES = ("complete", "unproven", "missing")
+KINDS = {"market": None, "asset": ".."}
+LATER = "yes, by a later snapshot"
 
 
 def lanes(ax):
@@ -31,38 +35,26 @@ def lanes(ax):
     return drawn
 
 
-@pytest.mark.parametrize(
-    ("plot", "frame"),
-    [(ba.plot_coverage, ba.Archive.coverage), (ba.plot_limits, ba.Archive.limits)],
+of_archives = pytest.mark.parametrize(
+    ("plot", "frame", "empty", "lacks"),
+    [
+        (ba.plot_coverage, ba.Archive.coverage, "nothing is covered yet", "start, end, state"),
+        (ba.plot_limits, ba.Archive.limits, "no snapshot of the limits", "first_seen, last_seen"),
+    ],
 )
-def test_an_archive_is_drawn_as_its_frame_is(plot, frame, sample):
+
+
+@of_archives
+def test_an_archive_is_drawn_as_its_frame_is(plot, frame, empty, lacks, sample):
     one, *others = (lanes(plot(source)) for source in (frame(sample), sample, sample.uri))
     assert any(one.values())
     assert others == [one, one]
+    assert [text.get_text() for text in plot(frame(sample)[:0]).texts] == [empty]
 
 
-@pytest.mark.parametrize(
-    ("plot", "empty", "says", "refused"),
-    [
-        (
-            ba.plot_coverage,
-            coverage_frame(),
-            "nothing is covered yet",
-            r"Archive\.coverage.*no column start, end, state",
-        ),
-        (
-            ba.plot_limits,
-            snapshots(("2023-04-01", "2023-04-01", True, True))[:0],
-            "no snapshot of the limits",
-            r"Archive\.limits.*no column first_seen, last_seen",
-        ),
-    ],
-)
-def test_an_empty_frame_gives_axes_that_say_so_and_another_one_is_refused(
-    plot, empty, says, refused
-):
-    assert [text.get_text() for text in plot(empty).texts] == [says]
-    with pytest.raises(ValueError, match=refused):
+@of_archives
+def test_what_is_neither_an_archive_nor_its_frame_is_refused(plot, frame, empty, lacks):
+    with pytest.raises(ValueError, match=rf"Archive\.{frame.__name__}.*no column {lacks}"):
         plot(table_of([(*GENERAL, START, 5)]))
     for wrong in ([], 5, None):
         with pytest.raises(TypeError, match="expected an Archive or the path of one"):
@@ -78,31 +70,24 @@ def test_an_empty_frame_gives_axes_that_say_so_and_another_one_is_refused(
     )
 )
 @settings(max_examples=12)
-def test_every_stretch_is_drawn_in_the_row_of_its_state(parts):
+def test_every_stretch_is_drawn_in_the_lane_of_its_state_whose_length_is_said(parts):
+    plt.close("all")
     spans, at = [], START
     for pause, length, proven in parts:
         at += (pause - 1) * HOUR
         spans.append((at, at + length * HOUR, proven))
         at = spans[-1][1]
-    frame = coverage_frame(*spans)
-    ax = ba.plot_coverage(frame)
-    expected = {}
-    for start, end, state in zip(frame["start"], frame["end"], frame["state"], strict=True):
-        span = tuple(int(moment.timestamp() * 1e6) for moment in (start, end))
-        expected.setdefault(state, []).append(span)
-    assert {name.split()[0]: [x[2:] for x in each] for name, each in lanes(ax).items()} == expected
-    plt.close(ax.figure)
-
-
-def test_rows_stand_in_the_order_complete_unproven_gap_with_their_lengths():
-    day = 24 * HOUR
-    spans = [(START, START + day, False), (START + 3 * day, START + 4 * day + HOUR, True)]
-    ax = ba.plot_coverage(coverage_frame(*spans))
-    assert [label.get_text() for label in ax.get_yticklabels()] == [
-        "complete\n1 day 1 hour",
-        "unproven\n1 day",
-        "missing\n2 days",
-    ]
+    frame, expected = coverage_frame(*spans), {}
+    for state in [each for each in STATES if each in {*frame["state"]}]:
+        own = frame[frame["state"] == state]
+        bounds = zip(own["start"], own["end"], strict=True)
+        spans = [tuple(map(to_microseconds, span)) for span in bounds]
+        days, hours = divmod(sum(end - start for start, end in spans) // HOUR, 24)
+        length = [f"{n} {name}{'s' * (n > 1)}" for n, name in ((days, "day"), (hours, "hour")) if n]
+        expected[" ".join([state, *length])] = spans
+    drawn = lanes(ba.plot_coverage(frame))
+    assert {label: [bar[2:] for bar in bars] for label, bars in drawn.items()} == expected
+    assert [*drawn] == [*expected]
 
 
 @pytest.mark.parametrize(
@@ -141,37 +126,53 @@ def test_a_gap_of_an_hour_is_seen_among_years():
 # Limits
 
 
-def spans_of(limits, kind):
-    """Return the days that are shaded in a figure of all of 2023."""
-    table = table_of([(*GENERAL, us("2023-01-01"), 5)])
-    ax = ba.plot_balances(table, end="2024-01-01", limits=limits)
-    return [
-        tuple(pd.Timestamp(bound, unit="us").isoformat()[:10] for bound in span)
-        for label, *span in [*shaded(ax), *shaded(ax, "..")]
-        if label == f"{kind} proposals enabled"
-    ]
+def looks(ax):
+    """Return {(edge colour, hatch): state} of a legend."""
+    handles = zip(entries(ax), ax.get_legend().legend_handles, strict=True)
+    return {(mpl.colors.to_hex(x.get_edgecolor()), x.get_hatch()): words for words, x in handles}
 
 
-def edge_of(ax, state):
-    """Return the colour that the legend says a state has."""
-    handles = dict(zip(entries(ax), ax.get_legend().legend_handles, strict=True))
-    return mpl.colors.to_hex(handles[state].get_edgecolor())
+def state_at(bars, when, names):
+    """Return which state the bar at a moment has."""
+    states = [names[bar[:2]] for bar in bars if bar[2] <= when < bar[3]] or [None]
+    assert len({*states}) == 1
+    return states[0]
 
 
-def test_a_limit_is_known_only_between_its_first_and_its_last_sight():
-    limits = snapshots(
-        ("2023-04-01", "2023-04-03", False, True), ("2023-04-05", "2023-04-06", True, True)
-    )
-    ax = ba.plot_limits(limits, end="2023-04-09")
-    bars = lanes(ax)["can propose market"]
-    assert (edge_of(ax, "no"), None, us("2023-04-01"), us("2023-04-03")) in bars
-    assert (edge_of(ax, "yes"), None, us("2023-04-05"), us("2023-04-06")) in bars
-    assert [bar[2:] for bar in bars if bar[1] == "////"] == [
-        (us("2023-04-03"), us("2023-04-05")),
-        (us("2023-04-06"), us("2023-04-09")),
-    ]
-    assert len(bars) == 4
-    assert entries(ax) == ["yes", "no", "unknown"]
+STEP = 4 * DAY  # no bar is so short that it is drawn wider
+steps = st.integers(1, 3)
+flags = st.booleans()
+
+
+@given(st.lists(st.tuples(steps, steps, flags, flags, st.none() | st.integers(1, 25)), min_size=1))
+@example([(1, 1, True, True, 25)])
+@settings(max_examples=12)
+def test_a_limit_is_what_a_snapshot_says_while_it_was_seen_and_since_when_it_states_it(sights):
+    plt.close("all")
+    begin, seen, ends = START - 6 * STEP, [], [START]
+    for pause, length, *is_enabled, since in sights[:4]:
+        first = ends[-1] + pause * STEP
+        ends.append(first + length * STEP)
+        seen.append((first, ends[-1], *is_enabled, since and begin + since * STEP))
+    rows = [(*map(instant, one[:2]), *one[2:4]) for one in seen]
+    limits, end = snapshots(*rows, since=[instant(one[4]) for one in seen]), ends[-1] + STEP
+    ax = ba.plot_limits(limits, end=instant(end))
+    names, drawn = looks(ax), lanes(ax)
+    table = table_of([(*GENERAL, begin, 5)])
+    figure = ba.plot_balances(table, end=instant(end), limits=limits)
+    for place, kind in ((2, "market"), (3, "asset")):
+        shades = [x for x in shaded(figure, KINDS[kind]) if x[0] == f"{kind} proposals enabled"]
+        for when in range(begin + STEP // 2, end, STEP):
+            inside = [one[place] for one in seen if one[0] <= when < one[1]]
+            state = ("no", "yes")[inside[0]] if inside else "unknown" if when > seen[0][0] else None
+            assert state_at(drawn[f"can propose {kind}"], when, names) == state
+            could = any(
+                one[place] and max(last, one[4] or one[0]) <= when < one[1]
+                for last, one in zip([0, *ends[1:]], seen, strict=False)
+            )
+            state = LATER if could and not inside else state
+            assert state_at(drawn[f"propose {kind} enabled"], when, names) == state
+            assert any(first <= when < last for _, first, last in shades) == could
 
 
 def test_a_snapshot_that_was_seen_once_is_wide_enough_to_see():
@@ -183,51 +184,10 @@ def test_a_snapshot_that_was_seen_once_is_wide_enough_to_see():
     assert (end - start) / (high - low) > 0.015
 
 
-def test_what_a_snapshot_says_of_the_time_before_it_is_drawn_in_another_colour():
-    limits = snapshots(("2023-04-03", "2023-04-05", True, True), since=["2023-04-02"])
-    ax = ba.plot_limits(limits)
-    stated = [bar for bar in lanes(ax)["propose market enabled"] if bar[0] != edge_of(ax, "yes")]
-    assert [bar[2] for bar in stated] == [us("2023-04-02")]
-    assert not [bar for bar in lanes(ax)["can propose market"] if bar[0] != edge_of(ax, "yes")]
-    assert "yes, by a later snapshot" in entries(ax)
-
-
 def test_a_date_long_ago_takes_no_more_than_half_of_the_timeline():
     limits = snapshots(("2023-04-03", "2023-04-13", True, True), since=["2020-01-01"])
     left = micros([ba.plot_limits(limits).get_xlim()[0]])[0]
     assert us("2023-03-23") < left < us("2023-03-25")
-
-
-SEEN = {
-    "from sight to sight": (
-        snapshots(
-            ("2023-04-01", "2023-04-03", True, True), ("2023-04-05", "2023-04-06", True, False)
-        ),
-        [("2023-04-01", "2023-04-03"), ("2023-04-05", "2023-04-06")],
-        [("2023-04-01", "2023-04-03")],
-    ),
-    "since when they have been": (
-        snapshots(("2023-04-05", "2023-04-06", True, False), since=["2023-03-01"]),
-        [("2023-03-01", "2023-04-06")],
-        [],
-    ),
-    "not before an earlier snapshot": (
-        snapshots(
-            ("2023-04-01", "2023-04-03", False, False),
-            ("2023-04-05", "2023-04-06", True, False),
-            since=[None, "2023-03-01"],
-        ),
-        [("2023-04-03", "2023-04-06")],
-        [],
-    ),
-    "not yet": (snapshots(("2023-04-01", "2023-04-03", True, True), since=["2023-05-01"]), [], []),
-}
-"""Snapshots, and when they say that proposals of markets, and of assets, were enabled."""
-
-
-@pytest.mark.parametrize(("limits", "markets", "assets"), SEEN.values(), ids=SEEN)
-def test_what_snapshots_say_was_enabled_is_shaded(limits, markets, assets):
-    assert (spans_of(limits, "market"), spans_of(limits, "asset")) == (markets, assets)
 
 
 @pytest.mark.parametrize("style", [{}, ba.DARK_STYLE], ids=["light", "dark"])
@@ -258,7 +218,8 @@ def test_what_was_enabled_is_seen_without_colours(style):
 def test_a_bar_that_began_before_the_timeline_has_no_edge_in_it_and_says_when():
     limits = snapshots(("2023-04-26", "2023-04-26", True, True), since=["2023-03-01T12:00"])
     ax = ba.plot_limits(limits)
-    (stated,) = [bar for bar in lanes(ax)["propose market enabled"] if bar[0] != edge_of(ax, "yes")]
+    bars, names = lanes(ax)["propose market enabled"], looks(ax)
+    (stated,) = [bar for bar in bars if names[bar[:2]] == LATER]
     assert stated[2] == us("2023-03-01T12:00") < micros([ax.get_xlim()[0]])[0]
     said = [text.get_text().strip() for text in ax.texts]
     assert said == ["◂ since 2023-03-01T12:00Z"] * 2
