@@ -6,16 +6,20 @@ import ast
 import base64
 import io
 import re
+import subprocess
 import tempfile
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import distributed
 import matplotlib.pyplot as plt
 import nbformat
 import pandas as pd
 from PIL import Image
+
+from tests.cli.running import invoke
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -41,21 +45,33 @@ def displayed(take):
     """As in a notebook: figures are shown as pictures, and settings of pandas stay inside.
 
     The block gets a list, to which each figure that is shown is added, as `take` returns it. A
-    cluster's workers are threads: tests/scale has processes.
+    cluster's workers are threads: tests/scale has processes. Commands run here: tests/cli has them.
     """
-    shown, before, show = [], plt.get_backend(), plt.show
-    cluster = distributed.LocalCluster
-    distributed.LocalCluster = partial(cluster, processes=False, protocol="tcp", host="127.0.0.1")
+    shown, before = [], plt.get_backend()
+
+    def show():
+        shown.extend(map(take, plt.get_fignums()))
+
+    cluster = partial(distributed.LocalCluster, processes=False, protocol="tcp", host="127.0.0.1")
     plt.close("all")
     plt.switch_backend("Agg")
-    plt.show = lambda: shown.extend(map(take, plt.get_fignums()))
-    try:
-        with pd.option_context("display.max_colwidth", 50, "display.float_format", None):
-            yield shown
-    finally:
-        distributed.LocalCluster, plt.show = cluster, show
-        plt.close("all")
-        plt.switch_backend(before)
+    with (
+        mock.patch.object(distributed, "LocalCluster", cluster),
+        mock.patch.object(plt, "show", show),
+        mock.patch.object(subprocess, "run", _run_command),
+        pd.option_context("display.max_colwidth", 50, "display.float_format", None),
+    ):
+        yield shown
+    plt.close("all")
+    plt.switch_backend(before)
+
+
+def _run_command(command, *, run=subprocess.run, **options):
+    """Run a command of the package as a process of its own would, and any other in one."""
+    if command[1:3] != ["-m", "balance_analysis"]:
+        return run(command, **options)
+    done = invoke(command[3:])
+    return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
 
 
 def run(notebook, name, *, take):
